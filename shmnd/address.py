@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, SupportsIndex
 import psutil
 
 from shmnd.common.arguments import parameter_status
+from shmnd.common.objects import REMEDY, holds_objects
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
@@ -270,6 +271,8 @@ def writable_bytes(call: str, buffer: Buffer | None, parameter: int = 1) -> memo
         return memoryview(b"")
     if view.readonly or not view.c_contiguous:
         raise error(parameter_status(parameter), call, "buffer is not writable contiguous memory")
+    if holds_objects(view.format):
+        raise error(parameter_status(parameter), call, f"{type(buffer).__name__} of {REMEDY}")
     return view.cast("B")
 
 

@@ -132,7 +132,7 @@ class Connection(Closing):
         While it waits it takes the peer's messages, so both sides may send at the same time.
         BrokenPipeError when the peer has closed, ConnectionResetError when it died.
         """
-        if not self._send_now(data):
+        if not self._send_now(data, timeout):
             self._send_in_steps(data, timeout, "Connection.send_bytes")
 
     def _send_in_steps(self, data: AnyBuffer, timeout: float | None, call: str) -> None:

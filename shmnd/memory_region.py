@@ -12,6 +12,7 @@ import weakref
 from typing import TYPE_CHECKING, Final, Protocol
 
 from shmnd.common.arguments import flags_given, integer, within
+from shmnd.common.objects import REMEDY
 from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject
 from shmnd.ring import Sge
 from shmnd.ring.process.peer import private_memory_is_reachable
@@ -330,7 +331,7 @@ def _hold(buffer: AnyBuffer | tuple[int, int] | None, call: str) -> HeldBuffer |
     if isinstance(buffer, tuple):
         return _bare(buffer, call)
     try:
-        return HeldBuffer(buffer)
+        held = HeldBuffer(buffer)
     except TypeError:
         raise error(
             Status.ACCESS_VIOLATION,
@@ -342,6 +343,14 @@ def _hold(buffer: AnyBuffer | tuple[int, int] | None, call: str) -> HeldBuffer |
         raise error(
             Status.ACCESS_VIOLATION, call, f"the buffer is not contiguous ({exc}); copy it first"
         ) from exc
+    if held.holds_objects():
+        held.release()
+        raise error(
+            Status.ACCESS_VIOLATION,
+            call,
+            f"{type(buffer).__name__} of {REMEDY}",
+        )
+    return held
 
 
 def _bare(buffer: tuple[int, ...], call: str) -> _Bare:

@@ -28,7 +28,13 @@ order. A Send takes its place, its credit and its word before it is posted. Memo
 write is read once.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_FORMAT,
+    PyBUF_ND,
+    PyBUF_SIMPLE,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -44,6 +50,7 @@ from shmnd.ring.queues.posting cimport PostingCore
 from shmnd.ring.queues.reasons cimport refuse
 
 from shmnd.common.arguments import seconds
+from shmnd.common.objects import holds_objects
 from shmnd.memory_region import Sge
 from shmnd.status import MrFlag, NdError, OpFlag, Status
 
@@ -124,12 +131,14 @@ cdef class Messages:
 
     # -- sending --
 
-    def send_now(self, data) -> bool:
-        """Send a message of one fragment, if nothing stands in the way.
+    def send_now(self, data, timeout=None) -> bool:
+        """Send a message of one fragment, if nothing stands in the way. Raise for a wrong timeout.
 
         False when it takes more: another length, credits, an error to raise, no bytes at all.
         """
         cdef Py_buffer view
+        if timeout is not None and not (type(timeout) is float and timeout >= 0):
+            seconds("Connection.send_bytes", 0, "timeout", timeout)
         if self.shut or self.busy:
             return False
         if not self.pumping and not self.inbox and self.cq._something():
@@ -139,10 +148,12 @@ cdef class Messages:
         if type(data) is bytes:
             return self.whole(<unsigned char *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
         try:
-            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+            PyObject_GetBuffer(data, &view, PyBUF_ND | PyBUF_FORMAT)
         except (TypeError, BufferError, ValueError):
             return False
         try:
+            if view.format != NULL and holds_objects(view.format.decode()):
+                return False
             return self.whole(<unsigned char *>view.buf, view.len)
         finally:
             PyBuffer_Release(&view)
@@ -227,13 +238,14 @@ cdef class Messages:
         None when there is something else to do: another thread waits already, or none comes.
         """
         cdef uint64_t end = 0, now
+        if timeout is not None and not (type(timeout) is float and timeout >= 0):
+            timeout = seconds("Connection.recv_bytes", 0, "timeout", timeout)
         if self.inbox:
             return self.inbox.popleft()
         if self.shut or self.pumping:
             return None
         self.poll()
         if timeout is not None and not self.inbox:
-            timeout = seconds("Connection.recv_bytes", 0, "timeout", timeout)
             end = c.shmnd_now_ns() + <uint64_t>(min(<double>timeout, 1e9) * 1e9)
         while not self.inbox:
             if self.goodbye or self.ended or self.shut or self.pumping:

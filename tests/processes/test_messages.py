@@ -22,7 +22,7 @@ from processes.messages_kit import (
     pattern,
     sender,
 )
-from shmnd import Status
+from shmnd import NdError, Status
 
 
 def slow(address: Address, pipe: Pipe) -> None:
@@ -140,6 +140,36 @@ def test_any_buffer_is_a_message(pair: Pair) -> None:
         near.send_bytes(5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not contiguous"):
         near.send_bytes(memoryview(b"12345678")[::2])
+
+
+@pytest.mark.parametrize("length", [4, 40_000])
+def test_dates_are_a_message_and_objects_are_not(pair: Pair, length: int) -> None:
+    near, far = pair
+    dates = np.arange(length).astype("M8[s]")  # numpy gives them no format
+    near.send_bytes(dates)
+    arrived = np.zeros(length, "M8[s]")
+    assert far.recv_into(arrived, LIMIT) == 8 * length
+    assert (arrived == dates).all()
+    objects = np.array([None] * length, dtype=object)
+    with pytest.raises(TypeError, match="send_bytes: ndarray of Python objects"):
+        near.send_bytes(objects)
+    near.send_bytes(bytes(8 * length))
+    with pytest.raises(TypeError, match="recv_into: ndarray of Python objects"):
+        far.recv_into(objects)
+    assert far.recv_bytes(LIMIT) == bytes(8 * length), "it was not taken"
+
+
+def test_a_timeout_is_checked_also_where_nothing_is_to_wait_for(pair: Pair) -> None:
+    near, far = pair
+    near.send_bytes(b"ready")
+    assert far.poll(LIMIT)
+    for wrong in (-1, float("nan"), "1", True):
+        with pytest.raises(NdError, match=rf"send_bytes: timeout {wrong!r}"):
+            near.send_bytes(b"", wrong)  # type: ignore[arg-type]
+        with pytest.raises(NdError, match=rf"recv_bytes: timeout {wrong!r}"):
+            far.recv_bytes(wrong)  # type: ignore[arg-type]
+    assert far.recv_bytes(0) == b"ready"
+    assert not far.poll(0.01), "nothing was sent"
 
 
 def test_recv_into_fills_a_buffer(pair: Pair) -> None:

@@ -3,10 +3,17 @@
 """Memory of this process: callers' buffers, held while they are registered, and mapped ranges."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_ANY_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_ANY_CONTIGUOUS,
+    PyBUF_FORMAT,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from libc.stdint cimport uint64_t
 
 from shmnd.ring cimport c
+
+from shmnd.common.objects import holds_objects
 
 
 @cython.no_gc_clear  # its end releases the buffer, which may live on
@@ -14,7 +21,10 @@ cdef class HeldBuffer:
     """A caller's buffer, held for as long as it is registered."""
 
     def __cinit__(self, buffer) -> None:
-        PyObject_GetBuffer(buffer, &self._view, PyBUF_ANY_CONTIGUOUS)
+        try:
+            PyObject_GetBuffer(buffer, &self._view, PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT)
+        except ValueError:  # numpy: the items, such as dates, have no format
+            PyObject_GetBuffer(buffer, &self._view, PyBUF_ANY_CONTIGUOUS)
         self._owner = buffer
         self.held = True
 
@@ -32,6 +42,12 @@ cdef class HeldBuffer:
     def readonly(self) -> bool:
         """Whether it is read-only."""
         return bool(self._view.readonly)
+
+    def holds_objects(self) -> bool:
+        """Return whether its items are references to Python objects."""
+        if self._view.format != NULL:
+            return holds_objects(self._view.format.decode())
+        return bool(getattr(getattr(self._owner, "dtype", None), "hasobject", False))
 
     def release(self) -> None:
         """Release it, unless it is registered; a second call has no effect."""

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buffers of Python objects are refused as memory: bytes in place of a reference are a crash."""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shmnd
+import shmnd.nd1 as nd
+from shmnd import MrFlag, NdError, Status
+from shmnd.common.objects import holds_objects
+
+OBJECTS: dict[str, Callable[[], Any]] = {
+    "array": lambda: np.array([object()] * 100, dtype=object),
+    "record": lambda: np.zeros(100, dtype=[("Over", "i4"), ("what", "O")]),
+    "view": lambda: memoryview(np.array([object()] * 100, dtype=object)),
+    "ctypes": lambda: (ctypes.py_object * 100)(),
+    "texts": lambda: np.array(["a"] * 100, dtype=np.dtypes.StringDType()),
+}
+
+
+@pytest.mark.parametrize("flags", [0, MrFlag.ALLOW_LOCAL_WRITE])
+@pytest.mark.parametrize("make", OBJECTS.values(), ids=OBJECTS.keys())
+def test_objects_are_not_registered(make: Callable[[], Any], flags: int) -> None:
+    with shmnd.open_adapter() as adapter, nd.Provider().open_adapter("127.0.0.1") as earlier:
+        region = adapter.create_memory_region()
+        with pytest.raises(NdError, match=r"of Python objects.*convert them") as caught:
+            region.register(make(), flags)
+        assert caught.value.status == Status.ACCESS_VIOLATION
+        region.register(bytearray(8), flags).result(30)  # nothing stayed of it
+        with pytest.raises(NdError, match="of Python objects") as caught:
+            earlier.register_memory(make())
+        assert caught.value.status == Status.ACCESS_VIOLATION
+
+
+def test_an_o_in_a_name_is_no_object() -> None:
+    layouts = {"O": True, "<O": True, "T{i:Over:O:b:}": True, "T{(2,2)i:O:T{f:OO:}:O:}": False}
+    assert {layout: holds_objects(layout) for layout in layouts} == layouts
+    with shmnd.open_adapter() as adapter:
+        region = adapter.create_memory_region()
+        region.register(np.zeros(4, dtype=[("Over", "i4"), ("O", "f8")])).result(30)
+
+
+def test_no_call_writes_over_objects() -> None:
+    objects = np.array([object()] * 100, dtype=object)
+    with shmnd.open_adapter() as adapter, nd.Provider().open_adapter("127.0.0.1") as earlier:
+        for call in (
+            adapter.query_into,
+            adapter.query_address_list_into,
+            shmnd.Provider().query_address_list_into,
+            lambda buffer: earlier.query_into(1, buffer),
+            earlier.query_address_list_into,
+        ):
+            with pytest.raises(NdError, match="ndarray of Python objects"):
+                call(objects)
+    assert all(type(each) is object for each in objects)
