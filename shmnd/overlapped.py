@@ -255,6 +255,7 @@ class OverlappedObject(Closing):
         self._engine = engine
         self._file = file
         self._pending: dict[Overlapped, None] = {}  # in the order of submission
+        self._released = False
 
     def cancel_overlapped_requests(self) -> None:
         """End every pending operation of this object with CANCELED, in order of submission.
@@ -263,17 +264,17 @@ class OverlappedObject(Closing):
         """
         call = f"{type(self).__name__}.cancel_overlapped_requests"
         self._engine.check(call)
-        for overlapped in list(self._pending):
+        begun = list(self._pending)  # not what begins meanwhile, by other threads or by callbacks
+        for overlapped in begun:
             overlapped._cancel()
-        left = [overlapped.call for overlapped in self._pending]
+        left = [overlapped.call for overlapped in begun if not overlapped._over()]
         if left:
             raise error(Status.UNSUCCESSFUL, call, f"too late to cancel {', '.join(left)}")
 
     def get_overlapped_result(self, overlapped: Overlapped, wait: bool = False) -> Status:
         """Return the final status of an operation, of this object or any other.
 
-        PENDING while it is not over; with `wait` this blocks instead. A failure is returned, not
-        raised.
+        PENDING while it is not over; with `wait` this blocks instead. It raises for no failure.
         """
         if not isinstance(overlapped, Overlapped):
             raise error(
@@ -287,6 +288,7 @@ class OverlappedObject(Closing):
 
     def close(self) -> None:
         """Release the object; pending operations end with CANCELED. Harmless when repeated."""
+        self._released = True  # first: what another thread begins now sees it, or is seen below
         self._cancel_pending()
 
     def _poll_window(self) -> float:
@@ -318,7 +320,9 @@ class OverlappedObject(Closing):
         overlapped = self._operation(self._engine, self, self._file, call, step, cancel)
         overlapped._waits_for = waits_for
         self._pending[overlapped] = None
-        if step is not None:
+        if self._released:
+            overlapped._complete(Status.CANCELED, "its object was released")
+        elif step is not None:
             overlapped._tick()
         return overlapped
 

@@ -32,6 +32,8 @@ cdef class NotifyCore(CompletionCore):
     def _add_notify(self, overlapped, kind) -> None:
         """Have an operation wait; it ends now if a completion is there already."""
         with self._notifies:
+            if self.closed:
+                return  # another thread has closed it since, and cancels the operation
             self._waiting[overlapped] = kind
             self.arm()
         self.tell()
