@@ -19,7 +19,7 @@ from shmnd.address import (
 )
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import name_of
-from shmnd.common.arguments import all_within, parameter_status, seconds, within
+from shmnd.common.arguments import all_within, parameter_status, seconds, within, wrong_kind
 from shmnd.common.closing import Closing
 from shmnd.completion_queue import CompletionQueue
 from shmnd.connector import Connector
@@ -350,7 +350,7 @@ class Adapter(Closing):
     def _own_queue(self, call: str, parameter: int, queue: object, kind: type[_Queue]) -> None:
         why = f"the {kind.__name__} is closed"
         if not isinstance(queue, kind):
-            why = f"{type(queue).__name__} is not a {kind.__name__}"
+            why = wrong_kind(queue, kind.__name__)
         elif queue._adapter is not self:
             why = f"the {kind.__name__} is of another adapter"
         elif not queue._closed:

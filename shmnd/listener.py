@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.address import into, pack_sockaddr, parse
 from shmnd.broker.protocol import written
-from shmnd.common.arguments import within
+from shmnd.common.arguments import within, wrong_kind
 from shmnd.common.brief_waits import refuse_brief_wait
 from shmnd.common.steps import step
 from shmnd.connector import Connector
@@ -93,9 +93,7 @@ class Listener(PortHolder):
         call = "Listener.get_connection_request"
         self._check(call)
         if not isinstance(connector, Connector):
-            raise error(
-                Status.INVALID_PARAMETER_1, call, f"{type(connector).__name__} is not a Connector"
-            )
+            raise error(Status.INVALID_PARAMETER_1, call, wrong_kind(connector, "Connector"))
         if connector._adapter is not self._adapter:
             raise error(Status.INVALID_PARAMETER_1, call, "the connector is of another adapter")
         with self._lock:

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, SupportsIndex
 
-from shmnd.common.arguments import seconds, within
+from shmnd.common.arguments import seconds, within, wrong_kind
 from shmnd.common.closing import Closing, refuse_copy
 from shmnd.common.weak_methods import without_owner
 from shmnd.runtime.awaited import Awaited
@@ -412,7 +412,7 @@ def require_file(file: object, adapter: AdapterLike, call: str) -> OverlappedFil
     if file is None:
         return None
     if not isinstance(file, OverlappedFile):
-        raise error(Status.INVALID_HANDLE, call, f"{type(file).__name__} is not an OverlappedFile")
+        raise error(Status.INVALID_HANDLE, call, wrong_kind(file, "OverlappedFile"))
     if file.closed:
         raise error(Status.INVALID_HANDLE, call, "the overlapped file is closed")
     if file._adapter is not adapter:

@@ -20,6 +20,7 @@ __all__ = [
     "parameter_status",
     "seconds",
     "within",
+    "wrong_kind",
 ]
 
 
@@ -33,6 +34,15 @@ def integer(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, Integral):
         return None
     return int(value)
+
+
+def wrong_kind(value: object, wanted: str) -> str:
+    """Say that an object is not of the class wanted. Both versions have classes of one name."""
+    article = "an" if wanted[0] in "AEIOU" else "a"
+    name = type(value).__name__
+    if name != wanted:
+        return f"{name} is not {article} {wanted}"
+    return f"{name} of {type(value).__module__} is not {article} {wanted} of this version"
 
 
 def parameter_status(number: int) -> Status:

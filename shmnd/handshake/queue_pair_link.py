@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
+from shmnd.common.arguments import wrong_kind
 from shmnd.common.weak_methods import without_owner
 from shmnd.status import NdError, Status, error
 
@@ -84,7 +85,7 @@ _FOUND: Final[Mapping[int, LinkStatus | None]] = {
 def own_queue_pair(qp: object, adapter: AdapterLike, call: str) -> QueuePairLike:
     """Let pass a queue pair of this adapter; INVALID_PARAMETER_1 for anything else."""
     if not callable(getattr(qp, "_begin_connect", None)):
-        raise error(Status.INVALID_PARAMETER_1, call, f"{type(qp).__name__} is not a QueuePair")
+        raise error(Status.INVALID_PARAMETER_1, call, wrong_kind(qp, "QueuePair"))
     pair = cast("QueuePairLike", qp)
     if pair._adapter is not adapter:
         raise error(Status.INVALID_PARAMETER_1, call, "the queue pair is of another adapter")

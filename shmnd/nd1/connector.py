@@ -7,7 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.address import family, into, pack_sockaddr, parse
-from shmnd.common.arguments import within
+from shmnd.common.arguments import within, wrong_kind
 from shmnd.common.closing import Front
 from shmnd.connector import Connector as Connector2
 from shmnd.handshake.attempt import ReadLimits
@@ -87,7 +87,7 @@ class Connector(Front):
 
     def _check_queue(self, queue: object, status: Status, call: str) -> None:
         if not isinstance(queue, CompletionQueue):
-            raise error(status, call, f"{type(queue).__name__} is not a CompletionQueue")
+            raise error(status, call, wrong_kind(queue, "CompletionQueue"))
         if queue._nd1_adapter is not self._nd1_adapter:
             raise error(status, call, "the completion queue is of another adapter")
         if queue._closed:
@@ -95,9 +95,7 @@ class Connector(Front):
 
     def _own(self, endpoint: object, call: str) -> Endpoint:
         if not isinstance(endpoint, Endpoint):
-            raise error(
-                Status.INVALID_PARAMETER_1, call, f"{type(endpoint).__name__} is not an Endpoint"
-            )
+            raise error(Status.INVALID_PARAMETER_1, call, wrong_kind(endpoint, "Endpoint"))
         if self._endpoint is None or self._endpoint() is not endpoint:
             raise error(Status.INVALID_PARAMETER_1, call, "another connector made the endpoint")
         return endpoint

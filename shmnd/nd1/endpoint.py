@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from shmnd.common.arguments import flags_given, within
+from shmnd.common.arguments import flags_given, within, wrong_kind
 from shmnd.common.closing import Front
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.memory_region import MemoryRegion
@@ -130,7 +130,7 @@ class Endpoint(EndpointCore, Front):
 
     def _check_window(self, window: object, status: Status, call: str) -> None:
         if not isinstance(window, MemoryWindow):
-            raise error(status, call, f"{type(window).__name__} is not a MemoryWindow")
+            raise error(status, call, wrong_kind(window, "MemoryWindow"))
         if window._nd1_adapter is not self._nd1_adapter:
             raise error(status, call, "the window is of another adapter")
 

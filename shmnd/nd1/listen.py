@@ -6,6 +6,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from shmnd.common.arguments import wrong_kind
 from shmnd.common.closing import Front
 from shmnd.listener import Listener
 from shmnd.nd1.connector import Connector
@@ -52,9 +53,7 @@ class Listen(Front):
         """Have a new connector take the next request; over when it holds one."""
         call = "Listen.get_connection_request"
         if not isinstance(connector, Connector):
-            raise error(
-                Status.INVALID_PARAMETER_1, call, f"{type(connector).__name__} is not a Connector"
-            )
+            raise error(Status.INVALID_PARAMETER_1, call, wrong_kind(connector, "Connector"))
         with in_words_of_version_1(call, _CLOSED):
             if connector._core._is_new:
                 connector._core._protocol = self._core._protocol

@@ -22,7 +22,7 @@ from shmnd.ring.shared_memory.sge cimport (Sge, gather_sges, is_in_python,
                                            require_held)
 
 from shmnd.status import MrFlag, OpFlag, Status, error
-from shmnd.common.arguments import flags_as_context, flags_given, index_given
+from shmnd.common.arguments import flags_as_context, flags_given, index_given, wrong_kind
 
 cdef object _NO_FLAGS = 0
 cdef object _OP_FLAG = OpFlag
@@ -324,7 +324,7 @@ cdef class PostingCore(ProgressCore):
             refuse(self, "bind", Status.INVALID_PARAMETER_6, None, flags)
         if not hasattr(memory_window, "_check_bind"):
             raise error(Status.INVALID_PARAMETER_3, "QueuePair.bind",
-                        f"{type(memory_window).__name__} is not a MemoryWindow")
+                        wrong_kind(memory_window, "MemoryWindow"))
         address = index_given("QueuePair.bind", "address", address)
         length = index_given("QueuePair.bind", "length", length)
         memory_window._check_bind(self, memory_region, address, length, flag)
@@ -344,7 +344,7 @@ cdef class PostingCore(ProgressCore):
             refuse(self, "invalidate", Status.INVALID_PARAMETER_3, None, flags)
         if not hasattr(memory_window, "_check_bind"):
             raise error(Status.INVALID_PARAMETER_2, "QueuePair.invalidate",
-                        f"{type(memory_window).__name__} is not a MemoryWindow")
+                        wrong_kind(memory_window, "MemoryWindow"))
         memory_window._check_invalidate(self)
         self._checked_connected("invalidate")
         outcome, token = memory_window._invalidate(self)

@@ -191,3 +191,21 @@ def test_what_version_1_tells_in_buffers_is_as_long_as_it_says(ends: Ends) -> No
     nbytes = ends.adapter1.query_address_list_into(buffer)
     assert any(buffer[:nbytes])
     assert not any(buffer[nbytes:])
+
+
+def test_objects_of_the_other_version_are_told_from_those_of_this_one(ends: Ends) -> None:
+    """Both versions have a class of the same name, which alone would say nothing."""
+    window = ends.adapter.create_memory_window()
+    with ends.adapter.create_listener() as listener, ends.adapter1.listen() as listen:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        calls: tuple[tuple[Call, str], ...] = (
+            (lambda e: e.connector1.create_endpoint(e.cq, e.cq, 1, 1, 1, 1), "CompletionQueue"),
+            (lambda e: listener.get_connection_request(e.connector1), "Connector"),
+            (lambda e: listen.get_connection_request(e.connector), "Connector"),
+            (lambda e: e.qp.invalidate(e.window1), "MemoryWindow"),
+            (lambda e: e.endpoint1.invalidate(nd.Result(), window), "MemoryWindow"),
+        )
+        for call, name in calls:
+            with pytest.raises(NdError, match=rf"{name} of shmnd\S+ is not an? {name} of this ver"):
+                call(ends)
