@@ -7,6 +7,7 @@ may be registered, what keeps a registration busy, and when a deregistration is 
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Final, Protocol
@@ -69,6 +70,8 @@ class MemoryRegion(OverlappedObject):
         self._token = 0
         self._flags = 0
         self._closed = False
+        self._change = threading.RLock()
+        """Held for the few assignments that register a buffer, or release it."""
         self._held: HeldBuffer | _Bare | None = None
         self._leaving = False
         self._windows: weakref.WeakSet[_Window] = weakref.WeakSet()
@@ -107,13 +110,10 @@ class MemoryRegion(OverlappedObject):
                     "ALLOW_REMOTE_WRITE on memory of allocate(peers='read'), which only this "
                     "process can write; use memory of allocate(peers='write')",
                 )
-            self._token = self._registered_now(held, flags, place, call)
+            self._register_now(held, flags, place, call)
         except BaseException:
             held.release()
             raise
-        self._held = held
-        self._flags = flags
-        self._leaving = False
         overlapped = self._start(call)
         overlapped._complete(Status.SUCCESS)
         return overlapped
@@ -128,20 +128,24 @@ class MemoryRegion(OverlappedObject):
                 "a buffer is registered here already; deregister it first",
             )
 
-    def _registered_now(
+    def _register_now(
         self, held: HeldBuffer | _Bare, flags: int, place: tuple[int, int, bool] | None, call: str
-    ) -> int:
-        """Register it; return its token, unless the region was used or closed meanwhile.
+    ) -> None:
+        """Register it, unless the region was used or closed meanwhile.
 
         That can be done by another thread, or by the buffer, whose class may be in Python.
         """
         registry = self._adapter._registry
         token = registry.register(held, flags, place)
-        if self._token or self._closed:
+        with self._change:
+            free = not (self._token or self._closed)
+            if free:
+                self._token, self._held, self._flags = token, held, flags
+                self._leaving = False
+        if not free:
             registry.withdraw(token)
             registry.release(token)
             self._require_free(call)
-        return token
 
     def _check_size(self, held: HeldBuffer | _Bare, flags: int, call: str) -> None:
         most = self._adapter._limits.max_registration_size
@@ -205,14 +209,17 @@ class MemoryRegion(OverlappedObject):
         """Release the buffer, if nothing touches it any more; tell whether it is released."""
         if not self._leaving:
             return True
-        registry = self._adapter._registry
+        registry, leaving = self._adapter._registry, self._token
         self._revoked = [token for token in self._revoked if not registry.settled(token)]
-        if self._revoked or not registry.settled(self._token):
+        if self._revoked or not registry.settled(leaving):
             return False
-        registry.release(self._token)
-        held, self._held = self._held, None
-        self._token = 0
-        self._leaving = False
+        with self._change:
+            if self._token != leaving:
+                return True  # another thread has released it
+            held, self._held = self._held, None
+            self._token = 0
+            self._leaving = False
+        registry.release(leaving)
         if held is not None:
             held.release()
         return True
@@ -283,7 +290,8 @@ class MemoryRegion(OverlappedObject):
     def close(self) -> None:
         """Release the region; registered memory is deregistered, now or as soon as possible."""
         super().close()
-        self._closed = True
+        with self._change:
+            self._closed = True
         if not self._token or not self._engine.alive:
             return  # nothing is registered, or it is the parent's
         if not self._leaving:

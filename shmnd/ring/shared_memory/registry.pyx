@@ -94,7 +94,9 @@ cdef class Registry:
     # -- entries --
 
     cdef uint32_t _new_token(self) except 0:
-        cdef uint32_t index
+        cdef uint32_t index, first = 0
+        if len(self._free) <= _REST and self.raw.count != _MOST:
+            first = random.randrange(1 << 14)  # meanwhile another thread may take a token
         if len(self._free) > _REST or self.raw.count == _MOST:
             if not self._free:
                 raise error(Status.INSUFFICIENT_RESOURCES, "register",
@@ -102,7 +104,7 @@ cdef class Registry:
             index = self._free.popleft()
         else:
             index = self.raw.count
-            self._generations[index] = random.randrange(1 << 14)
+            self._generations[index] = first
             self.raw.count += 1
         cdef uint32_t generation = (self._generations[index] + 1) & 0x3FFF
         self._generations[index] = generation if generation else 1

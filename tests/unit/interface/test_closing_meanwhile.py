@@ -56,3 +56,56 @@ def test_a_cancel_ends_what_had_begun_and_nothing_else(adapter: FakeAdapter) -> 
     assert [each.status for each in old] == [Status.CANCELED] * 2
     assert [each.status for each in begun] == [Status.PENDING] * 2
     thing.close()
+
+
+def test_a_region_that_two_threads_register_holds_one_buffer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with shmnd.open_adapter() as adapter:
+        region = adapter.create_memory_region()
+        registry = adapter._registry
+        begin = registry.register
+        first, second = bytearray(64), bytearray(64)
+
+        class Registry:
+            """Another thread registers a buffer at the moment before this one's is registered."""
+
+            def register(self, *args: Any) -> int:
+                monkeypatch.undo()
+                region.register(second, 0).result(30)
+                return begin(*args)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(registry, name)
+
+        monkeypatch.setattr(adapter, "_registry", Registry())
+        with pytest.raises(shmnd.NdError, match="registered here already"):
+            region.register(first, 0)
+        first.append(1)  # it is not held
+        with pytest.raises(BufferError):
+            second.append(1)
+        region.close()
+        second.append(1)
+
+
+def test_two_threads_that_register_at_once_get_an_entry_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with shmnd.open_adapter() as adapter:
+        first, second = adapter.create_memory_region(), adapter.create_memory_region()
+        buffers = bytearray(64), bytearray(64)
+
+        def meanwhile(most: int) -> int:
+            """Draw a number; another thread takes a token while this one runs Python code."""
+            monkeypatch.undo()
+            second.register(buffers[1], 0).result(30)
+            return 7
+
+        monkeypatch.setattr("random.randrange", meanwhile)
+        first.register(buffers[0], 0).result(30)
+        tokens = {first.local_token % 2**18, second.local_token % 2**18}
+        assert len(tokens) == 2, "the entry of one is not that of the other"
+        for region in first, second:
+            region.deregister().result(30)
+        for buffer in buffers:
+            buffer.append(1)  # both are released
