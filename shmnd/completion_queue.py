@@ -108,9 +108,10 @@ class CompletionQueue(NotifyCore, OverlappedObject):
         call = "CompletionQueue.fileno"
         self._check_usable(call)
         self._engine.check(call)
-        if self._readiness is None:
-            self._readiness = Readiness(self._engine)
-        return self._readiness.fileno()
+        readiness = self._readiness  # another thread may close the queue meanwhile
+        if readiness is None:
+            readiness = self._readiness = Readiness(self._engine)
+        return readiness.fileno()
 
     # -- the rest --
 
