@@ -18,6 +18,7 @@ from bisect import bisect_right
 from shmnd.ring.shared_memory.segment cimport Segment
 
 from shmnd.ring.shared_memory.bounds import Bound, no_room
+from shmnd.status import Status, error
 
 _LINE = 64
 _OWN_SEGMENT = 1 << 20
@@ -167,11 +168,14 @@ cdef class Arena:
 
     cdef int _enter(self, Segment segment, str call) except -1:
         # Other threads enter segments while this one is announced: its number is taken before.
+        announce = self._announce
+        if announce is None:
+            raise error(Status.DEVICE_REMOVED, call, "the adapter was closed meanwhile")
         seg = self._next_seg
         self._next_seg += 1
         self._bytes += segment.counted
         try:
-            self._announce(seg, segment, call)
+            announce(seg, segment, call)
         except BaseException:
             self._bytes -= segment.counted
             raise

@@ -109,3 +109,11 @@ def test_two_threads_that_register_at_once_get_an_entry_each(
             region.deregister().result(30)
         for buffer in buffers:
             buffer.append(1)  # both are released
+
+
+def test_memory_of_an_adapter_that_is_closed_meanwhile_is_refused() -> None:
+    with shmnd.open_adapter() as adapter:
+        arena = adapter._arena
+        arena.close()  # as another thread does behind the first check of the call
+        with pytest.raises(shmnd.NdError, match="closed meanwhile"):
+            adapter.allocate(1000)
