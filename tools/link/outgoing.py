@@ -98,6 +98,8 @@ class Outgoing:
     def want(self, uid: str, far: str, mode: str, *, wanted: bool) -> None:
         """Note that a link wants a publisher in a manner, or no longer."""
         with self._changed:
+            if not wanted and far not in self._wants.get(uid, {}):
+                return  # the publisher has ended
             modes = self._wants.setdefault(uid, {}).setdefault(far, set())
             if wanted:
                 modes.add(mode)
@@ -107,13 +109,14 @@ class Outgoing:
                 modes.discard(mode)
                 if not modes:
                     del self._wants[uid][far]
+                    self._taken.pop((uid, far), None)
                     self._begun.discard((uid, far))
             self._changed.notify_all()
 
     def taken(self, uid: str, far: str, sequence: int) -> None:
         """Note how far a link has come."""
         with self._changed:
-            if self._taken.get((uid, far), -1) < sequence:
+            if far in self._wants.get(uid, {}) and self._taken.get((uid, far), -1) < sequence:
                 self._taken[uid, far] = sequence
                 self._changed.notify_all()
 
@@ -244,6 +247,7 @@ class Outgoing:
                 token = self._tokens.pop(uid, None)
                 for far in self._wants.pop(uid, ()):
                     self._begun.discard((uid, far))
+                    self._taken.pop((uid, far), None)
                 self._fresh.pop(uid, None)
             self._session.end([token] if token is not None else [])
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import time
@@ -145,8 +146,20 @@ class Request:
         """Have an event loop send the rest of a stream, and not wait."""
         self._rest = rest = loop.create_task(self._send_rest(values, each))
         _UNDER_WAY.add(rest)
-        rest.add_done_callback(_end_of_rest)
+        rest.add_done_callback(lambda task: self._end_rest(task, values))
         return rest
+
+    def _end_rest(self, rest: asyncio.Task[None], values: Iterable[Any]) -> None:
+        """End a stream with its task, also one that was cancelled before any of its code ran."""
+        _UNDER_WAY.discard(rest)
+        if not rest.cancelled():
+            rest.exception()  # its client has it, and the task that awaits this one
+        with contextlib.suppress(Exception):
+            if inspect.isgenerator(values):
+                values.close()
+        with contextlib.suppress(Exception):
+            if self._answers is not None:
+                self._fail(asyncio.CancelledError())
 
     async def _send_rest(self, values: Iterable[Any], each: Iterator[Any]) -> None:
         try:
@@ -244,19 +257,13 @@ class Request:
         try:
             # A child that was forked off and ends has not taken it.
             if self._answers is not None and self._pid == os.getpid():
-                self.fail(RemoteError("the server dropped the request without an answer"))
+                self._fail(RemoteError("the server dropped the request without an answer"))
         except Exception:
             pass  # the interpreter is ending
 
     def __repr__(self) -> str:
         state = "answered" if self.answered else "open"
         return f"<Request {self._number} of process {self.client}, {state}>"
-
-
-def _end_of_rest(rest: asyncio.Task[None]) -> None:
-    _UNDER_WAY.discard(rest)
-    if not rest.cancelled():
-        rest.exception()  # its client has it, and the task that awaits this one
 
 
 def fail(request: Request, exc: BaseException) -> None:

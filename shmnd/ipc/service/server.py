@@ -367,6 +367,8 @@ class Server(Closing):
         except BaseException as exc:
             fail(request, exc)  # also a cancelled one: its client waits
             if not isinstance(exc, Exception):
+                if request._rest is not None:
+                    request._rest.cancel()  # the handler has not come to its end
                 raise
 
     # -- descriptors and the end --

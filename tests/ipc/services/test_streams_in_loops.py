@@ -42,6 +42,11 @@ class _Server:
             request.stream(self._endless())
         elif request.value == "awaited":
             await request.stream(range(200))
+        elif request.value == "cancelled":
+            request.stream(self._endless()).cancel()
+        elif request.value == "busy":
+            request.stream(self._endless())
+            await asyncio.sleep(10 * PATIENCE)
         elif request.value == "short":
             assert request.stream(iter([1, 2])) is None
         elif request.value == "failing":
@@ -102,9 +107,19 @@ def test_what_the_values_raise_goes_to_the_client() -> None:
             next(values)
 
 
-def test_the_end_of_the_server_ends_the_stream() -> None:
+def test_a_task_that_is_cancelled_before_it_runs_ends_the_stream() -> None:
     with served() as (server, client):
-        values = client.stream("endless")
+        with pytest.raises(ipc.RemoteError):
+            for _ in client.stream("cancelled"):
+                pass
+        assert server.closed == [True]
+        assert client.call("call", PATIENCE).value == "call"
+
+
+@pytest.mark.parametrize("word", ["endless", "busy"])
+def test_the_end_of_the_server_ends_the_stream(word: str) -> None:
+    with served() as (server, client):
+        values = client.stream(word)
         assert next(values).value == 0
         server.close()
         with pytest.raises(ipc.RemoteError):
