@@ -21,7 +21,7 @@ def packed(made: Datatype, memory: bytearray) -> bytes:
     """The packed bytes of the item that begins at the start of `memory`."""
     size, extent = made.Get_size(), max(made.extent, 1)
     out = bytearray(size * (len(memory) // extent + 1))
-    made.Pack(memory, out, 0, COMM)
+    made.Commit().Pack(memory, out, 0, COMM)
     return bytes(out[:size])
 
 
@@ -129,7 +129,7 @@ def test_pickles_make_the_same_type_again() -> None:
 
 
 def test_a_resized_type_repeats_at_its_extent() -> None:
-    column = INT.Create_vector(3, 1, 3).Create_resized(0, 4)
+    column = INT.Create_vector(3, 1, 3).Create_resized(0, 4).Commit()
     square = np.arange(9, dtype=np.int32).reshape(3, 3)
     out = np.zeros(9, np.int32)
     column.Pack(square, out, 0, COMM)

@@ -174,8 +174,9 @@ def test_a_status_counts_in_items() -> None:
     made = status.Status()
     made.Set_elements(datatype.INT, 6)
     assert made.Get_count(datatype.INT) == 6
-    assert made.Get_count(datatype.INT.Create_contiguous(4)) == constants.UNDEFINED
-    assert made.Get_elements(datatype.INT.Create_contiguous(4)) == 6
+    four = datatype.INT.Create_contiguous(4).Commit()
+    assert made.Get_count(four) == constants.UNDEFINED
+    assert made.Get_elements(four) == 6
     assert status.Status.f2py(made.py2f()) == made
 
 

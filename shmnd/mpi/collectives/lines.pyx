@@ -86,10 +86,12 @@ cdef int _wait_long(
             if k and shmpi_lines_elsewhere(c.lines, k, place):
                 _disagree(comm, c, 0, place, call)
             if noted:
-                c.agree(c.context + 1, c.tag_of(call))
+                c.agree(c.context + 1, c.call_at(c.tag_of(call)), comm)
             elif idle >= E.awake_polls + E.yields:
                 noted = True
-                tell_call(<int> c.lines.rank[place], c.context + 1, c.tag_of(call))
+                tell_call(
+                    <int> c.lines.rank[place], c.context + 1, c.call_at(c.tag_of(call))
+                )
                 note(1, <int> c.lines.rank[place], -1, call, comm.title(c))
     finally:
         if noted:

@@ -41,6 +41,7 @@ cdef class Plan(Operation):
     # A small one, if its call waits for it: what goes by lines, and the bytes of one rank's part.
     cdef bint counted, lasts
     cdef uint64_t number
+    cdef uint64_t whole         # its number in the communicator, and which call it is; 0: none
     cdef int kind, root
     cdef char *given
     cdef char **blocks

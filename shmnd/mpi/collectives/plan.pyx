@@ -113,6 +113,7 @@ cdef Plan new_plan(CommBase comm, CommState c, str call):
         raise MemoryError("shmnd.mpi: no memory for a collective")
     plan.s.context = c.context + 1
     plan.s.tag = c.next_tag(call)
+    plan.whole = c.call_at(plan.s.tag)
     plan.comm = comm
     plan.state = c
     plan.call = call
@@ -195,7 +196,7 @@ cdef class Plan(Operation):
         """End with an error where another member is in another collective, or does not go by
         messages, and sends none."""
         try:
-            self.state.agree(self.s.context, self.s.tag)
+            self.state.agree(self.s.context, self.whole, self.comm)
             if self.number:
                 lines_check(self.comm, self.state, self.number, self.call)
         except BaseException as error:
@@ -205,7 +206,7 @@ cdef class Plan(Operation):
 
     cdef int publish(self, unsigned int count) except -1:
         self.lasts = True
-        tell_call(sched_peer(self.s), self.s.context, self.s.tag)
+        tell_call(sched_peer(self.s), self.s.context, self.whole)
         return note(count | SHMPI_SCHEDULE, sched_peer(self.s), -1, self.call,
                     self.comm.title(self.state))
 

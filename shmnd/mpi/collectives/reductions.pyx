@@ -332,6 +332,7 @@ cdef class ReduceCalls(DataCalls):
         _agreements[c.context] = _agreements.get(c.context, 1) + 1
         plan.s.context = c.context + 2
         plan.s.tag = -<int>_agreements[c.context]
+        plan.whole = 0
         plan.then = then
         return started(plan)
 

@@ -23,7 +23,7 @@ cdef class CommState(State):
     cdef int *from_job                  # and back, -1 for others
     cdef int *own                       # the local group
     cdef readonly int peers             # how many
-    cdef unsigned int collectives       # begun so far
+    cdef uint64_t collectives           # begun so far
     cdef shmpi_lines *lines             # of small collectives; NULL: they go by messages
     cdef readonly tuple group           # of the local group
     cdef readonly tuple remote          # of the remote group, if inter
@@ -44,7 +44,8 @@ cdef class CommState(State):
     cdef shmpi_group as_group(self) noexcept
     cdef int next_tag(self, str call) except -1
     cdef int tag_of(self, str call) except -1
-    cdef int agree(self, uint32_t context, int tag) except -1
+    cdef uint64_t call_at(self, int tag) noexcept
+    cdef int agree(self, uint32_t context, uint64_t call, CommBase comm) except -1
 
 
 cdef class CommBase(Keyed):

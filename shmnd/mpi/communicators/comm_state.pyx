@@ -37,9 +37,11 @@ TWIN = 4
 
 _VECTORS = ("Gather", "Scatter", "Allgather", "Alltoall")
 _BUFFERS = ("Barrier", "Bcast", *_VECTORS, *[name + "v" for name in _VECTORS], "Alltoallw",
-            "Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan")
+            "Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan",
+            "Neighbor_allgather", "Neighbor_allgatherv", "Neighbor_alltoall", "Neighbor_alltoallv",
+            "Neighbor_alltoallw")
 _OBJECTS = ("bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan",
-            "exscan")
+            "exscan", "neighbor_allgather", "neighbor_alltoall")
 _NAMES = ("another collective", *_OBJECTS, *_BUFFERS, *["I" + name.lower() for name in _BUFFERS],
           *[name + "_init" for name in _BUFFERS])
 _KINDS = {name: number for number, name in enumerate(_NAMES)}
@@ -180,21 +182,27 @@ cdef class CommState(State):
     cdef int tag_of(self, str call) except -1:
         """The tag of the collective that was begun last."""
         cdef unsigned int kind = _KINDS.get(call, 0)
-        return <int>((self.collectives << SHMPI_CALL_BITS | kind) & <unsigned int>TAG_MOST)
+        return <int>((self.collectives << SHMPI_CALL_BITS | kind) & <uint64_t>TAG_MOST)
 
-    cdef int agree(self, uint32_t context, int tag) except -1:
+    cdef uint64_t call_at(self, int tag) noexcept:
+        """The whole number of a collective that was begun a moment ago, and which call it is."""
+        return self.collectives << SHMPI_CALL_BITS & ~<uint64_t>TAG_MOST | <uint64_t>tag
+
+    cdef int agree(self, uint32_t context, uint64_t call, CommBase comm) except -1:
         """Raise the error of a collective in whose place another rank is known to call another."""
         cdef int peer = -1
-        cdef int other = other_call(context, tag, &peer)
+        cdef int other = other_call(context, call, &peer)
         if other < 0:
             return 0
         cdef int mask = (1 << SHMPI_CALL_BITS) - 1
-        mine, theirs = _CALLS[tag & mask], _CALLS[other & mask]
-        raise MPIException(
-            constants.ERR_TRUNCATE,
+        mine, theirs = _CALLS[call & mask], _CALLS[other & mask]
+        text = (
             f"Comm.{mine} of {self.title()}: rank {self.from_job[peer]} is in another collective, "
-            f"{theirs}; all ranks begin the same collectives in the same order",
+            f"{theirs}; all ranks begin the same collectives in the same order"
         )
+        if comm is not None:
+            mpi_error(comm, constants.ERR_TRUNCATE, text)
+        raise MPIException(constants.ERR_TRUNCATE, text)
 
 
 cdef CommState known(uint32_t context):

@@ -44,7 +44,8 @@ cdef shmpi_req *_begin(int peer, unsigned int context, int tag) except NULL:
 cdef int _wait(shmpi_req *r, unsigned int context) except -1:
     cdef Wait wait = Wait(0, False)
     cdef CommState c = known(context)
-    cdef bint counted = context % 4 == 1 and c is not None  # a collective: its tag is a number
+    # A collective: its tag is a number. Those of agreements are negative, and counted apart.
+    cdef bint counted = context % 4 == 1 and c is not None and r.tag >= 0
     try:
         while not r.done:
             if E.failures or E.revocations:
@@ -54,9 +55,9 @@ cdef int _wait(shmpi_req *r, unsigned int context) except -1:
                 title = "" if c is None else c.title()
                 note(1, r.peer, -1, call, title)
                 if counted:
-                    tell_call(r.peer, context, r.tag)
+                    tell_call(r.peer, context, c.call_at(r.tag))
             if wait.noted and counted:
-                c.agree(context, r.tag)
+                c.agree(context, c.call_at(r.tag), None)
     finally:
         wait_end(&wait)
     return 0

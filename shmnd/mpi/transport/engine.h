@@ -36,7 +36,7 @@ struct shmpi_peer {
     bool left;             /* as seen at our end: leaving.h */
     uint32_t shares;       /* words of our lane to it that are in use */
     uint32_t call_context; /* of the collective in which it has waited for us for long; 0: none */
-    int call_tag;
+    uint64_t call;
     struct shmpi_ways ways;
 };
 

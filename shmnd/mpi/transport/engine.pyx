@@ -49,8 +49,8 @@ cdef extern from "transport/collectives.h" nogil:
     void shmpi_sched_stop(shmpi_engine *e, shmpi_sched *s, int fault)
     void shmpi_stop(shmpi_engine *e, shmpi_req *r, int fault)
     int shmpi_sched_peer(shmpi_engine *e, shmpi_sched *s)
-    void shmpi_tell_call(shmpi_engine *e, int peer, uint32_t context, int tag)
-    int shmpi_find_other_call(shmpi_engine *e, uint32_t context, int tag, int *peer)
+    void shmpi_tell_call(shmpi_engine *e, int peer, uint32_t context, uint64_t call)
+    int shmpi_find_other_call(shmpi_engine *e, uint32_t context, uint64_t call, int *peer)
     void shmpi_note_mine(shmpi_engine *e, uint32_t count, int peer, int tag, const char *call,
                          const char *comm)
     void shmpi_note_mine_end(shmpi_engine *e)
@@ -232,15 +232,15 @@ cdef int sched_peer(shmpi_sched *s) noexcept:
     return shmpi_sched_peer(E, s)
 
 
-cdef void tell_call(int peer, uint32_t context, int tag) noexcept:
-    """Send a rank the tag of the collective in which this one waits for it."""
+cdef void tell_call(int peer, uint32_t context, uint64_t call) noexcept:
+    """Send a rank the collective in which this one waits for it."""
     if peer >= 0 and peer != E.rank:
-        shmpi_tell_call(E, peer, context, tag)
+        shmpi_tell_call(E, peer, context, call)
 
 
-cdef int other_call(uint32_t context, int tag, int *peer) noexcept:
+cdef int other_call(uint32_t context, uint64_t call, int *peer) noexcept:
     """The tag of another collective in the place of this one, -1: none is known."""
-    return shmpi_find_other_call(E, context, tag, peer)
+    return shmpi_find_other_call(E, context, call, peer)
 
 
 cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1:

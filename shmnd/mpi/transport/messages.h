@@ -174,7 +174,7 @@ static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_
         return true;
     case SHMPI_CALLED:
         e->peers[source].call_context = (uint32_t)record->a;
-        e->peers[source].call_tag = (int)(record->b & INT32_MAX);
+        e->peers[source].call = record->b;
         return true;
     case SHMPI_REVOKE: return shmpi_revoke(e, (uint32_t)record->a);
     default: return true;

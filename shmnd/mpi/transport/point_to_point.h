@@ -236,36 +236,39 @@ static inline int shmpi_sched_peer(struct shmpi_engine *e, const struct shmpi_sc
 
 /* ---- ranks in different collectives ----------------------------------------------------------
  *
- * The tag of a collective is its number in the communicator and, in the low bits, which call it is.
+ * A collective is known by its number in the communicator and, in the low bits, which call it is.
  * Two ranks with another call under one number disagree, which is an error of the program. A rank
- * whose wait for another one lasts sends it the tag of what it waits in. */
+ * whose wait for another one lasts sends it what it waits in. The tag of its messages has the low 31
+ * bits of that, which come again after 2^24 collectives: of old records only the whole is compared. */
 
 enum { SHMPI_CALL_BITS = 7, SHMPI_CALLS_LOOKED_AT = 64 };
 
-static inline void shmpi_tell_call(struct shmpi_engine *e, int peer, uint32_t context, int tag)
+static inline void shmpi_tell_call(struct shmpi_engine *e, int peer, uint32_t context,
+                                   uint64_t call)
 {
-    shmpi_tell(e, peer, SHMPI_CALLED, context, (uint64_t)tag); /* without memory: not told */
+    shmpi_tell(e, peer, SHMPI_CALLED, context, call); /* without memory: not told */
 }
 
-static inline bool shmpi_is_other_call(int mine, int theirs)
+static inline bool shmpi_is_other_call(uint64_t mine, uint64_t theirs)
 {
     return mine != theirs && mine >> SHMPI_CALL_BITS == theirs >> SHMPI_CALL_BITS;
 }
 
 /* The tag of another call in the place of this one, and whose it is: of a rank that waits, or of a
- * message that came. -1: none is known. */
-static inline int shmpi_find_other_call(struct shmpi_engine *e, uint32_t context, int tag,
+ * message that came. -1: none is known, or this one has no number (0). */
+static inline int shmpi_find_other_call(struct shmpi_engine *e, uint32_t context, uint64_t call,
                                         int *peer)
 {
+    uint64_t tag = call & INT32_MAX;
     struct shmpi_context *c = shmpi_context(&e->matching, context);
-    for (int i = 0; c && i < e->size; i++) {
+    for (int i = 0; c && call && i < e->size; i++) {
         const struct shmpi_peer *p = &e->peers[i];
         const struct shmpi_message *m = c->waiting[i].first;
         *peer = i;
-        if (p->call_context == context && shmpi_is_other_call(tag, p->call_tag))
-            return p->call_tag;
+        if (p->call_context == context && shmpi_is_other_call(call, p->call))
+            return (int)(p->call & INT32_MAX);
         for (int n = 0; m && n < SHMPI_CALLS_LOOKED_AT; m = m->next, n++)
-            if (shmpi_is_other_call(tag, m->tag))
+            if (m->tag >= 0 && shmpi_is_other_call(tag, (uint64_t)m->tag))
                 return m->tag;
     }
     return -1;
