@@ -117,17 +117,16 @@ class Adapter(Closing):
         """All shared segments: number, bytes, the descriptor for peers, whether they may write."""
         every = [*self._bells.segments(), *self._arena.segments()]
         shared = [(seg, segment.size, segment.fd, not segment.sealed) for seg, segment in every]
-        read_only = [
-            *self._registry.tables(),
-            *self._bells.read_only_segments(),
-            *self._counter_table.segments(),
-        ]
+        tables, counters = self._registry.tables(), self._counter_table.segments()
+        read_only = [*tables, *self._bells.read_only_segments(), *counters]
         return shared + [(seg, segment.size, segment.fd, False) for seg, segment in read_only]
 
     def _announce(self, seg: int, segment: Segment, call: str) -> None:
         """Share a new segment with the peers, before any token of it can reach them."""
         writable = seg < _FIRST_READ_ONLY and not segment.sealed
-        self._engine.announce_segment(self, seg, segment.size, segment.fd, writable, call)
+        # A table is announced again by its next use, or is in use by another thread already.
+        kept = any(number == seg for number, _ in self._registry.tables())
+        self._engine.announce_segment(self, seg, segment.size, segment.fd, writable, call, kept)
 
     def _withdraw(self, seg: int) -> None:
         """Withdraw a segment that is gone. Finalisers call this, so it only posts."""

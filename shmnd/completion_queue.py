@@ -108,10 +108,19 @@ class CompletionQueue(NotifyCore, OverlappedObject):
         call = "CompletionQueue.fileno"
         self._check_usable(call)
         self._engine.check(call)
-        readiness = self._readiness  # another thread may close the queue meanwhile
-        if readiness is None:
-            readiness = self._readiness = Readiness(self._engine)
-        return readiness.fileno()
+        with self._notifies:  # one for all threads
+            readiness = self._readiness
+            if readiness is None:
+                readiness = self._readiness = Readiness(self._engine)
+        try:
+            fd = readiness.fileno()
+        except ValueError:
+            fd = -1
+        if self._closed:  # meanwhile, by another thread, which may have found no descriptor yet
+            self._readiness = None
+            readiness.close()
+            self._check_usable(call)
+        return fd
 
     # -- the rest --
 

@@ -146,6 +146,8 @@ class MemoryRegion(OverlappedObject):
             registry.withdraw(token)
             registry.release(token)
             self._require_free(call)
+            # It is free again by now: another thread has deregistered meanwhile.
+            self._register_now(held, flags, place, call)
 
     def _check_size(self, held: HeldBuffer | _Bare, flags: int, call: str) -> None:
         most = self._adapter._limits.max_registration_size

@@ -13,6 +13,7 @@ from shmnd.broker.protocol import written
 from shmnd.common.brief_waits import TooLate
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.interruption import is_interruption
 from shmnd.connection import Connection
 from shmnd.messaging.endpoints import READS, Arrival, Ends, Offer, Plan, SharedAdapter
 from shmnd.messaging.fragments import Terms
@@ -299,11 +300,11 @@ class Server(Closing):
         engine = self._shared.adapter._engine
         engine.check(call)  # in a forked child another thread may have had the lock
         with self._lock:
-            ready = self._complete()
             errand = self._answering
             if errand is not None and errand.over:
                 self._answering = None
-                errand.result()
+                errand.result()  # it may raise, so the arrival is taken after it
+            ready = self._complete()
             if self._answering is None and (
                 self._waiting is None or self._waiting.overlapped._over()
             ):
@@ -370,12 +371,12 @@ class Server(Closing):
             overlapped = connector.accept(ends.qp, READS, READS, ends.terms())
             overlapped._waiters.append(self._ring)
             return Arrival(ends, overlapped, time.monotonic() + _PATIENCE)
-        except TooLate:
-            self._waiting = offer
-            if ends is not None:
-                ends.close_queues()
-            raise
         except BaseException as exc:
+            if isinstance(exc, TooLate) or (ends is None and is_interruption(exc)):
+                self._waiting = offer  # the next call accepts it
+                if ends is not None:
+                    ends.close_queues()
+                raise
             if ends is not None:
                 ends.close()
             connector.close()

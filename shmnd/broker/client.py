@@ -106,7 +106,7 @@ class BrokerClient(Session):
     ) -> dict[str, Any]:
         """Call as `call` does, but wait no longer than until a moment: TooLate.
 
-        The broker may do later what it was asked for, unless the caller asks for the opposite: the
+        The broker may do later what it was asked for, unless the caller undoes that by a post: the
         session continues. A broker that is gone is not replaced: TooLate.
         """
         who = caller or f"broker {op}"

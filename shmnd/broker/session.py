@@ -161,19 +161,18 @@ class Session:
     ) -> dict[str, Any]:
         """Send a request and wait for its reply. Lost when the session ends before it comes.
 
-        A time-out or an interruption ends the session. When the caller is `brief`, a time-out is
-        TooLate, and the session continues: the caller asks for the opposite of what it asked for.
+        A time-out or an interruption ends the session, unless the request may be abandoned. A
+        `brief` caller undoes its request itself: the session continues, and a time-out is TooLate.
         """
         ident = self._next_id
         self._next_id += 1
         data = self._written(who, {"op": op, "id": ident, **fields})
         sock = self._sock
         fd = -1 if sock is None else sock.fileno()
-        self._expected.add(ident)
         try:
+            self._expected |= {ident}
             if fd >= 0:
-                # What arrives is for this thread to read; it would wake the others for nothing,
-                # again and again until it is read.
+                # What arrives is for this thread; it would wake the others until it is read.
                 self._epoll.modify(fd, 0)
             self._flush_all(who, deadline)
             while not self._send(data, fds):
@@ -185,9 +184,13 @@ class Session:
                 self._drain(ident)
                 if self._sock is not sock:
                     raise Lost  # a call within this one met the loss, and found another broker
+            reply = self._replies[ident]
+            del self._replies[ident]
         except BaseException as exc:
-            late = brief and isinstance(exc, NdError) and exc.status is Status.IO_TIMEOUT
-            abandoned = self._may_abandon(op) and is_interruption(exc)
+            interrupted = is_interruption(exc)  # also by a TimeoutError of the handler's own
+            timed_out = isinstance(exc, NdError) and exc.status is Status.IO_TIMEOUT
+            late = brief and timed_out and not interrupted
+            abandoned = interrupted and (brief or self._may_abandon(op))
             if self._sock is sock and not (late or abandoned):
                 # Whether the broker did it is unknown now; a new session makes it known.
                 self._hang_up()
@@ -196,14 +199,15 @@ class Session:
                 if late:
                     raise too_late(who) from None
                 raise
+            reply = self._replies.pop(ident)
         finally:
-            # First of all, and by no function of Python, at whose beginning a handler may raise.
+            # A handler may raise behind a call: nothing is called before the last step.
+            self._expected -= {ident}
             try:
                 self._epoll.modify(fd, self._interest)
             except (OSError, ValueError):
                 pass  # the session is over
-            self._expected.discard(ident)
-        return self._replies.pop(ident)
+        return reply
 
     def _may_abandon(self, op: str) -> bool:
         """Return whether the session may continue without the reply, which is dropped later."""

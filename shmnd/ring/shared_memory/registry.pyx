@@ -129,13 +129,25 @@ cdef class Registry:
         """Return the entry of a token's grant, in a table that was announced to peers."""
         cdef uint32_t table = (token & c.SHMND_TOKEN_INDEX_MASK) // c.SHMND_TABLE_ENTRIES
         if self.raw.tables[table] == NULL:
-            segment = Segment.create(c.SHMND_TABLE_ENTRIES * sizeof(c.shmnd_grant), label="table",
-                                     writable=False, call="MemoryRegion.register")
-            self._announce(c.SHMND_FIRST_TABLE_SEGMENT + table, segment,
-                           "MemoryRegion.register")
-            self._tables.append((c.SHMND_FIRST_TABLE_SEGMENT + table, segment))
+            segment = self._table(c.SHMND_FIRST_TABLE_SEGMENT + table)
+            # Threads that come here at once announce the same segment, which the broker takes once.
+            self._announce(c.SHMND_FIRST_TABLE_SEGMENT + table, segment, "MemoryRegion.register")
             self.raw.tables[table] = <c.shmnd_grant *>(<Segment>segment).base
         return c.shmnd_grant_entry(&self.raw, token)
+
+    def _table(self, number: int) -> Segment:
+        """Return a table segment, made once, and kept also when its announcement fails."""
+        made = None
+        while True:
+            for known, segment in self._tables:
+                if known == number:
+                    return segment
+            if made is not None:
+                self._tables.append((number, made))
+                return made
+            made = Segment.create(c.SHMND_TABLE_ENTRIES * sizeof(c.shmnd_grant), label="table",
+                                  writable=False, call="MemoryRegion.register")
+            # Other threads run while the kernel makes it: one of them may have been here first.
 
     def tables(self) -> list:
         """Return the table segments, as (number, Segment)."""

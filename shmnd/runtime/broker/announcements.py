@@ -71,17 +71,18 @@ class Names:
         """Follow the records of a kind, or of a name."""
         watch = Watch(kind, name, self._progress)
         key = kind, name
-        try:
-            with self._engine.rpc:
+        with self._engine.rpc:
+            try:
                 self._engine.call("watch", caller="Directory.watch", kind=kind, name=name)
                 self._broker = self._engine.client.broker
                 self._watches.setdefault(key, weakref.WeakSet()).add(watch)
                 for entry in _pages(self._engine.client, kind, name):
                     watch.take(entry, gone=False)
-        except BaseException:
-            self._watches.setdefault(key, weakref.WeakSet())
-            self._unwatch(watch)  # the broker may have heard of it
-            raise
+            except BaseException:
+                # The broker may have heard of it. With the lock: another thread may want the same.
+                self._watches.setdefault(key, weakref.WeakSet())
+                self._unwatch(watch)
+                raise
         watch.end = lambda: self._unwatch(watch)
         return watch
 

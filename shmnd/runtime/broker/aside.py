@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from shmnd.common.brief_waits import TooLate, briefly
+from shmnd.common.interruption import is_interruption
 from shmnd.runtime.awaited import resolve_from_elsewhere
 
 if TYPE_CHECKING:
@@ -63,15 +64,16 @@ class Errand(Generic[_T]):
         assert self._call is not None
         try:
             self._value = briefly(self._call)
-        except TooLate:
-            try:
-                take_back()
-            except BaseException as exc:
-                self._error = exc
-            else:
-                return False
         except BaseException as exc:
             self._error = exc
+            if isinstance(exc, TooLate) and not is_interruption(exc):
+                try:
+                    take_back()
+                except BaseException as other:
+                    self._error = other
+                else:
+                    self._error = None
+                    return False
         self._call = None
         self.over = True
         return True

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from shmnd.broker.protocol import close_all
 from shmnd.common.brief_waits import TooLate, brief_until, refuse_brief_wait
+from shmnd.common.interruption import is_interruption
 from shmnd.common.steps import step
 from shmnd.runtime.broker.events import EventDispatch, EventTarget
 from shmnd.runtime.broker.state import BrokerState
@@ -40,8 +41,8 @@ __all__ = ["BrokerExchange"]
 _MOST_ASKED: Final = 1024
 """Requests without an answer, beyond which a request waits for it."""
 _SORTING_SECONDS: Final = 0.001
-"""So long a poll waits for another thread that is sorting messages of the broker: as long as these
-are not read, the poll would begin again and again, and take the interpreter from that thread."""
+"""How long a poll waits for another thread that sorts messages of the broker. Until these are
+read, it would begin again and again, and take the interpreter from that thread."""
 _LOG: Final = logging.getLogger("shmnd.broker")
 
 
@@ -97,18 +98,21 @@ class BrokerExchange(EventDispatch):
     def _call_or_undo(
         self, undo: Callable[[], None], op: str, fds: Sequence[int], caller: str, **fields: Any
     ) -> None:
-        """Call. With brief waits a call that finds the broker slow calls `undo`: TooLate."""
+        """Call. One that is interrupted, or with brief waits finds the broker slow (TooLate), calls
+        `undo`.
+        """
         until = brief_until()
-        if until is None:
-            self.call(op, fds, caller=caller, **fields)
-            return
         self.check(caller)
-        try:
-            with InTime(self.rpc, until, caller):
-                self.client.call_by(until, op, fds, caller=caller, **fields)
-        except TooLate:
-            undo()
-            raise
+        with self.rpc if until is None else InTime(self.rpc, until, caller):
+            try:
+                if until is None:
+                    self.call(op, fds, caller=caller, **fields)
+                else:
+                    self.client.call_by(until, op, fds, caller=caller, **fields)
+            except BaseException as exc:
+                if isinstance(exc, TooLate) or is_interruption(exc):
+                    undo()  # before another thread can ask for the same
+                raise
 
     def post(self, op: str, **fields: Any) -> None:
         """Send the broker a message that needs no reply. Never wait and never raise."""
@@ -325,11 +329,21 @@ class BrokerExchange(EventDispatch):
             self.announce_segment(adapter, *segment, caller)
 
     def announce_segment(
-        self, adapter: SegmentOwner, seg: int, size: int, fd: int, writable: bool, caller: str
+        self,
+        adapter: SegmentOwner,
+        seg: int,
+        size: int,
+        fd: int,
+        writable: bool,
+        caller: str,
+        kept: bool = False,
     ) -> None:
-        """Share a segment that a call needs with every process connected with its adapter."""
+        """Share a segment that a call needs with every process connected with its adapter.
+
+        One that is too late, or interrupted, is withdrawn, unless it is `kept`.
+        """
         self._call_or_undo(
-            lambda: self.withdraw_segment(adapter, seg),
+            lambda: None if kept else self.withdraw_segment(adapter, seg),
             "segment",
             [fd],
             caller,

@@ -27,16 +27,17 @@ class Meetings:
     def meet(self, adapter: SegmentOwner, peer: str, call: str) -> PeerLike:
         """Introduce an adapter to another one; return the record of that."""
         key = adapter.uid, peer
-        try:
-            with self._engine.rpc:
+        with self._engine.rpc:
+            try:
                 self._engine.call("meet", caller=call, adapter=adapter.uid, peer=peer)
                 with self._lock:
                     self._count[key] = self._count.get(key, 0) + 1
                     self._own[adapter.uid] = weakref.ref(adapter)
-        except BaseException:
-            if key not in self._count:  # the broker may have heard of it
-                self._engine.post("part", adapter=adapter.uid, peer=peer)
-            raise
+            except BaseException:
+                # The broker may have heard of it. With the lock: another thread may meet it too.
+                if key not in self._count:
+                    self._engine.post("part", adapter=adapter.uid, peer=peer)
+                raise
         try:
             self._engine.sync()  # the introduction follows the answer
             return self._engine.require_peer(peer, call, Status.CONNECTION_INVALID, "its adapter")

@@ -27,7 +27,7 @@ class Interrupted(Exception):
 
 
 def test_a_subscriber_that_blocks_keeps_its_seat() -> None:
-    """At each function of the calls of the broker, and after each."""
+    """At every third of the places where a function of the calls begins or has returned."""
     topic = f"seat-{uuid.uuid4().hex[:12]}"
     publisher = subprocess.Popen(
         [sys.executable, "-c", _PUBLISHER, topic],

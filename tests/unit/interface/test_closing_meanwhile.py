@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import shmnd
-from shmnd import Status
+from shmnd import MrFlag, Status
 from unit.fakes import FakeAdapter
 from unit.interface.overlapped_kit import Thing
 
@@ -117,3 +117,75 @@ def test_memory_of_an_adapter_that_is_closed_meanwhile_is_refused() -> None:
         arena.close()  # as another thread does behind the first check of the call
         with pytest.raises(shmnd.NdError, match="closed meanwhile"):
             adapter.allocate(1000)
+
+
+def test_threads_that_register_at_once_share_the_table_of_their_grants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two tables with one number peers would read one, and the owner withdraw in the other."""
+    with shmnd.open_adapter() as adapter:
+        engine = adapter._engine
+        first, second = adapter.create_memory_region(), adapter.create_memory_region()
+        announce = engine.announce_segment
+
+        def meanwhile(*args: Any, **options: Any) -> None:
+            """Another thread registers while this one waits for the broker."""
+            monkeypatch.undo()
+            second.register(bytearray(64), MrFlag.ALLOW_REMOTE_READ).result(30)
+            announce(*args, **options)
+
+        monkeypatch.setattr(engine, "announce_segment", meanwhile)
+        first.register(bytearray(64), MrFlag.ALLOW_REMOTE_READ).result(30)
+        assert len(adapter._registry.tables()) == 1
+
+
+def test_a_region_that_is_free_again_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    with shmnd.open_adapter() as adapter:
+        region = adapter.create_memory_region()
+        registry = adapter._registry
+        steps = ["register", "release"]
+
+        class Registry:
+            """Another thread registers before this one does, and deregisters before it knows."""
+
+            def register(self, *args: Any) -> int:
+                if "register" in steps:
+                    steps.remove("register")
+                    region.register(bytearray(64), 0).result(30)
+                return registry.register(*args)
+
+            def release(self, token: int) -> None:
+                registry.release(token)
+                if "release" in steps:
+                    steps.remove("release")
+                    region.deregister().result(30)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(registry, name)
+
+        monkeypatch.setattr(adapter, "_registry", Registry())
+        mine = bytearray(64)
+        assert region.register(mine, 0).result(30) is None
+        assert not steps
+        with pytest.raises(BufferError):
+            mine.append(1)  # it is held
+        region.close()
+
+
+def test_the_descriptor_of_a_queue_that_is_closed_meanwhile_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with shmnd.open_adapter() as adapter:
+        engine = adapter._engine
+        queue = adapter.create_completion_queue(4)
+        sleepers = len(engine.request_progress._sleepers)
+
+        def close(call: str) -> None:
+            monkeypatch.undo()
+            queue.close()  # as another thread does behind the first check of the call
+
+        monkeypatch.setattr(engine, "check", close)
+        with pytest.raises(shmnd.NdError) as caught:
+            queue.fileno()
+        assert caught.value.status == Status.INVALID_HANDLE
+        assert len(engine.request_progress._sleepers) == sleepers, "no queue announces for it"
