@@ -234,6 +234,8 @@ def test_samples_that_were_dropped_are_counted(started: Links, here: str, there:
                 got.append(int(np.frombuffer(sample.array[:4].tobytes(), "u4")[0]))
         assert got == sorted(set(got))
         lost = sub.lost
+        pub.close()
+        until(lambda: sub.publishers == 0)  # the link has ended it there, and counted all
     (row,) = second.stop()
     assert row["number"] == len(got) + lost
     assert row["number"] + row["lost"] == number
