@@ -67,8 +67,8 @@ def test_an_undecided_connection_survives_an_interrupted_connect(
         signalled(Session, "_wait", number, Alarm())
         with pytest.raises(Alarm):
             shmnd.connect(server.address, timeout=PATIENCE)
-        request = listener.get_connection_request(there.create_connector())
-        request.result(PATIENCE)
+        taker = there.create_connector()
+        listener.get_connection_request(taker).result(PATIENCE)
         assert undecided.status == Status.PENDING
 
 

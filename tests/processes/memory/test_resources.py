@@ -194,7 +194,7 @@ def test_who_cannot_tell_of_a_segment_names_the_call_that_needs_it(
             region.register(memory, shmnd.MrFlag.ALLOW_REMOTE_READ).result(PATIENCE)
 
         def refuse(*segment: Any) -> None:
-            raise error(Status.INSUFFICIENT_RESOURCES, segment[-1], "faked")
+            raise error(Status.INSUFFICIENT_RESOURCES, segment[5], "faked")
 
         with monkeypatch.context() as patch:
             patch.setattr(adapter._engine, "announce_segment", refuse)
