@@ -97,9 +97,7 @@ class BrokerClient(Session):
         finally:
             self._lock.release()
             self._after_leaving()
-        if reply["status"]:
-            raise error(reply["status"], who, reply["message"])
-        return reply
+        return _succeeded(who, reply)
 
     def call_by(
         self, until: float, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
@@ -123,9 +121,7 @@ class BrokerClient(Session):
         finally:
             self._lock.release()
             self._after_leaving()
-        if reply["status"]:
-            raise error(reply["status"], who, reply["message"])
-        return reply
+        return _succeeded(who, reply)
 
     def ask(self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any) -> int:
         """Ask the broker and do not wait; return the number of the request, or 0.
@@ -333,6 +329,13 @@ class BrokerClient(Session):
             who,
             f"the broker at {self.path} went away {_ATTEMPTS} times in the midst of it",
         )
+
+
+def _succeeded(who: str, reply: dict[str, Any]) -> dict[str, Any]:
+    """Return a reply; NdError when it is not a success."""
+    if reply["status"]:
+        raise error(reply["status"], who, reply["message"])
+    return reply
 
 
 def _named(who: str, err: NdError) -> NdError:
