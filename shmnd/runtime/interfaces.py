@@ -84,6 +84,10 @@ class PolledQueue(Protocol):
         """Grows with every call that takes results."""
 
     @property
+    def _connected(self) -> int:
+        """The number of its queue pairs whose connection has not begun to end."""
+
+    @property
     def _due(self) -> float | None:
         """When to poll them without a ring."""
 

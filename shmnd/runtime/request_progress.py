@@ -82,11 +82,13 @@ class RequestProgress(Sleepers):
         with self._lock:
             ours = self._choose() if self._sleepers else []
         for queue, polls in ours:
+            connected = queue._connected
             queue._poll()
             due = queue._due
             self._wait_set.wake_at(time.monotonic() + pending.LONGEST_SLEEP if due is None else due)
-            if queue._polls != polls or queue._notify_mode:
-                # A thread that began to wait meanwhile has not seen what this poll took.
+            # A thread that began to wait meanwhile has not seen what this poll took, and no
+            # connector that this poll ended a connection.
+            if queue._polls != polls or queue._notify_mode or queue._connected != connected:
                 self._wait_set.ring()
 
     def _choose(self) -> list[tuple[PolledQueue, int]]:

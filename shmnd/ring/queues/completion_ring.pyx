@@ -93,8 +93,11 @@ cdef class RingCore:
 
     @property
     def _connected(self) -> int:
-        """The number of queue pairs that complete here and have, or just had, a peer."""
-        return self.raw.link_count
+        """The number of its queue pairs whose connection has not begun to end."""
+        cdef uint32_t i, n = 0
+        for i in range(self.raw.link_count):
+            n += self.raw.links[i].state == c.SHMND_QP_CONNECTED
+        return n
 
     @property
     def _notify_mode(self) -> int:
