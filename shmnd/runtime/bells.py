@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shmnd.ring import Segment
+from shmnd.status import Status, error
 
 __all__ = ["Bell", "Bells"]
 
@@ -60,12 +61,17 @@ class Bells:
 
     def take(self) -> Bell:
         """Return an unused place."""
-        if not self._free:
-            self._grow()
-        place = self._free.pop()
+        place = self._place()
         bell = Bell(*place, *self._segments[place[0]])
         weakref.finalize(bell, self._give_back, place).atexit = False
         return bell
+
+    def _place(self) -> tuple[int, int]:
+        while True:
+            try:
+                return self._free.pop()
+            except IndexError:  # of all, or of those that this thread added
+                self._grow()
 
     def _give_back(self, place: tuple[int, int]) -> None:
         if not self._closed:
@@ -81,6 +87,8 @@ class Bells:
         try:
             self._announce(_FIRST_BELLS + number, bells, call)
             self._announce(_FIRST_MARKS + number, marks, call)
+            if self._closed:
+                raise error(Status.DEVICE_REMOVED, call, "the adapter was closed meanwhile")
         except BaseException:
             self._segments.pop(number, None)
             self._withdraw(_FIRST_BELLS + number)

@@ -13,7 +13,8 @@ cdef put_address(c.word64 *words, tuple address)
 cdef class CounterTable:
     cdef object _announce
     cdef str _uid
-    cdef list _pages
+    cdef dict _pages             # number -> Segment
+    cdef uint64_t _numbers       # none is used again
     cdef list _free
     cdef uint64_t _names
     cdef uint64_t _place
@@ -21,6 +22,7 @@ cdef class CounterTable:
     cdef c.shmnd_counters_head *_head
 
     cdef Segment _grow(self, str call)
+    cdef _offer(self, Segment page)
     cdef tuple take(self)
     cdef void give_back(self, tuple place, c.shmnd_counters *counters) noexcept
     cdef name(self, c.shmnd_counters *counters)

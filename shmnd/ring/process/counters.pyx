@@ -69,7 +69,7 @@ cdef class CounterTable:
             raise TypeError("counters are made once")
         self._announce = announce
         self._uid = uid
-        self._pages = []
+        self._pages = {}
         self._free = []
         self._owner = <c.pid_t>forks
 
@@ -78,41 +78,52 @@ cdef class CounterTable:
         if self._pages is None or self._head != NULL:
             raise TypeError("counters are opened once")
         self._place = place
-        cdef Segment first = self._grow("open_adapter")  # kept in _pages
+        cdef Segment first = self._grow("open_adapter")  # kept in _pages, announced by the adapter
+        self._offer(first)
         self._head = <c.shmnd_counters_head *>first.base
 
     cdef Segment _grow(self, str call):
-        """Add a segment with free counters. It is not announced yet."""
-        cdef uint64_t entries = min((_FIRST_ENTRIES + 1) << len(self._pages), _MOST_ENTRIES + 1) - 1
+        """Add a segment, which is not announced yet; its counters are not free before it is."""
+        cdef uint64_t number = self._numbers
+        cdef uint64_t least = (_FIRST_ENTRIES + 1) << min(len(self._pages), 6)
+        cdef uint64_t entries = min(least, _MOST_ENTRIES + 1) - 1
+        self._numbers += 1  # before other threads run, while the kernel makes the segment
         cdef Segment page = Segment.create((entries + 1) * sizeof(c.shmnd_counters), label="tally",
                                            writable=False, call=call)
         cdef c.shmnd_counters_head *head = <c.shmnd_counters_head *>page.base
-        cdef uint64_t i
         head.magic = c.SHMND_COUNTERS_MAGIC
         head.uid[0], head.uid[1] = int(self._uid[:16], 16), int(self._uid[16:], 16)
         head.pid = c.getpid()
         head.since_ns = time.time_ns()
         head.entries = entries
-        head.number = len(self._pages)
+        head.number = number
         head.place = self._place
         # SYNC counters: release, pairs with acquire in CountersView
         c.shmnd_release32(&head.version, c.SHMND_LAYOUT_VERSION)
-        self._pages.append(page)
-        for i in range(entries, 0, -1):
-            self._free.append((page, i * sizeof(c.shmnd_counters)))
+        self._pages[number] = page  # a broker that comes before the announcement hears of it too
         return page
+
+    cdef _offer(self, Segment page):
+        """Add the counters of a segment to the free ones."""
+        cdef c.shmnd_counters_head *head = <c.shmnd_counters_head *>page.base
+        cdef uint64_t i
+        for i in range(head.entries, 0, -1):
+            self._free.append((page, i * sizeof(c.shmnd_counters)))
 
     cdef tuple take(self):
         """Return a free set of counters: its segment, which the caller must keep, and offset."""
-        if not self._free:
-            page = self._grow("Adapter.create_queue_pair")
+        call = "Adapter.create_queue_pair"
+        while not self._free:
+            page = self._grow(call)
+            number = (<c.shmnd_counters_head *>(<Segment>page).base).number
             try:
-                self._announce(c.SHMND_FIRST_COUNTER_SEGMENT + len(self._pages) - 1, page,
-                               "Adapter.create_queue_pair")
+                self._announce(c.SHMND_FIRST_COUNTER_SEGMENT + number, page, call)
             except BaseException:
-                self._pages.pop()
-                self._free.clear()
+                self._pages.pop(number, None)  # this one alone: other threads may have added theirs
                 raise
+            if self._head == NULL:
+                raise error(Status.DEVICE_REMOVED, call, "the adapter was closed meanwhile")
+            self._offer(page)
         return self._free.pop()
 
     cdef name(self, c.shmnd_counters *counters):
@@ -149,14 +160,16 @@ cdef class CounterTable:
 
     def segments(self) -> list:
         """All segments, as (number, Segment)."""
-        # enumerate() of a typed list would not check it for None: the table may be half made.
-        return [(c.SHMND_FIRST_COUNTER_SEGMENT + number, self._pages[number])
-                for number in range(len(self._pages))]
+        # items() of a typed dictionary would not check it for None: the table may be half made.
+        cdef object pages = self._pages
+        return [(c.SHMND_FIRST_COUNTER_SEGMENT + number, page)
+                for number, page in list(pages.items())]
 
     def close(self) -> None:
         """Free the segments; one that is in use stays mapped until its queue pair is released."""
         self._head = NULL
-        for page in self._pages:
+        cdef object pages = self._pages
+        for page in list(pages.values()):
             (<Segment>page).close_fd()
         self._pages.clear()
         self._free.clear()

@@ -174,12 +174,15 @@ cdef class Arena:
         seg = self._next_seg
         self._next_seg += 1
         self._bytes += segment.counted
+        self._segments[seg] = segment  # first: a broker that comes in between hears of it too
         try:
             announce(seg, segment, call)
+            if self._closed:
+                raise error(Status.DEVICE_REMOVED, call, "the adapter was closed meanwhile")
         except BaseException:
+            self._segments.pop(seg, None)
             self._bytes -= segment.counted
             raise
-        self._segments[seg] = segment
         at = bisect_right(self._starts, segment.address)
         self._starts.insert(at, segment.address)
         self._numbers.insert(at, seg)

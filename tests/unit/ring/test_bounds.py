@@ -187,6 +187,23 @@ def test_a_segment_that_cannot_be_announced_counts_for_nothing() -> None:
     arena.close()
 
 
+def test_a_broker_that_comes_before_the_announcement_is_told_of_the_segment() -> None:
+    def announce(number: int, segment: Segment, _: str) -> None:
+        assert (number, segment) in arena.segments()
+
+    arena = Arena(announce, lambda _: None, MIB)
+    block = arena.allocate(MIB)
+    assert [number for number, _ in arena.segments()] == [block.seg]
+    arena.close()
+
+
+def test_an_arena_that_is_closed_during_an_announcement_gives_no_memory() -> None:
+    arena = Arena(lambda *_: arena.close(), lambda _: None, MIB)
+    with pytest.raises(NdError, match="closed meanwhile"):
+        arena.allocate(MIB)
+    assert arena.segments() == []
+
+
 def test_an_adapter_takes_its_limit() -> None:
     with shmnd.open_adapter(memory_limit=2 * MIB) as adapter:
         kept = adapter.allocate(MIB)

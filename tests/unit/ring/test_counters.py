@@ -110,6 +110,40 @@ def test_more_queue_pairs_than_one_segment_has_room_for(adapter: shmnd.Adapter) 
     assert pairs(adapter) == []
 
 
+def test_a_late_announcement_undoes_its_own_segment(
+    adapter: shmnd.Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counters of a segment that no tool hears of would never be seen."""
+    queue = adapter.create_completion_queue(8)
+    made = [adapter.create_queue_pair(queue, queue, receive_depth=0) for _ in range(63)]
+
+    def meanwhile(*_: Any, **__: Any) -> None:
+        """Another thread makes a queue pair while this one waits for the broker, too long."""
+        monkeypatch.undo()
+        made.append(adapter.create_queue_pair(queue, queue, receive_depth=0))
+        raise NdError(Status.IO_TIMEOUT, "too late")
+
+    monkeypatch.setattr(adapter._engine, "announce_segment", meanwhile)
+    with pytest.raises(NdError, match="too late"):
+        adapter.create_queue_pair(queue, queue)
+    made.append(adapter.create_queue_pair(queue, queue, receive_depth=0))
+    assert len({counters["name"] for counters in pairs(adapter)}) == len(made) == 65
+    assert len(views(adapter)) == 2
+
+
+def test_a_table_that_is_closed_meanwhile_has_no_more_counters(
+    adapter: shmnd.Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = adapter.create_completion_queue(8)
+    made = [adapter.create_queue_pair(queue, queue, receive_depth=0) for _ in range(63)]
+    monkeypatch.setattr(
+        adapter._engine, "announce_segment", lambda *_, **__: adapter._counter_table.close()
+    )
+    with pytest.raises(NdError, match="closed meanwhile"):
+        adapter.create_queue_pair(queue, queue)
+    assert len(made) == 63
+
+
 def test_nobody_else_can_write_it(adapter: shmnd.Adapter) -> None:
     ((_, segment),) = adapter._counter_table.segments()
     with pytest.raises(PermissionError):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from shmnd.ring import Segment
-from shmnd.runtime.bells import Bells
+from shmnd.runtime.bells import Bell, Bells
 from shmnd.status import NdError, Status, error
 
 
@@ -52,3 +52,27 @@ def test_what_could_not_be_told_of_is_withdrawn(told: Told, time: int) -> None:
         told.bells.take()
     assert told.known == told.shared() == set()
     assert told.bells.take().where == (1, 0), "its number is not used again"
+
+
+def test_places_that_another_thread_takes_first_are_made_anew(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bells, grow = told.bells, told.bells._grow
+    held: list[Bell] = []
+
+    def meanwhile() -> None:
+        monkeypatch.undo()
+        grow()
+        held.extend(bells.take() for _ in range(96))
+
+    monkeypatch.setattr(bells, "_grow", meanwhile)
+    held.append(bells.take())
+    assert len({bell.where for bell in held}) == 97
+
+
+def test_bells_that_are_closed_meanwhile_are_refused(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(told.bells, "_announce", lambda *_: told.bells.close())
+    with pytest.raises(NdError, match="closed meanwhile"):
+        told.bells.take()
