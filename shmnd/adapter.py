@@ -21,6 +21,7 @@ from shmnd.broker.place import place_of
 from shmnd.broker.protocol import name_of
 from shmnd.common.arguments import all_within, parameter_status, seconds, within, wrong_kind
 from shmnd.common.closing import Closing
+from shmnd.common.weak_methods import without_owner
 from shmnd.completion_queue import CompletionQueue
 from shmnd.connector import Connector
 from shmnd.handshake.queue_pair_link import QpState
@@ -41,8 +42,6 @@ from shmnd.shared_receive_queue import SharedReceiveQueue
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from typing_extensions import Buffer
 
 __all__ = ["Adapter"]
@@ -83,17 +82,17 @@ class Adapter(Closing):
         self._key: Final = os.urandom(16).hex()
         self.uid: Final = name_of(self._key)
         self._limits: Final[AdapterInfo] = replace(LIMITS, adapter_id=uuid.getnode())
-        self._closed = False
+        self._closed = self._half_closed = False
         self._pairs: weakref.WeakSet[QueuePair] = weakref.WeakSet()
         self._objects: weakref.WeakSet[Any] = weakref.WeakSet()
-        announce, withdraw = _weakly(self._announce), _weakly(self._withdraw)
+        announce, withdraw = without_owner(self._announce), without_owner(self._withdraw)
         self._counter_table: Final = CounterTable(announce, self.uid)
         self._registry: Final = Registry(announce, self._counter_table)
         self._bells: Final = Bells(announce, withdraw)
         self._arena: Final = Arena(announce, withdraw, memory_limit)
         self._probe: Final = Probe()
-        self._engine: Final = ProgressEngine.of(namespace, group)
         try:
+            self._engine: Final = ProgressEngine.of(self.uid, namespace, group)
             self._place = place_of(namespace, group=group)
             most = self._limits.max_registration_size
             self._memory = AdapterMemory(self._arena, self._place, most)
@@ -101,7 +100,7 @@ class Adapter(Closing):
             self._engine.register_adapter(self, {"probe": [self._probe.address, self._probe.nonce]})
         except BaseException:
             self._closed = True
-            self._engine.unregister_adapter(self)
+            ProgressEngine.give_back(self)
             self._counter_table.close()
             raise
 
@@ -379,9 +378,16 @@ class Adapter(Closing):
 
     def close(self) -> None:
         """Close the adapter: connections end, pending operations are cancelled."""
-        if self._closed:
+        if self._closed and not self._half_closed:
             return
-        self._closed = True
+        self._closed, self._half_closed = True, False
+        try:
+            self._close()
+        except BaseException:
+            self._half_closed = True  # of a signal handler: the next call, or the end, continues
+            raise
+
+    def _close(self) -> None:
         if self._engine.alive:
             for pair in list(self._pairs):
                 pair.close()
@@ -405,15 +411,3 @@ class Adapter(Closing):
             f"<Adapter {self._host} open in process {os.getpid()}, namespace "
             f"{self._place.directory.name!r}, {connected} queue pairs connected>"
         )
-
-
-def _weakly(method: Callable[..., None]) -> Callable[..., None]:
-    """Return a function that calls a method as long as its object exists."""
-    ref = weakref.WeakMethod(method)
-
-    def call(*arguments: Any) -> None:
-        bound = ref()
-        if bound is not None:
-            bound(*arguments)
-
-    return call

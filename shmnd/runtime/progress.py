@@ -62,10 +62,13 @@ class ProgressEngine(BrokerExchange):
     """Of a namespace, held while a broker is joined."""
 
     @classmethod
-    def of(cls, namespace: str | None = None, group: int | str | None = None) -> ProgressEngine:
+    def of(
+        cls, user: str, namespace: str | None = None, group: int | str | None = None
+    ) -> ProgressEngine:
         """Return the progress engine of a namespace, connected to its broker.
 
-        Every progress engine that is taken this way is given back by one `unregister_adapter`.
+        It lives until each `user`, the name of an adapter, has given it back (`give_back`,
+        `unregister_adapter`), also one whose call of this was interrupted.
         """
         from shmnd.broker.client import BrokerClient
         from shmnd.broker.place import place_of
@@ -81,13 +84,13 @@ class ProgressEngine(BrokerExchange):
             )
         key = place_of(namespace, group=group).directory
         if brief_until() is not None:
-            engine = cls._taken(key)
+            engine = cls._taken(key, user)
             if engine is None:
                 raise too_late("open_adapter")
             return engine
         # Who gives back another namespace's, maybe in an event loop, does not wait for this broker.
         with taking_from_the_system("open_adapter"), cls._joining[key]:
-            engine = cls._taken(key)
+            engine = cls._taken(key, user)
             if engine is None:
                 made = cls(
                     lambda new: BrokerClient(
@@ -98,26 +101,37 @@ class ProgressEngine(BrokerExchange):
                     ),
                     DataPlane(),
                 )
-                engine = cls._taken(key, made)
-                assert engine is not None
-                if engine is not made:
-                    made.close()  # a signal handler has opened an adapter meanwhile
+                try:
+                    engine = cls._taken(key, user, made)
+                    assert engine is not None
+                finally:
+                    if cls._engines.get(key) is not made:
+                        made.close()  # a signal handler has opened an adapter meanwhile, or raised
             return engine
 
     @classmethod
-    def _taken(cls, key: Path, made: ProgressEngine | None = None) -> ProgressEngine | None:
-        """Count one more user of the progress engine of a namespace, and return it.
+    def _taken(
+        cls, key: Path, user: str, made: ProgressEngine | None = None
+    ) -> ProgressEngine | None:
+        """Return the progress engine of a namespace, with one more user.
 
         If there is none, `made` becomes it.
         """
         with cls._registry:
-            engine = cls._engines.get(key)
-            if engine is None and made is not None:
-                made._key = key
-                engine = cls._engines[key] = made
-            if engine is not None:
-                engine._users += 1
+            engine = cls._engines.get(key, made)
+            if engine is None:
+                return None
+            if engine is made:
+                engine._key = key
+            engine._users |= {user}  # before it can be found: an interruption leaves none without
+            cls._engines[key] = engine
             return engine
+
+    @classmethod
+    def give_back(cls, adapter: SegmentOwner) -> None:
+        """Release the progress engine of an adapter that could not be opened, if it took one."""
+        for engine in list(cls._engines.values()):
+            engine.unregister_adapter(adapter)
 
     def __init__(
         self, join: Callable[[ProgressEngine], BrokerLike], data_plane: DataPlaneLike
@@ -129,7 +143,7 @@ class ProgressEngine(BrokerExchange):
         self.attempts = threading.RLock()
         """Held while a connector checks that a queue pair is free, and takes it."""
         self._key: Path | None = None
-        self._users = 0
+        self._users: frozenset[str] = frozenset()
         self._ended = ""
         wait_set = WaitSet()
         self.pending_operations: Final = PendingOperations(wait_set)
@@ -145,13 +159,16 @@ class ProgressEngine(BrokerExchange):
         self._reconnection = Reconnect(
             self._reconnect, lambda: self.client.broker_runs(), self._wait_set
         )
+        client = None
         try:
-            self.client = join(self)
+            self.client = client = join(self)
+            self._wait_set.include(self.client.fileno())
+            _all_engines.add(self)
         except BaseException:
+            if client is not None:
+                client.close()
             self._wait_set.close()
             raise
-        self._wait_set.include(self.client.fileno())
-        _all_engines.add(self)
 
     # -- state and descriptors --
 
@@ -318,11 +335,14 @@ class ProgressEngine(BrokerExchange):
         """An adapter is closed, or could not be opened; the last one takes the progress engine
         along.
         """
-        if self.broker_state.adapters.pop(adapter.uid, None) is not None:
-            self.post("adapter_close", adapter=adapter.uid)
+        if adapter.uid not in self._users:
+            return
+        self.broker_state.adapters.pop(adapter.uid, None)
+        # Also where it is in no record here: an interruption came before that, or ended this.
+        self.post("adapter_close", adapter=adapter.uid)
         with self._registry:
-            self._users -= 1
-            if self._users > 0 or not self.alive:
+            self._users -= {adapter.uid}
+            if self._users or not self.alive:
                 return
             if self._key is not None:
                 self._engines.pop(self._key, None)

@@ -501,7 +501,7 @@ class FakeAdapter:
         self.uid = name_of(self._key)
         self.owned: list[tuple[int, int, int, bool]] = []
         self.open = True
-        engine._users += 1
+        engine._users |= {self.uid}
         engine.register_adapter(self, {"made": "for a test"})
 
     def _segments(self) -> list[tuple[int, int, int, bool]]:

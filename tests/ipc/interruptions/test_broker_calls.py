@@ -6,11 +6,14 @@ import subprocess
 import sys
 import time
 import uuid
-from types import FrameType
 
+import shmnd.broker
+import shmnd.runtime.broker
+from interrupting import inside, interrupted
 from shmnd import ipc
 
 PATIENCE = 60.0
+_BROKER = inside(shmnd.broker, shmnd.runtime.broker)
 _PUBLISHER = """
 import sys
 from shmnd import ipc
@@ -20,10 +23,6 @@ with ipc.Publisher(sys.argv[1], "i8") as pub:
         pub.send(int(line), timeout=60)
         print(pub.subscribers, flush=True)
 """
-
-
-class Interrupted(Exception):
-    pass
 
 
 def test_a_subscriber_that_blocks_keeps_its_seat() -> None:
@@ -42,28 +41,13 @@ def test_a_subscriber_that_blocks_keeps_its_seat() -> None:
                 assert time.monotonic() < end
                 time.sleep(0.01)
             for at in itertools.count(step=3):
-                left = at
-
-                def interrupt(frame: FrameType, event: str, what: object) -> None:
-                    nonlocal left
-                    if "broker" in frame.f_code.co_filename and event in ("call", "c_return"):
-                        left -= 1
-                        if left == -1:
-                            raise Interrupted
-
-                sys.setprofile(interrupt)
-                try:
-                    _ = sub.publishers
-                except Interrupted:
-                    pass
-                finally:
-                    sys.setprofile(None)
+                was = interrupted(at, lambda: sub.publishers, _BROKER)
                 publisher.stdin.write(f"{at}\n")
                 publisher.stdin.flush()
                 assert publisher.stdout.readline() == "1\n"
                 assert int(sub.receive(PATIENCE).value) == at
                 assert sub.lost == 0
-                if left >= 0:
+                if not was:
                     break
             assert at > 50
     finally:

@@ -3,6 +3,7 @@
 
 import contextlib
 import fcntl
+import functools
 import itertools
 import os
 import sys
@@ -16,6 +17,8 @@ from typing import Any
 
 import pytest
 
+import shmnd.broker
+from interrupting import Interrupted, inside, interrupted
 from shmnd.broker import client as client_module
 from shmnd.broker import session as session_module
 from shmnd.broker.client import BrokerClient
@@ -36,6 +39,12 @@ from unit.broker.client_kit import (
     readable,
 )
 from unit.broker.wire import PATIENCE, Wire, serving
+
+_CLIENT = inside(shmnd.broker)
+
+
+def _extend(found: list[Any], client: BrokerClient) -> None:
+    found += client.events()  # no call takes them over
 
 
 # --- calls ---
@@ -107,34 +116,14 @@ def test_a_call_within_a_call(make: Make, broker: Server, monkeypatch: pytest.Mo
     assert nested[1]["adapters"] == 1
 
 
-class Interrupted(Exception):
-    pass
-
-
 def test_a_handler_that_raises_keeps_no_other_thread_out(make: Make, broker: Server) -> None:
     """A profile function raises where a signal handler may: at each function, and after each."""
     client = make()
     for at in itertools.count():
-        left = at
-
-        def interrupt(frame: FrameType, event: str, what: object) -> None:
-            nonlocal left
-            if "broker" in frame.f_code.co_filename and event in ("call", "c_return"):
-                left -= 1
-                if left == -1:
-                    raise Interrupted
-
-        sys.setprofile(interrupt)
-        try:
-            client.call("sync")
-            client.events()
-        except Interrupted:
-            pass
-        finally:
-            sys.setprofile(None)
+        was = interrupted(at, lambda: (client.call("sync"), client.events()), _CLIENT)
         with ThreadPoolExecutor(1) as pool:
             pool.submit(client.call, "sync").result(PATIENCE)
-        if left >= 0:
+        if not was:
             break
     assert at > 50
 
@@ -147,7 +136,7 @@ def test_an_interrupted_call_ends_no_session_that_need_not_end(
     client = make()
     wait = client._wait
 
-    def interrupted(*arguments: Any, **keywords: Any) -> Any:
+    def waits(*arguments: Any, **keywords: Any) -> Any:
         handler(sys._getframe())
 
     def handler(frame: FrameType) -> None:
@@ -155,7 +144,7 @@ def test_an_interrupted_call_ends_no_session_that_need_not_end(
 
     before = client._sock
     for _ in range(3):
-        monkeypatch.setattr(client, "_wait", interrupted)
+        monkeypatch.setattr(client, "_wait", waits)
         with pytest.raises(Interrupted):
             client.call(op)
         monkeypatch.setattr(client, "_wait", wait)
@@ -231,17 +220,6 @@ def test_a_handler_that_raises_loses_no_event(
     make: Make, place: Place, broker: Server, kind: str
 ) -> None:
     """It raises behind each call in turn that the taking of events makes."""
-
-    class Interrupted(Exception):
-        pass
-
-    def interrupt(frame: FrameType, event: str, what: object) -> None:
-        nonlocal left
-        if "broker" in frame.f_code.co_filename and event in ("call", "c_return"):
-            left -= 1
-            if left == -1:
-                raise Interrupted
-
     client = make()
     listening(client)
     memory = os.memfd_create("segment", os.MFD_ALLOW_SEALING)
@@ -265,12 +243,7 @@ def test_a_handler_that_raises_loses_no_event(
                     )  # fmt: skip
             assert readable(client, PATIENCE)
             found: list[Any] = []
-            left = at
-            sys.setprofile(interrupt)
-            with contextlib.suppress(Interrupted):
-                found += client.events()  # no call takes them over
-            sys.setprofile(None)
-            interrupted = left < 0
+            was = interrupted(at, functools.partial(_extend, found, client), _CLIENT)
             client.call("sync")
             found += client.events()
             assert [event["re" if kind == "answers" else "seg"] for event, _ in found] == asked
@@ -279,7 +252,7 @@ def test_a_handler_that_raises_loses_no_event(
                 close_all(fds)
             theirs = 3 * (at + 1) if kind == "segments" else 0  # the broker is in this process
             assert len(list(Path("/proc/self/fd").iterdir())) == before + theirs
-            if not interrupted:
+            if not was:
                 break
     assert at > 10
 

@@ -304,34 +304,38 @@ def test_an_idle_process_with_a_listener_rejoins_while_it_selects(
 class Unopened:
     """An adapter that could not be opened."""
 
-    uid = "0" * 32
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
 
 
 def test_of_gives_one_engine_per_namespace(namespace: str) -> None:
     pytest.importorskip("shmnd.ring")
-    unopened: Any = Unopened()
+    users: list[Any] = [Unopened(name) for name in "abcd"]
     one, two, other = (
-        ProgressEngine.of(namespace),
-        ProgressEngine.of(namespace),
-        ProgressEngine.of(namespace + "-other"),
+        ProgressEngine.of("a", namespace),
+        ProgressEngine.of("b", namespace),
+        ProgressEngine.of("c", namespace + "-other"),
     )
     assert one is two
     assert one is not other
-    one.unregister_adapter(unopened)
-    assert one.alive
-    one.unregister_adapter(unopened)
+    for _ in range(2):
+        one.unregister_adapter(users[0])
+    assert one.alive, "each user counts once"
+    ProgressEngine.give_back(users[1])
     assert not one.alive
     assert other.alive
-    again = ProgressEngine.of(namespace)
+    again = ProgressEngine.of("d", namespace)
     assert again is not one
-    for engine in (again, other):
-        engine.unregister_adapter(unopened)
+    for user in users:
+        ProgressEngine.give_back(user)
     assert not ProgressEngine._engines
+    assert not again.alive
+    assert not other.alive
 
 
 def test_a_patched_standard_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """What gevent's and eventlet's patch_all do to `select`."""
     monkeypatch.delattr("select.epoll")
     with pytest.raises(NdError, match=r"open_adapter: select\.epoll is missing: gevent") as caught:
-        ProgressEngine.of()
+        ProgressEngine.of("a")
     assert caught.value.status is Status.NOT_SUPPORTED

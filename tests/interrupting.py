@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A function that stands for the handler of a signal, and raises at a chosen place of a call.
+
+Its file lies outside of what it interrupts: its path matches none of the names that tests choose.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, ModuleType
+
+
+class Interrupted(Exception):
+    """What the handler raises."""
+
+
+class Alarm(BaseException):
+    """What it raises where KeyboardInterrupt is meant, which is not an Exception."""
+
+
+def inside(*packages: ModuleType) -> Callable[[str], bool]:
+    """Return a function that says whether a file is of one of these packages."""
+    folders = tuple(f"{Path(str(each.__file__)).parent}{os.sep}" for each in packages)
+    return lambda path: path.startswith(folders)
+
+
+def interrupted(
+    at: int,
+    function: Callable[[], object],
+    within: Callable[[str], bool],
+    kind: type[BaseException] = Interrupted,
+    *,
+    made: bool = False,
+) -> bool:
+    """Call a function, and raise in it at its `at`-th place; return whether it came there.
+
+    A place is where a function of a file that `within` accepts begins, or one that it calls and
+    that is compiled has returned: there the interpreter runs handlers. With `made`, `__init__`
+    also has one where it returns, or raises.
+    """
+    left = at
+
+    def interrupt(frame: FrameType, event: str, what: object) -> None:
+        nonlocal left
+        place = event in ("call", "c_return") or (made and frame.f_code.co_name == "__init__")
+        if place and within(frame.f_code.co_filename):
+            left -= 1
+            if left == -1:
+                raise kind
+
+    sys.setprofile(interrupt)
+    try:
+        function()
+    except kind:
+        pass
+    finally:
+        sys.setprofile(None)
+    return left < 0
