@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two halves of a link by themselves, over a wire that is a table of functions."""
 
+import functools
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -69,6 +71,18 @@ def outgoing(table: Table, namespace: str) -> Iterator[Outgoing]:
 
 def _uid(pub: ipc.Publisher) -> str:
     return pub._adapter.uid
+
+
+class Reading:
+    """Stands for a subscriber that begins with sample 3 of each publisher, once it reads them."""
+
+    def __init__(self) -> None:
+        self.reads = False
+        self.looks = 0
+
+    def first(self, uid: str) -> int | None:
+        self.looks += 1
+        return 3 if self.reads else None
 
 
 def _offer(outgoing: Outgoing, pub: ipc.Publisher, mode: str = LATEST) -> None:
@@ -205,3 +219,29 @@ def test_samples_that_come_at_once_find_the_room_that_was_asked_for(
     finally:
         reader.kill()
         reader.communicate()
+
+
+def test_no_sample_looks_for_a_link_that_has_begun(
+    table: Table, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", lambda _: None)
+    monkeypatch.setattr(threading.Thread, "join", lambda _: None)
+    traffic, sub = Traffic("out", "topic", "t"), Reading()
+    outgoing = Outgoing(
+        cast("Any", table), "here", "t", traffic, namespace, lambda _: None, objects=False
+    )
+    monkeypatch.undo()
+    begin = functools.partial(outgoing._begin, cast("Any", sub))
+    for far in "one", "two":
+        looks = sub.looks
+        outgoing.want("uid", far, LATEST, wanted=True)
+        sub.reads = False
+        begin()
+        sub.reads = True
+        begin()
+        assert table.kinds_of("uid")[-1:] == [(wire.BEGIN, 3)]
+        assert sub.looks == looks + 2
+        changed, outgoing._changed = outgoing._changed, cast("Any", None)
+        begin()  # neither a lock nor a look
+        outgoing._changed = changed
+    assert len(table.sent) == 2

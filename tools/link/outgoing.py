@@ -64,6 +64,8 @@ class Outgoing:
         """The last sample that a link which is waited for has published."""
         self._begun: set[tuple[str, str]] = set()
         """Each publisher and link for which BEGIN was sent."""
+        self._to_begin = False
+        """Whether it may be missing for one: nothing is looked for at each sample."""
         self._next: dict[str, int] = {}
         self._totals: dict[str, int] = {}
         """How many samples each publisher had sent when it was read for the last time."""
@@ -103,6 +105,7 @@ class Outgoing:
             modes = self._wants.setdefault(uid, {}).setdefault(far, set())
             if wanted:
                 modes.add(mode)
+                self._to_begin = True
                 if mode == WAITING:
                     self._taken.pop((uid, far), None)  # it counts from the next sample on
             else:
@@ -191,13 +194,17 @@ class Outgoing:
 
         They may be dropped, here or on the way: a link counts those that are missing from there on.
         """
+        if not self._to_begin:
+            return
         with self._changed:
+            self._to_begin = False
             wishes = {(uid, far) for uid, wants in self._wants.items() for far in wants}
             news = {uid for uid, _ in wishes - self._begun}
         for uid in news:
             first = sub.first(uid)
             if first is None:
-                continue  # it is not read yet
+                self._to_begin = True  # it is not read yet
+                continue
             number = max(first, self._next.get(uid, 0))
             begin = wire.pack(Message(wire.BEGIN, number))
             with self._changed:
