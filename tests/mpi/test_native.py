@@ -32,6 +32,7 @@ CASES: Final = [
     ("test_share_kills", "plain"),
     ("test_faults", "sanitized"),
     ("test_faults", "threads"),
+    ("test_called", "sanitized"),
     ("test_leaving", "sanitized"),
     ("test_leaving", "threads"),
     ("test_lines", "sanitized"),

@@ -67,7 +67,7 @@ cdef class DataCalls(PointCalls):
         cdef shmpi_group g = c.as_group()
         cdef int i
         if not c.inter:
-            by_lines(plan, SHMPI_LINE_BARRIER, NULL, NULL, 0, 0, -1, True)
+            by_lines(plan, SHMPI_LINE_BARRIER, NULL, NULL, 0, 0, True)
             shmpi_build_barrier(plan.s, &g)
             return plan
         for i in range(c.peers):
@@ -86,7 +86,8 @@ cdef class DataCalls(PointCalls):
         cdef shmpi_group g = c.as_group()
         cdef int i
         if not c.inter:
-            by_lines(plan, SHMPI_LINE_BCAST, side.at[0], NULL, side.sizes[0], 0, root, True)
+            plan.root = root
+            by_lines(plan, SHMPI_LINE_BCAST, side.at[0], NULL, side.sizes[0], 0, True)
             shmpi_build_bcast(plan.s, &g, root, side.at[0], side.sizes[0])
         elif root == ROOT:
             for i in range(c.peers):
@@ -104,6 +105,7 @@ cdef class DataCalls(PointCalls):
         cdef bint here = not c.inter and gets
         cdef Side out = None, into
         cdef int i
+        plan.root = -1 if c.inter else root
         if gets:
             into = receiving(plan, _spec(recvbuf, vector, False, root, c.peers), c.peers)
             if here and not in_place(sendbuf):
@@ -120,7 +122,7 @@ cdef class DataCalls(PointCalls):
             if here and not vector:
                 by_lines(
                     plan, SHMPI_LINE_GATHER, into.at[c.rank] if out is None else out.at[0], into.at,
-                    into.sizes[c.rank], 0, root,
+                    into.sizes[c.rank], 0,
                     out is None or out.sizes[0] == into.sizes[c.rank])
         else:
             _spec(recvbuf, vector, False, PROC_NULL, c.peers)
@@ -129,7 +131,7 @@ cdef class DataCalls(PointCalls):
                 shmpi_sched_send(plan.s, c.to_job[root], out.at[0], out.sizes[0])
             if not vector:
                 by_lines(
-                    plan, SHMPI_LINE_GATHER, out.at[0], NULL, out.sizes[0], 0, root, True)
+                    plan, SHMPI_LINE_GATHER, out.at[0], NULL, out.sizes[0], 0, True)
         shmpi_sched_round(plan.s)
         return plan
 
@@ -141,6 +143,7 @@ cdef class DataCalls(PointCalls):
         cdef bint here = not c.inter and gives
         cdef Side out, into = None
         cdef int i
+        plan.root = -1 if c.inter else root
         if gives:
             out = sending(plan, _spec(sendbuf, vector, True, root, c.peers), c.peers)
             if here and not in_place(recvbuf):
@@ -186,7 +189,7 @@ cdef class DataCalls(PointCalls):
                 self._own(plan, out, 0, into, i, call)
         if not vector:
             by_lines(
-                plan, SHMPI_LINE_ALLGATHER, mine, into.at, n, 0, -1, n == into.sizes[0])
+                plan, SHMPI_LINE_ALLGATHER, mine, into.at, n, 0, n == into.sizes[0])
         shmpi_sched_round(plan.s)
         return plan
 

@@ -72,7 +72,8 @@ cdef int _wait_long(
 ) except -1:
     """Wait after all looks were in vain: yield, sleep, and publish what for."""
     cdef unsigned int idle = E.awake_polls
-    cdef bint noted = False, dead
+    cdef bint noted = False, dead, elsewhere
+    cdef int root = _root(c, k, place, call)
     try:
         while True:
             turn_for(&idle, a)
@@ -83,20 +84,33 @@ cdef int _wait_long(
                 comm.fail(SHMPI_FAILED_PEER, call, NULL, c)
             if E.revocations and c.news_of_revocation():
                 comm.fail(SHMPI_REVOKED, call, NULL, c)
-            if k and shmpi_lines_elsewhere(c.lines, k, place):
+            elsewhere = k and shmpi_lines_elsewhere(c.lines, k, place)
+            if elsewhere:
+                progress()  # what it told before it left this collective
+            if noted or elsewhere:
+                c.agree(c.context + 1, c.call_at(c.tag_of(call)), root, comm)
+            if elsewhere:
                 _disagree(comm, c, 0, place, call)
-            if noted:
-                c.agree(c.context + 1, c.call_at(c.tag_of(call)), comm)
-            elif idle >= E.awake_polls + E.yields:
+            if not noted and idle >= E.awake_polls + E.yields:
                 noted = True
                 tell_call(
-                    <int> c.lines.rank[place], c.context + 1, c.call_at(c.tag_of(call))
+                    <int> c.lines.rank[place], c.context + 1, c.call_at(c.tag_of(call)), root
                 )
                 note(1, <int> c.lines.rank[place], -1, call, comm.title(c))
     finally:
         if noted:
             note_end()
     return 0
+
+
+cdef int _root(CommState c, uint64_t k, int place, str call) except -2:
+    """The root of a call that waits for the entry of a member; -1: it has none.
+
+    Callers do not pass it, so that calls which need not wait spend nothing on it.
+    """
+    if k and call == "Bcast":
+        return place
+    return c.rank if k and call in ("Reduce", "Gather") else -1
 
 
 cdef int _disagree(CommBase comm, CommState c, uint64_t k, int place, str call) except -1:

@@ -166,7 +166,7 @@ class NeighborObjects:
 cdef list _objects(CommBase comm, given, str call):
     cdef CommState c = comm.state(call)
     ins, outs = c.topology.around(c.rank)
-    tag = next_tag(c, call)
+    tag = next_tag(comm, call)
     mine = Outgoing(c.rank, lambda: dump_parts(given, len(outs), call))
     sends = [
         (c.to_job[<int>outs[i]], mine.data(i))
@@ -174,6 +174,6 @@ cdef list _objects(CommBase comm, given, str call):
         if outs[i] != PROC_NULL
     ]
     sources = [c.to_job[<int>place] for place in ins if place != PROC_NULL]
-    came = iter(exchange(c.context + 1, tag, sends, sources))
+    came = iter(exchange(comm, c.context + 1, tag, sends, sources))
     mine.check()
     return [None if place == PROC_NULL else load(comm, next(came), call) for place in ins]

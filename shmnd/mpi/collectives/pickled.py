@@ -28,7 +28,7 @@ class ObjectCollectives:
     ob: Any
     title: Any
 
-    def _begin(self, call: str) -> tuple[Any, int, int]:
+    def _begin(self, call: str, root: int = -1) -> tuple[Any, int, int]:
         """Return the state, the context and the tag of the next collective."""
         state = self.ob
         if state is None:
@@ -36,7 +36,7 @@ class ObjectCollectives:
         if state.is_revoked(call):
             raise_error(self, constants.ERR_REVOKED, f"Comm.{call}: the communicator is revoked")
         lock_table(self).setdefault(call, threading.Lock())
-        return state, state.context + 1, next_tag(state, call)
+        return state, state.context + 1, next_tag(self, call, root)
 
     def _root(self, given: int, call: str) -> int:
         root = rank_or_tag(given, call, "root")
@@ -58,16 +58,16 @@ class ObjectCollectives:
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """Broadcast."""
         root = self._root(root, "bcast")
-        state, context, tag = self._begin("bcast")
+        state, context, tag = self._begin("bcast", root)
         if state.inter:
             if root == constants.ROOT:
                 given = Outgoing(state.rank, lambda: [dump(obj)])
                 sends = [(to_job(state, i), given.data(0)) for i in range(state.peers)]
-                exchange(context, tag, sends, [])
+                exchange(self, context, tag, sends, [])
                 given.check()
             if root in _OUTSIDE:
                 return None
-            return load(self, exchange(context, tag, [], [to_job(state, root)])[0], "bcast")
+            return load(self, exchange(self, context, tag, [], [to_job(state, root)])[0], "bcast")
         size, rank = state.size, state.rank
         place = (rank - root) % size
         step = 1
@@ -76,7 +76,7 @@ class ObjectCollectives:
         mine: Outgoing | None = None
         if place:
             source = to_job(state, (place - step + root) % size)
-            data = exchange(context, tag, [], [source])[0]
+            data = exchange(self, context, tag, [], [source])[0]
         else:
             mine = Outgoing(rank, lambda: [dump(obj)])
             data = mine.data(0)
@@ -87,7 +87,7 @@ class ObjectCollectives:
                 below.append((to_job(state, (place + step + root) % size), data))
             step //= 2
         if below:
-            exchange(context, tag, below, [])
+            exchange(self, context, tag, below, [])
         if mine is not None:
             mine.check()
         return load(self, data, "bcast")
@@ -95,16 +95,16 @@ class ObjectCollectives:
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """Gather."""
         root = self._root(root, "gather")
-        state, context, tag = self._begin("gather")
+        state, context, tag = self._begin("gather", root)
         if root == constants.PROC_NULL and state.inter:
             return None
         mine = Outgoing(state.rank, lambda: [dump(sendobj)])
         if root != (constants.ROOT if state.inter else state.rank):
-            exchange(context, tag, [(to_job(state, root), mine.data(0))], [])
+            exchange(self, context, tag, [(to_job(state, root), mine.data(0))], [])
             mine.check()
             return None
         others = [i for i in range(state.peers) if state.inter or i != state.rank]
-        came = exchange(context, tag, [], [to_job(state, i) for i in others])
+        came = exchange(self, context, tag, [], [to_job(state, i) for i in others])
         if not state.inter:
             mine.check()
             came.insert(state.rank, mine.data(0))
@@ -113,14 +113,14 @@ class ObjectCollectives:
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
         """Scatter."""
         root = self._root(root, "scatter")
-        state, context, tag = self._begin("scatter")
+        state, context, tag = self._begin("scatter", root)
         if root == constants.PROC_NULL and state.inter:
             return None
         if root != (constants.ROOT if state.inter else state.rank):
-            return load(self, exchange(context, tag, [], [to_job(state, root)])[0], "scatter")
+            return load(self, exchange(self, context, tag, [], [to_job(state, root)])[0], "scatter")
         mine = Outgoing(state.rank, lambda: dump_parts(sendobj, state.peers, "scatter"))
         others = [i for i in range(state.peers) if state.inter or i != state.rank]
-        exchange(context, tag, [(to_job(state, i), mine.data(i)) for i in others], [])
+        exchange(self, context, tag, [(to_job(state, i), mine.data(i)) for i in others], [])
         mine.check()
         return None if state.inter else load(self, mine.data(state.rank), "scatter")
 
@@ -129,7 +129,7 @@ class ObjectCollectives:
         state, context, tag = self._begin("allgather")
         mine = Outgoing(state.rank, lambda: [dump(sendobj)])
         others = [to_job(state, i) for i in range(state.peers) if state.inter or i != state.rank]
-        came = exchange(context, tag, [(each, mine.data(0)) for each in others], others)
+        came = exchange(self, context, tag, [(each, mine.data(0)) for each in others], others)
         mine.check()
         if not state.inter:
             came.insert(state.rank, mine.data(0))
@@ -141,6 +141,7 @@ class ObjectCollectives:
         mine = Outgoing(state.rank, lambda: dump_parts(sendobj, state.peers, "alltoall"))
         others = [i for i in range(state.peers) if state.inter or i != state.rank]
         came = exchange(
+            self,
             context,
             tag,
             [(to_job(state, i), mine.data(i)) for i in others],
@@ -160,10 +161,10 @@ class ObjectCollectives:
         step = 1
         while step < state.size and not rank & step:
             if rank + step < state.size:
-                result.combine(exchange(context, tag, [], [own[rank + step]])[0])
+                result.combine(exchange(self, context, tag, [], [own[rank + step]])[0])
             step *= 2
         if rank:
-            exchange(context, tag, [(own[rank - step], result.data())], [])
+            exchange(self, context, tag, [(own[rank - step], result.data())], [])
         return result
 
     def reduce(
@@ -171,18 +172,18 @@ class ObjectCollectives:
     ) -> Any | None:
         """Reduce to root."""
         root = self._root(root, "reduce")
-        state, context, tag = self._begin("reduce")
+        state, context, tag = self._begin("reduce", root)
         if state.inter:
             if root == constants.ROOT:
-                return load(self, exchange(context, tag, [], [to_job(state, 0)])[0], "reduce")
+                return load(self, exchange(self, context, tag, [], [to_job(state, 0)])[0], "reduce")
             if root == constants.PROC_NULL:
                 return None
         result = self._tree(sendobj, op, "reduce", context, tag)
         if state.rank == 0 and (state.inter or root):
-            exchange(context, tag, [(to_job(state, root), result.data())], [])
+            exchange(self, context, tag, [(to_job(state, root), result.data())], [])
         given = None
         if state.rank == root and root and not state.inter:
-            given = exchange(context, tag, [], [to_job(state, 0)])[0]
+            given = exchange(self, context, tag, [], [to_job(state, 0)])[0]
         result.check()
         if given is not None:
             return load(self, given, "reduce")
@@ -195,11 +196,12 @@ class ObjectCollectives:
         if state.rank == 0:
             data = result.data()
             if state.inter:
-                theirs = exchange(context, tag, [(to_job(state, 0), data)], [to_job(state, 0)])[0]
+                other = to_job(state, 0)
+                theirs = exchange(self, context, tag, [(other, data)], [other])[0]
                 data = data if failed(data) else theirs
-            exchange(context, tag, [(each, data) for each in state.group[1:]], [])
+            exchange(self, context, tag, [(each, data) for each in state.group[1:]], [])
         else:
-            data = exchange(context, tag, [], [state.group[0]])[0]
+            data = exchange(self, context, tag, [], [state.group[0]])[0]
         result.check()
         return load(self, data, "allreduce")
 
@@ -226,10 +228,10 @@ class ObjectScans:
         result = Partial(self, op, call)
         result.begin(sendobj)
         if state.rank:
-            data = exchange(context, tag, [], [to_job(state, state.rank - 1)])[0]
+            data = exchange(self, context, tag, [], [to_job(state, state.rank - 1)])[0]
             before = result.combine(data, left=True)
         if state.rank + 1 < state.size:
-            exchange(context, tag, [(to_job(state, state.rank + 1), result.data())], [])
+            exchange(self, context, tag, [(to_job(state, state.rank + 1), result.data())], [])
         result.check()
         return before, result.value
 

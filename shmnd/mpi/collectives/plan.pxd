@@ -42,7 +42,8 @@ cdef class Plan(Operation):
     cdef bint counted, lasts
     cdef uint64_t number
     cdef uint64_t whole         # its number in the communicator, and which call it is; 0: none
-    cdef int kind, root
+    cdef int root               # -1: it has none, or there are two groups
+    cdef int kind
     cdef char *given
     cdef char **blocks
     cdef Py_ssize_t length, items
@@ -56,11 +57,9 @@ cdef Side sending(Plan plan, Spec spec, Py_ssize_t blocks)
 cdef Side receiving(Plan plan, Spec spec, Py_ssize_t blocks)
 cdef int set_op(Plan plan, object op, TypeState type) except -1
 cdef int by_lines(
-    Plan plan, int kind, char *given, char **blocks, Py_ssize_t length, Py_ssize_t items, int root,
-    bint able
+    Plan plan, int kind, char *given, char **blocks, Py_ssize_t length, Py_ssize_t items, bint able
 ) except -1
-cdef int reduce_by_lines(
-    Plan plan, char *given, char **got, Py_ssize_t items, int root) except -1
+cdef int reduce_by_lines(Plan plan, char *given, char **got, Py_ssize_t items) except -1
 cdef object run(Plan plan)
 cdef Request started(Plan plan)
 cdef Prequest prepared(Plan plan, object info)

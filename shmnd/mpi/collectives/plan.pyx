@@ -114,6 +114,7 @@ cdef Plan new_plan(CommBase comm, CommState c, str call):
     plan.s.context = c.context + 1
     plan.s.tag = c.next_tag(call)
     plan.whole = c.call_at(plan.s.tag)
+    plan.root = -1
     plan.comm = comm
     plan.state = c
     plan.call = call
@@ -196,7 +197,7 @@ cdef class Plan(Operation):
         """End with an error where another member is in another collective, or does not go by
         messages, and sends none."""
         try:
-            self.state.agree(self.s.context, self.whole, self.comm)
+            self.state.agree(self.s.context, self.whole, self.root, self.comm)
             if self.number:
                 lines_check(self.comm, self.state, self.number, self.call)
         except BaseException as error:
@@ -206,7 +207,7 @@ cdef class Plan(Operation):
 
     cdef int publish(self, unsigned int count) except -1:
         self.lasts = True
-        tell_call(sched_peer(self.s), self.s.context, self.whole)
+        tell_call(sched_peer(self.s), self.s.context, self.whole, self.root)
         return note(count | SHMPI_SCHEDULE, sched_peer(self.s), -1, self.call,
                     self.comm.title(self.state))
 
@@ -247,8 +248,7 @@ cdef class Plan(Operation):
 
 
 cdef int by_lines(
-    Plan plan, int kind, char *given, char **blocks, Py_ssize_t length, Py_ssize_t items, int root,
-    bint able
+    Plan plan, int kind, char *given, char **blocks, Py_ssize_t length, Py_ssize_t items, bint able
 ) except -1:
     """Let a plan go by lines, if it is small and waited for. `able`: its data allow it, as all
     ranks say alike."""
@@ -262,17 +262,14 @@ cdef int by_lines(
     plan.blocks = blocks
     plan.length = length
     plan.items = items
-    plan.root = root
     return 0
 
 
-cdef int reduce_by_lines(
-    Plan plan, char *given, char **got, Py_ssize_t items, int root
-) except -1:
-    """A reduction, to all where the root is negative, whose operation and type are set."""
+cdef int reduce_by_lines(Plan plan, char *given, char **got, Py_ssize_t items) except -1:
+    """A reduction, to all if the plan has no root, whose operation and type are set."""
     cdef Py_ssize_t n = 0 if plan.type is None else items * plan.type.size
     by_lines(
-        plan, SHMPI_LINE_REDUCE if root >= 0 else SHMPI_LINE_ALLREDUCE, given, got, n, items, root,
+        plan, SHMPI_LINE_REDUCE if plan.root >= 0 else SHMPI_LINE_ALLREDUCE, given, got, n, items,
         n == 0 or plan.op.kernel(plan.type) != NULL)
     return 0
 

@@ -197,6 +197,7 @@ cdef class ReduceCalls(DataCalls):
             if c.rank == 0:
                 shmpi_sched_send(plan.s, c.to_job[root], sum, out.length)
             return plan
+        plan.root = root
         into = _gets(plan, recvbuf, root if gets else PROC_NULL, 0)
         if gets and in_place(sendbuf):
             out = into
@@ -206,7 +207,7 @@ cdef class ReduceCalls(DataCalls):
             if gets:
                 _agree(plan, out, into)
         set_op(plan, op, out.type)
-        reduce_by_lines(plan, out.data, &into.data if gets else NULL, out.count, root)
+        reduce_by_lines(plan, out.data, &into.data if gets else NULL, out.count)
         shmpi_build_reduce(
             plan.s, &g, root, out.data, into.data if gets else NULL, out.count, out.length
         )
@@ -226,7 +227,7 @@ cdef class ReduceCalls(DataCalls):
             _agree(plan, out, into)
         set_op(plan, op, out.type)
         if not c.inter:
-            reduce_by_lines(plan, out.data, &into.data, out.count, -1)
+            reduce_by_lines(plan, out.data, &into.data, out.count)
             shmpi_build_allreduce(plan.s, &g, out.data, into.data, out.count, out.length)
             return plan
         sum = shmpi_sched_block(plan.s, out.length)

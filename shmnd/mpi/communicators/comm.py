@@ -368,10 +368,10 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
     def _news(self, context: int, tag: int, leader: int, members: tuple[int, ...]) -> int:
         """Agree on a new communicator's contexts among `members`, by their leader."""
         if engine.rank() != leader:
-            return int.from_bytes(exchange(context, tag, [], [leader])[0], "little")
+            return int.from_bytes(exchange(self, context, tag, [], [leader])[0], "little")
         first = reserve_contexts(2)
         data = first.to_bytes(8, "little")
-        exchange(context, tag, [(each, data) for each in members if each != leader], [])
+        exchange(self, context, tag, [(each, data) for each in members if each != leader], [])
         return first
 
 

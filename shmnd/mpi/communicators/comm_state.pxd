@@ -33,6 +33,7 @@ cdef class CommState(State):
     cdef public bint freed
     cdef bint was_revoked
     cdef public str call                # of the last collective on objects
+    cdef int root                       # of that, -1: it has none
     cdef public int acknowledged        # deaths in it that the program knows of
     cdef unsigned int seen_failures
     cdef int dead_members
@@ -45,7 +46,7 @@ cdef class CommState(State):
     cdef int next_tag(self, str call) except -1
     cdef int tag_of(self, str call) except -1
     cdef uint64_t call_at(self, int tag) noexcept
-    cdef int agree(self, uint32_t context, uint64_t call, CommBase comm) except -1
+    cdef int agree(self, uint32_t context, uint64_t number, int root, CommBase comm) except -1
 
 
 cdef class CommBase(Keyed):
@@ -58,7 +59,7 @@ cdef class CommBase(Keyed):
 
 cdef int whole(given, str call, str role) except? -0x7fffffff
 cdef CommState known(uint32_t context)
-cdef int check_context(uint32_t context) except -1
+cdef int check_context(uint32_t context, CommBase comm) except -1
 cdef void empty_status(Status status) noexcept
 cdef void null_status(Status status) noexcept
 cdef void set_status(Status status, CommState c, shmpi_req *r) noexcept

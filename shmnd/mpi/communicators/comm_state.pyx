@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary
 from libc.stdlib cimport free, malloc
 
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_BROKEN, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, SHMPI_TRUNCATED,
+    E, FINALIZED, SHMPI_BROKEN, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, SHMPI_TRUNCATED,
     SHMPI_CALL_BITS, SHMPI_REVOKED, SHMPI_SPOILED, death_of, is_revoked, new_contexts, other_call,
-    refuse, revoke, shmpi_job, shut,
+    refuse, revoke, shmpi_call, shmpi_job, shut,
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 
@@ -23,7 +23,6 @@ cdef extern from "objects/small_int.h":
     bint shmpi_small_int(object given, int *value)
 
 from shmnd.mpi import constants
-from shmnd.mpi.objects.errors import Exception as MPIException
 
 cdef extern from "collectives/lines.h" nogil:
     bint shmpi_lines_fit(uint32_t context, int size)
@@ -146,6 +145,8 @@ cdef class CommState(State):
     @property
     def revoked(self) -> bool:
         """Whether it is revoked, as far as this rank knows."""
+        if shut == FINALIZED:  # no rank waits for the news
+            return self.was_revoked or is_revoked(self.context)
         return self.news_of_revocation()
 
     def is_revoked(self, call: str) -> bool:
@@ -154,7 +155,7 @@ cdef class CommState(State):
 
     def revoke(self) -> None:
         """Revoke it for all its ranks."""
-        if not self.news_of_revocation():
+        if not self.news_of_revocation("Revoke"):
             self.was_revoked = True
             revoke(self.context, self.group + (self.remote or ()))
 
@@ -188,21 +189,27 @@ cdef class CommState(State):
         """The whole number of a collective that was begun a moment ago, and which call it is."""
         return self.collectives << SHMPI_CALL_BITS & ~<uint64_t>TAG_MOST | <uint64_t>tag
 
-    cdef int agree(self, uint32_t context, uint64_t call, CommBase comm) except -1:
-        """Raise the error of a collective in whose place another rank is known to call another."""
-        cdef int peer = -1
-        cdef int other = other_call(context, call, &peer)
-        if other < 0:
+    cdef int agree(self, uint32_t context, uint64_t number, int root, CommBase comm) except -1:
+        """Raise the error of a collective in whose place another rank is known to call another, or
+        the same with another root."""
+        cdef shmpi_call theirs
+        cdef int peer = other_call(shmpi_call(context, root, number), &theirs)
+        if peer < 0:
             return 0
         cdef int mask = (1 << SHMPI_CALL_BITS) - 1
-        mine, theirs = _CALLS[call & mask], _CALLS[other & mask]
-        text = (
-            f"Comm.{mine} of {self.title()}: rank {self.from_job[peer]} is in another collective, "
-            f"{theirs}; all ranks begin the same collectives in the same order"
+        at = f"Comm.{_CALLS[number & mask]} of {self.title()}: rank {self.from_job[peer]}"
+        if number == theirs.number:
+            mpi_error(
+                comm, constants.ERR_ROOT,
+                f"{at} names the root {theirs.root}, and this rank the root {root}; all ranks name "
+                "the same one",
+            )
+        mpi_error(
+            comm, constants.ERR_TRUNCATE,
+            f"{at} is in another collective, {_CALLS[theirs.number & mask]}; all ranks begin the "
+            "same collectives in the same order",
         )
-        if comm is not None:
-            mpi_error(comm, constants.ERR_TRUNCATE, text)
-        raise MPIException(constants.ERR_TRUNCATE, text)
+        return 0
 
 
 cdef CommState known(uint32_t context):
@@ -210,17 +217,20 @@ cdef CommState known(uint32_t context):
     return _known.get(context & ~3u)
 
 
-cdef int check_context(uint32_t context) except -1:
-    """Raise the error of a communicator that cannot be used any more, given one of its contexts."""
+cdef int check_context(uint32_t context, CommBase comm) except -1:
+    """Raise the error of a communicator that cannot be used any more, given one of its contexts.
+
+    The error handler of `comm`, a handle to it, or None, handles it first.
+    """
     cdef CommState c = known(context)
     if c is None:
         return 0
     at = f"{c.call or 'a call'} of {c.title()}"
     if c.news_of_revocation():
-        raise MPIException(constants.ERR_REVOKED, f"Comm.{at}: the communicator is revoked")
+        mpi_error(comm, constants.ERR_REVOKED, f"Comm.{at}: the communicator is revoked")
     if c.dead():
-        raise MPIException(
-            constants.ERR_PROC_FAILED, f"Comm.{at}: rank {c.failed()[0]} of the job has died"
+        mpi_error(
+            comm, constants.ERR_PROC_FAILED, f"Comm.{at}: rank {c.failed()[0]} of the job has died"
         )
     return 0
 

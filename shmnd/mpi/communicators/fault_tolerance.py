@@ -117,7 +117,7 @@ class FaultCalls:
 
     def _fault_twin(self: Any, call: str) -> Any:
         """Return the communicator of the same ranks that agrees where this one is revoked."""
-        state = self._state(call)
+        state = self._communicating(call)
         if state.twin is None:
             state.twin = CommState(state.context + TWIN, state.group, state.remote)
             if state.inter:
@@ -129,7 +129,7 @@ class FaultCalls:
 
     def _asked(self: Any, call: str, flag: int, put: Callable[[int], None]) -> Request:
         """Ask the launcher to agree on a number, and put the answer when it is there."""
-        state = self._state(call)
+        state = self._communicating(call)
         known = state.failed()[: state.acknowledged]
         question = _question(state.context, self._members(), flag, known)
 
@@ -147,7 +147,7 @@ class FaultCalls:
         return watched(question.answered, then, call)
 
     def _shrunk(self: Any, call: str) -> tuple[Any, Request]:
-        state = self._state(call)
+        state = self._communicating(call)
         kind = "Intercomm" if state.inter else "Intracomm"
         new = self._made(None, kind)
 

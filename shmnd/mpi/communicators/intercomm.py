@@ -55,7 +55,7 @@ class Intercomm(Comm):
                     f"{peers.title(bridge)} has ranks 0 to {bridge.peers - 1}",
                 )
             other = to_job(bridge, remote_leader)
-            news = _swap(bridge.context + NEWS, tag, other, group)
+            news = _swap(peers, bridge.context + NEWS, tag, other, group)
         context, remote = local.bcast(news, leader)
         return cls._between(context, group, remote)
 
@@ -81,16 +81,17 @@ class Intercomm(Comm):
         group, remote = local_group.ob.ranks, remote_group.ob.ranks
         tag = zlib.crc32(stringtag.encode()) & constants.TAG_LIMIT
         if engine.rank() == group[local_leader]:
-            context, _ = _swap(_FROM_GROUPS, tag, remote[remote_leader], group)
+            context, _ = _swap(None, _FROM_GROUPS, tag, remote[remote_leader], group)
             data = context.to_bytes(8, "little")
             exchange(
+                None,
                 _FROM_GROUPS + 1,
                 tag,
                 [(each, data) for each in group if each != engine.rank()],
                 [],
             )
         else:
-            came = exchange(_FROM_GROUPS + 1, tag, [], [group[local_leader]])
+            came = exchange(None, _FROM_GROUPS + 1, tag, [], [group[local_leader]])
             context = int.from_bytes(came[0], "little")
         new = cls._between(context, group, remote)
         if errhandler is not None:
@@ -127,11 +128,11 @@ class Intercomm(Comm):
 
 
 def _swap(
-    context: int, tag: int, other: int, group: tuple[int, ...]
+    peers: Comm | None, context: int, tag: int, other: int, group: tuple[int, ...]
 ) -> tuple[int, tuple[int, ...]]:
     """Exchange groups with the other leader; return the contexts agreed on and its group."""
     mine = (reserve_contexts(2), group)
-    came = exchange(context, tag, [(other, pickle.dumps(mine))], [other])[0]
+    came = exchange(peers, context, tag, [(other, pickle.dumps(mine))], [other])[0]
     theirs = pickle.loads(came)
     first = mine if engine.rank() < other else theirs
     return first[0], theirs[1]

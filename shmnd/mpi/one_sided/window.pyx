@@ -254,7 +254,7 @@ cdef class WinState(State):
 cdef int _yield(WinState w) except -1:
     poll()
     if E.failures:
-        check_context((<CommState>w.comm.ob).context)
+        check_context((<CommState>w.comm.ob).context, None)
     with nogil:
         sched_yield()
     PyErr_CheckSignals()

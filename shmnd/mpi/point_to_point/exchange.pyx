@@ -7,22 +7,27 @@ All sends and receives of a call run together and have ended when it returns.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from shmnd.mpi.communicators.comm_state cimport CommState, check_context, known
+from shmnd.mpi.communicators.comm_state cimport CommBase, CommState, check_context, known
+from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.point_to_point.left_requests cimport leave_request
 from shmnd.mpi.transport.engine cimport (
     E, Wait, cancel, note, req_free, req_new, shmpi_req, start_receive, start_send, shut,
     tell_call, wait_end, wait_turn,
 )
 
+from shmnd.mpi import constants
 
-def next_tag(CommState state, call: str) -> int:
-    """Return the tag of the next collective on a communicator.
+
+def next_tag(CommBase comm not None, call: str, int root=-1) -> int:
+    """Return the tag of the next collective on a communicator, with its root if it has one.
 
     Raise the error of MPI where one of its ranks is known to have died.
     """
+    cdef CommState state = comm.ob
     state.call = call
+    state.root = root
     if E.failures:
-        check_context(state.context)
+        check_context(state.context, comm)
     return state.next_tag(call)
 
 
@@ -41,7 +46,7 @@ cdef shmpi_req *_begin(int peer, unsigned int context, int tag) except NULL:
     return r
 
 
-cdef int _wait(shmpi_req *r, unsigned int context) except -1:
+cdef int _wait(shmpi_req *r, unsigned int context, CommBase comm) except -1:
     cdef Wait wait = Wait(0, False)
     cdef CommState c = known(context)
     # A collective: its tag is a number. Those of agreements are negative, and counted apart.
@@ -49,27 +54,27 @@ cdef int _wait(shmpi_req *r, unsigned int context) except -1:
     try:
         while not r.done:
             if E.failures or E.revocations:
-                check_context(context)
+                check_context(context, comm)
             if wait_turn(&wait):
                 call = "an exchange" if c is None or c.call is None else c.call
                 title = "" if c is None else c.title()
                 note(1, r.peer, -1, call, title)
                 if counted:
-                    tell_call(r.peer, context, c.call_at(r.tag))
+                    tell_call(r.peer, context, c.call_at(r.tag), c.root)
             if wait.noted and counted:
-                c.agree(context, c.call_at(r.tag), None)
+                c.agree(context, c.call_at(r.tag), c.root, comm)
     finally:
         wait_end(&wait)
     return 0
 
 
 def exchange(
-    context: int, tag: int, sends: list[tuple[int, bytes]], receives: list[int]
+    CommBase comm, context: int, tag: int, sends: list[tuple[int, bytes]], receives: list[int]
 ) -> list[bytes]:
     """Send bytes to ranks of the job and receive bytes from others; return those, in order.
 
-    Raise the error of MPI where the communicator has a rank that died or is revoked, RuntimeError
-    where a message cannot be read.
+    Raise the error of MPI where the communicator has a rank that died or is revoked, or a message
+    cannot be read; the error handler of `comm` handles it first, where there is one.
     """
     cdef list results = []
     cdef shmpi_req *r
@@ -78,7 +83,7 @@ def exchange(
     cdef size_t each
     cdef Py_ssize_t at = 0
     if shut:
-        check_context(context)
+        check_context(context, comm)
     try:
         for peer in receives:
             r = _begin(peer, context, tag)
@@ -93,15 +98,18 @@ def exchange(
             open_.append(<size_t>r)
         while at < len(open_):
             r = <shmpi_req *><size_t>open_[at]
-            _wait(r, context)
+            _wait(r, context, comm)
             at += 1
             fault = r.fault
             if r.receives and not fault:
                 results.append(PyBytes_FromStringAndSize(r.buffer, r.got))
             req_free(r)
             if fault:
-                check_context(context)
-                raise RuntimeError(f"shmnd.mpi: a message between ranks was lost (fault {fault})")
+                check_context(context, comm)
+                mpi_error(
+                    comm, constants.ERR_INTERN,
+                    f"shmnd.mpi: a message between ranks was lost (fault {fault})",
+                )
     finally:
         for each in open_[at:]:
             r = <shmpi_req *>each

@@ -24,6 +24,13 @@ struct shmpi_owed {
     uint64_t words[2];     /* the payload of READY and CLEAR */
 };
 
+/* A collective: its number in the communicator and, in the low bits, which call it is. */
+struct shmpi_call {
+    uint32_t context; /* 0: none */
+    int root;         /* -1: it has none */
+    uint64_t number;  /* 0: none */
+};
+
 struct shmpi_peer {
     struct shmpi_in in;
     struct shmpi_out out;
@@ -33,10 +40,9 @@ struct shmpi_peer {
     bool no_writing;        /* it does not let us write there */
     bool broken;
     bool dead;
-    bool left;             /* as seen at our end: leaving.h */
-    uint32_t shares;       /* words of our lane to it that are in use */
-    uint32_t call_context; /* of the collective in which it has waited for us for long; 0: none */
-    uint64_t call;
+    bool left;              /* as seen at our end: leaving.h */
+    uint32_t shares;        /* words of our lane to it that are in use */
+    struct shmpi_call call; /* in which it has waited for us for long */
     struct shmpi_ways ways;
 };
 

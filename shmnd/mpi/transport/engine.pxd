@@ -48,6 +48,11 @@ cdef extern from "transport/collectives.h" nogil:
         shmpi_req *next
         void *holder
 
+    struct shmpi_call:
+        uint32_t context
+        int root
+        uint64_t number
+
     struct shmpi_message:
         int source, tag
         uint64_t bytes
@@ -142,7 +147,7 @@ cdef void stop_sched(shmpi_sched *s, int fault) noexcept
 cdef void stop_req(shmpi_req *r, int fault) noexcept
 cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1
 cdef int sched_peer(shmpi_sched *s) noexcept
-cdef void tell_call(int peer, uint32_t context, uint64_t call) noexcept
-cdef int other_call(uint32_t context, uint64_t call, int *peer) noexcept
+cdef void tell_call(int peer, uint32_t context, uint64_t number, int root) noexcept
+cdef int other_call(shmpi_call mine, shmpi_call *theirs) noexcept
 cdef void note_end() noexcept
 cdef void see_failures() noexcept

@@ -33,7 +33,8 @@ enum shmpi_kind {
     SHMPI_PADDING,   /* nothing up to the end of the ring */
     SHMPI_REVOKE,    /* a the first context of a communicator */
     SHMPI_PLACED,    /* a the receiver's request, b the bytes that its sender has placed */
-    SHMPI_CALLED,    /* a the context, b the tag of the collective that the sender waits in */
+    SHMPI_CALLED,    /* the collective that the sender waits in: a its context and, in the upper
+                      * half, 1 + its root, or 0; b its number */
 };
 
 enum { SHMPI_REFUSED = 1 }; /* of TAKEN: the context is revoked */

@@ -173,8 +173,9 @@ static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_
         }
         return true;
     case SHMPI_CALLED:
-        e->peers[source].call_context = (uint32_t)record->a;
-        e->peers[source].call = record->b;
+        e->peers[source].call = (struct shmpi_call){.context = (uint32_t)record->a,
+                                                    .root = (int)(record->a >> 32) - 1,
+                                                    .number = record->b};
         return true;
     case SHMPI_REVOKE: return shmpi_revoke(e, (uint32_t)record->a);
     default: return true;

@@ -237,16 +237,18 @@ static inline int shmpi_sched_peer(struct shmpi_engine *e, const struct shmpi_sc
 /* ---- ranks in different collectives ----------------------------------------------------------
  *
  * A collective is known by its number in the communicator and, in the low bits, which call it is.
- * Two ranks with another call under one number disagree, which is an error of the program. A rank
- * whose wait for another one lasts sends it what it waits in. The tag of its messages has the low 31
- * bits of that, which come again after 2^24 collectives: of old records only the whole is compared. */
+ * Two ranks with another call under one number disagree, or with another root of one call, which is
+ * an error of the program. A rank whose wait for another one lasts sends it what it waits in. The
+ * tag of its messages has the low 31 bits of the number, which come again after 2^24 collectives: of
+ * old records only the whole is compared. */
 
 enum { SHMPI_CALL_BITS = 7, SHMPI_CALLS_LOOKED_AT = 64 };
 
-static inline void shmpi_tell_call(struct shmpi_engine *e, int peer, uint32_t context,
-                                   uint64_t call)
+static inline void shmpi_tell_call(struct shmpi_engine *e, int peer, struct shmpi_call mine)
 {
-    shmpi_tell(e, peer, SHMPI_CALLED, context, call); /* without memory: not told */
+    uint64_t root = (uint32_t)(mine.root + 1);
+    shmpi_tell(e, peer, SHMPI_CALLED, root << 32 | mine.context, mine.number);
+    /* without memory: not told */
 }
 
 static inline bool shmpi_is_other_call(uint64_t mine, uint64_t theirs)
@@ -254,22 +256,33 @@ static inline bool shmpi_is_other_call(uint64_t mine, uint64_t theirs)
     return mine != theirs && mine >> SHMPI_CALL_BITS == theirs >> SHMPI_CALL_BITS;
 }
 
-/* The tag of another call in the place of this one, and whose it is: of a rank that waits, or of a
- * message that came. -1: none is known, or this one has no number (0). */
-static inline int shmpi_find_other_call(struct shmpi_engine *e, uint32_t context, uint64_t call,
-                                        int *peer)
+static inline bool shmpi_disagrees(struct shmpi_call mine, struct shmpi_call theirs)
 {
-    uint64_t tag = call & INT32_MAX;
-    struct shmpi_context *c = shmpi_context(&e->matching, context);
-    for (int i = 0; c && call && i < e->size; i++) {
-        const struct shmpi_peer *p = &e->peers[i];
+    if (mine.context != theirs.context)
+        return false;
+    if (mine.number == theirs.number)
+        return mine.root >= 0 && theirs.root >= 0 && mine.root != theirs.root;
+    return shmpi_is_other_call(mine.number, theirs.number);
+}
+
+/* A rank in another call in the place of this one, or with another root of it, and what it calls: one
+ * that waits, or whose message came. -1: none is known, or this one has no number. */
+static inline int shmpi_find_other_call(struct shmpi_engine *e, struct shmpi_call mine,
+                                        struct shmpi_call *theirs)
+{
+    uint64_t tag = mine.number & INT32_MAX;
+    struct shmpi_context *c = shmpi_context(&e->matching, mine.context);
+    for (int i = 0; c && mine.number && i < e->size; i++) {
         const struct shmpi_message *m = c->waiting[i].first;
-        *peer = i;
-        if (p->call_context == context && shmpi_is_other_call(call, p->call))
-            return (int)(p->call & INT32_MAX);
-        for (int n = 0; m && n < SHMPI_CALLS_LOOKED_AT; m = m->next, n++)
+        *theirs = e->peers[i].call;
+        if (shmpi_disagrees(mine, *theirs))
+            return i;
+        *theirs = (struct shmpi_call){.context = mine.context, .root = -1};
+        for (int n = 0; m && n < SHMPI_CALLS_LOOKED_AT; m = m->next, n++) {
+            theirs->number = (mine.number & ~(uint64_t)INT32_MAX) | (uint64_t)(uint32_t)m->tag;
             if (m->tag >= 0 && shmpi_is_other_call(tag, (uint64_t)m->tag))
-                return m->tag;
+                return i;
+        }
     }
     return -1;
 }

@@ -73,6 +73,54 @@ for each in comm, half:
     assert "well" in launch(18, "-c", program).stdout
 
 
+def test_ranks_that_name_different_roots() -> None:
+    program = f"""{_BEGIN}
+handled = []
+comm.Set_errhandler(MPI.Comm.Create_errhandler(lambda where, code: handled.append(code)))
+holes = [z(5), 1, MPI.DOUBLE.Create_vector(2, 1, 2).Commit()]
+for name, own, call in (
+    ("gather", True, lambda: comm.gather(1, root=rank)),
+    ("bcast", False, lambda: comm.bcast(1, root=1 - rank)),
+    ("scatter", False, lambda: comm.scatter(None, root=1 - rank)),
+    ("Gather", True, lambda: comm.Gather(z(1), z(2), root=rank)),
+    ("Bcast", False, lambda: comm.Bcast(z(5), 1 - rank)),
+    ("Bcast", False, lambda: comm.Bcast(holes, 1 - rank)),
+    ("Reduce", True, lambda: comm.Reduce(z(5), z(5), root=rank)),
+    ("Gatherv", True, lambda: comm.Gatherv(z(1), [z(2), [1, 1]], root=rank)),
+    ("Iscatter", False, lambda: comm.Iscatter(None, z(5), root=1 - rank).Wait()),
+):
+    mine = rank if own else 1 - rank
+    try:
+        call()
+    except MPI.Exception as error:
+        assert error.Get_error_class() == MPI.ERR_ROOT, error
+        at = f"Comm.{{name}} of MPI_COMM_WORLD: rank {{1 - rank}} names the root {{1 - mine}}, "
+        assert f"{{at}}and this rank the root {{mine}}; " in str(error), error
+        assert handled == [MPI.ERR_ROOT], "its error handler was called"
+        handled.clear()
+        print("well")
+    assert comm.sendrecv(rank, 1 - rank, source=1 - rank) == 1 - rank
+"""
+    assert launch(2, "-c", program).stdout.count("well") == 18
+
+
+def test_the_error_goes_to_the_handler_of_the_communicator() -> None:
+    program = f"""{_BEGIN}
+half, handled = comm.Dup(), []
+half.Set_errhandler(MPI.Comm.Create_errhandler(lambda where, code: handled.append((where, code))))
+for call in (lambda: half.gather(1)), (lambda: half.Gather(z(1), z(2))):
+    try:
+        call() if rank == 0 else half.bcast(None)
+    except MPI.Exception:
+        pass
+    assert handled == [(half, MPI.ERR_TRUNCATE)], handled
+    handled.clear()
+    assert comm.sendrecv(rank, 1 - rank, source=1 - rank) == 1 - rank
+print("well")
+"""
+    assert launch(2, "-c", program).stdout.count("well") == 2
+
+
 def test_equal_calls_whose_ranks_come_late_go_on() -> None:
     program = f"""{_BEGIN}
 import time

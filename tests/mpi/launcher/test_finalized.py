@@ -10,7 +10,8 @@ import numpy as np
 from mpi4py import MPI
 comm, one, other = MPI.COMM_WORLD, np.zeros(1), np.zeros(1)
 dup, window = comm.Dup(), MPI.Win.Allocate(8)
-prepared = comm.Send_init(one, 0)
+prepared, revoked = comm.Send_init(one, 0), comm.Dup()
+revoked.Revoke()
 MPI.Finalize()
 CALLS = {
     "Comm.Barrier of MPI_COMM_WORLD": comm.Barrier,
@@ -29,6 +30,10 @@ CALLS = {
     "Comm.Create_intercomm of": lambda: comm.Create_intercomm(0, comm, 0),
     "Intracomm.Create_from_group": lambda: comm.Create_from_group(comm.Get_group()),
     "Prequest.Start": prepared.Start,
+    "Comm.Revoke of": dup.Revoke,
+    "Comm.Agree of": lambda: dup.Agree(1),
+    "Comm.Shrink of": dup.Shrink,
+    "Comm.Ishrink of": dup.Ishrink,
     "Win.Lock of": lambda: window.Lock(0),
 }
 for name, call in CALLS.items():
@@ -39,7 +44,10 @@ for name, call in CALLS.items():
         assert error.Get_error_class() == MPI.ERR_OTHER
     else:
         raise AssertionError(name)
-assert MPI.Is_finalized() and comm.rank < comm.size  # what asks no other rank stays
+# What asks no other rank stays.
+assert MPI.Is_finalized() and comm.rank < comm.size
+assert not comm.Is_revoked() and revoked.Is_revoked()
+assert not comm.Get_failed().size and comm.Ack_failed() == 0
 print("well")
 """
 
