@@ -17,7 +17,7 @@ from shmnd.ring.process.forks cimport forks
 
 from shmnd.ipc.common.closed import stay_at_exit
 from shmnd.ipc.errors import Closed, LoanLimit
-from shmnd.status import IN_CHILD
+from shmnd.status import IN_CHILD, NdError
 
 cnp.import_array()
 
@@ -77,6 +77,27 @@ cdef int open_header(object header, Py_buffer *head, str call) except -1:
     return 0
 
 
+cdef int _announce(WriterCore writer, uint64_t when) except -1:
+    """Wake those who sleep for a sample, and see who came and went: it did not wait for that.
+
+    Another thread may close the publisher meanwhile: the sample is sent, and nothing is raised.
+    """
+    cdef uint64_t bits = 0
+    cdef uint32_t seat, word, words
+    if writer.b.guest_count:
+        if shmnd_board_published(&writer.b, when):
+            for seat in range(writer.b.guest_count):
+                if shmnd_board_rings(&writer.b, seat):
+                    writer.ring(seat)
+        else:
+            words = (writer.b.guest_count + 63) // 64
+            word = shmnd_board_sleepers(&writer.b, 0, &bits)
+            while word < words:
+                writer.wake(word * 64, bits)
+                word = shmnd_board_sleepers(&writer.b, word + 1, &bits)
+    return writer.check(when)
+
+
 @cython.no_gc_clear
 cdef class WriterCore(WriterBoard):
     """The compiled part of a publisher."""
@@ -98,9 +119,14 @@ cdef class WriterCore(WriterBoard):
         self.enter(call)
 
     cdef int check(self, uint64_t now) except -1:
+        """See to members now and then. One that is closed meanwhile has none, and raises nothing."""
         if now - self.checked_ns > _CHECK_NS:
             self.checked_ns = now
-            self._check_members()
+            try:
+                self._check_members()
+            except (NdError, Closed):
+                if not self.closed:
+                    raise
         return 0
 
     cdef uint32_t take(self, uint64_t nbytes, uint64_t extra, str call) except? 0xFFFFFFFE:
@@ -141,32 +167,20 @@ cdef class WriterCore(WriterBoard):
         return slot
 
     cdef object publish(self, shmnd_sample *sample, uint32_t slot, object timeout, str call):
-        """Put a sample on the board, and wake those who sleep for it.
+        """Put a sample on the board; return its position. The slot is the board's from then on.
 
-        The caller checks afterwards who came and went: a sample does not wait for that.
+        `_announce` follows, which may run code of Python, and so code of other threads.
         """
-        cdef uint64_t position, bits = 0
-        cdef uint32_t seat, word, words
         cdef object end = None
         sample.when_ns = shmnd_now_ns()
         # Again after a wait: another thread may have taken the room that ended it.
         while self.b.blockers and not shmnd_board_has_room(&self.b):
             end = self._wait_for_room(timeout, end, call)
             self.enter(call)
-        position = shmnd_board_publish(&self.b, sample, slot)
-        if self.b.guest_count == 0:
-            return position
-        if shmnd_board_published(&self.b, sample.when_ns):
-            for seat in range(self.b.guest_count):
-                if shmnd_board_rings(&self.b, seat):
-                    self.ring(seat)
-            return position
-        words = (self.b.guest_count + 63) // 64
-        word = shmnd_board_sleepers(&self.b, 0, &bits)
-        while word < words:
-            self.wake(word * 64, bits)
-            word = shmnd_board_sleepers(&self.b, word + 1, &bits)
-        return position
+        # After all that runs code of Python: a sample of a closed board reaches no subscriber.
+        if self.closed:
+            self.refuse(call)
+        return shmnd_board_publish(&self.b, sample, slot)
 
     cdef object put(self, const void *data, uint64_t nbytes, uint32_t kind, uint32_t ndim,
                     const cnp.npy_intp *shape, bytes meta, object header, object timeout,
@@ -185,7 +199,7 @@ cdef class WriterCore(WriterBoard):
         memcpy(&sample.body, data, nbytes)
         sample.info = info | SHMND_INFO_INLINE | nbytes << 16
         position = self.publish(&sample, SHMND_NO_SLOT, timeout, call)
-        self.check(sample.when_ns)
+        _announce(self, sample.when_ns)
         return position
 
     cdef object put_long(self, const void *data, uint64_t nbytes, uint32_t kind, uint32_t ndim,
@@ -216,7 +230,7 @@ cdef class WriterCore(WriterBoard):
                 sample.info = (kind | <uint64_t>ndim << 8 | SHMND_INFO_INLINE
                                | nbytes << 16 | header_bytes << 32)
                 position = self.publish(&sample, SHMND_NO_SLOT, timeout, call)
-                self.check(sample.when_ns)
+                _announce(self, sample.when_ns)
                 return position
             slot = self.take(nbytes, header_bytes + meta_bytes, call)
             base = self.b.slots.all[slot].base
@@ -231,10 +245,10 @@ cdef class WriterCore(WriterBoard):
                 self.fill(&sample, slot, kind, nbytes, ndim, shape, header_bytes, meta_bytes)
                 position = self.publish(&sample, slot, timeout, call)
             except BaseException:
-                if not self.closed and self.b.slots.all[slot].state == SHMND_STORE_LOANED:
+                if not self.closed:
                     shmnd_slots_free(&self.b.slots, slot)
                 raise
-            self.check(sample.when_ns)
+            _announce(self, sample.when_ns)
             return position
         finally:
             if has_header:
@@ -385,7 +399,7 @@ cdef class WriterCore(WriterBoard):
             position = self.publish(&sample, loan.slot, timeout, call)
             loan.spent = True
             self.loans -= 1
-            self.check(sample.when_ns)
+            _announce(self, sample.when_ns)
             return position
         finally:
             if header is not None:
