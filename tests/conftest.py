@@ -136,9 +136,22 @@ def _children() -> set[str]:
             continue
         # Named by pid and start time, since a pid may come back. The start is counted from that of
         # the machine: a time of day changes when its clock is set.
-        start, name = stat.rpartition(")")[2].split()[19], stat.partition("(")[2].rpartition(")")[0]
-        found.add(f"process {pid} {name} of {start}")
+        # Its name would not do: that changes when it executes a program.
+        found.add(f"process {pid} of {stat.rpartition(')')[2].split()[19]}")
     return found
+
+
+def _described(what: str) -> str:
+    """Return a part of the census with the present name of a process."""
+    kind, _, rest = what.partition(" ")
+    if kind != "process":
+        return what
+    pid, _, start = rest.partition(" ")
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        name = "which has just ended"
+    return f"process {pid} {name} {start}"
 
 
 def _mappings() -> set[str]:
@@ -201,9 +214,12 @@ def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.stash.get(_FAILED, False):
         return
     deadline, pause = None, 0.0
-    while left := _census() - before:
+    left = _census() - before
+    while left:
         if deadline is not None and time.monotonic() > deadline:
-            pytest.fail("left behind:\n  " + "\n  ".join(sorted(left)), pytrace=False)
+            said = sorted(map(_described, left))
+            pytest.fail("left behind:\n  " + "\n  ".join(said), pytrace=False)
         time.sleep(pause)
         gc.collect()  # takes its time after a test that made very much
         deadline, pause = deadline or time.monotonic() + GRACE, 0.01
+        left &= _census()  # what came since is of others: names of the other half come and go

@@ -90,6 +90,58 @@ def test_cycles_and_helpers_are_not_blamed(verdict: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow
+def test_what_others_make_meanwhile_is_not_blamed(verdict: pytest.Pytester) -> None:
+    """Names come and go, so that some are there at every look, and a process changes its name."""
+    verdict.makepyfile(
+        """
+        import ctypes, os, pathlib, threading, pytest
+
+        def come_and_go(ended):
+            number, names = 0, []
+            while not ended.is_set() or names:
+                number += 1
+                if not ended.is_set():
+                    names.append(pathlib.Path(f"/dev/shm/shmnd-left-{os.getpid()}-{number}"))
+                    names[-1].touch()
+                    ended.wait(0.02)
+                if len(names) > 1 or ended.is_set():
+                    names.pop(0).unlink()
+
+        @pytest.fixture(scope="module", autouse=True)
+        def others():
+            ended = threading.Event()
+            thread = threading.Thread(target=come_and_go, args=(ended,))
+            thread.start()
+            yield
+            ended.set()
+            thread.join()
+
+        @pytest.fixture(scope="module", autouse=True)
+        def child():
+            into, out = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(out)
+                os.read(into, 1)
+                ctypes.CDLL(None).prctl(15, b"renamed", 0, 0, 0)
+                os.read(into, 1)
+                os._exit(0)
+            os.close(into)
+            yield pid, out
+            os.close(out)
+            os.waitpid(pid, 0)
+
+        def test_that_leaves_nothing(child):
+            pid, out = child
+            os.write(out, b"x")
+            while pathlib.Path(f"/proc/{pid}/comm").read_text() != "renamed\\n":
+                pass
+        """
+    )
+    verdict.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+@pytest.mark.slow
 def test_a_failure_is_reported_alone(verdict: pytest.Pytester) -> None:
     verdict.makepyfile(
         """
