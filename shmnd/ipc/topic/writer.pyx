@@ -119,7 +119,7 @@ cdef class WriterCore(WriterBoard):
         self.enter(call)
 
     cdef int check(self, uint64_t now) except -1:
-        """See to members now and then. One that is closed meanwhile has none, and raises nothing."""
+        """Check the members now and then. Raise nothing if the publisher is closed meanwhile."""
         if now - self.checked_ns > _CHECK_NS:
             self.checked_ns = now
             try:
