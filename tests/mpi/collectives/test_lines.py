@@ -239,7 +239,7 @@ CALLS = [
     "comm.Barrier()",
     "comm.Bcast(bytearray(8), 1)",
     "comm.Allreduce(np.ones(1), np.ones(1))",
-    "comm.Reduce(np.ones(1), np.ones(1), root=rank)",
+    "comm.Reduce(np.ones(1), np.ones(1)) if rank == 0 else comm.recv(source=1)",
     "comm.Allgather(np.ones(1), np.ones(size))",
 ]
 
