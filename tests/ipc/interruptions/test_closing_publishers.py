@@ -9,6 +9,8 @@ import pytest
 
 from shmnd import ipc
 from shmnd.status import NdError, Status
+from topics.conftest import name as name
+from topics.conftest import pair as pair
 from topics.taking import PATIENCE, everything
 
 
