@@ -22,13 +22,24 @@ from typing import Final, NamedTuple
 from shmnd.common.steps import step
 from shmnd.status import NdError, Status, error
 
-__all__ = ["Access", "Caller", "access_of", "caller_at", "process_of", "unusable"]
+__all__ = [
+    "Access",
+    "Caller",
+    "access_of",
+    "caller_at",
+    "is_one_user",
+    "process_of",
+    "unusable",
+]
 
 _CALL: Final = "open_adapter"  # what the user called when any of this goes wrong
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _SO_PEERGROUPS: Final = 59  # Python has no name for it
+_UID_MAP: Final = Path("/proc/self/uid_map")
+_ALL_USERS: Final = 0xFFFFFFFF
+_OVERFLOW_UID: Final = 65534
 _GROUPS_BYTES: Final = 1024  # the most that Python asks for: 256 groups
 
 _ERRNO_STATUS: Final = {
@@ -64,14 +75,28 @@ def caller_at(sock: socket.socket) -> Caller:
     return Caller(pid, uid, frozenset([gid, *more]))
 
 
+def is_one_user(uid: int) -> bool:
+    """Return whether a number is one user's: not that of all that this user namespace lacks."""
+    if uid != _OVERFLOW_UID:
+        return True
+    try:
+        first, _, count = map(int, _UID_MAP.read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        return False
+    return first == 0 and count >= _ALL_USERS
+
+
 def process_of(pidfd: int) -> int:
     """Return the process that a pidfd stands for, in this PID namespace.
 
-    -1 when it is dead, 0 when it is not visible here or /proc does not tell.
+    -1 when it is dead, 0 when it is not visible here or /proc does not tell. OSError when no
+    descriptor is free to ask.
     """
     try:
         told = Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii")
-    except OSError:
+    except OSError as exc:
+        if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
         return 0
     found = re.search(r"^Pid:\s*(-?\d+)$", told, re.MULTILINE)
     return 0 if found is None else int(found[1])

@@ -127,7 +127,10 @@ class Descriptor:
 
     def process(self) -> int:
         """Return the process that it stands for, when it is a pidfd (see `process_of`)."""
-        return process_of(self.fd)
+        try:
+            return process_of(self.fd)
+        except OSError:
+            return 0  # no descriptor is free to learn it
 
     def size(self) -> int:
         """Return the size of shared memory that no process can truncate, -1 for anything else.

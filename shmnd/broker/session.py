@@ -320,8 +320,8 @@ class Session:
             if "ev" in message:
                 if cut:
                     message["fds_lost"] = True
-                if message["ev"] == "peer":
-                    message["same_user"] &= self._broker_user in (0, os.geteuid())
+                if message["ev"] == "peer" and self._broker_user not in (0, os.geteuid()):
+                    message.update(same_user=False, one_user=False)
                 events.append((message, rest))
                 rest = []
             else:

@@ -37,10 +37,16 @@ class DataPlane:
         return Link.attach(fd, size, local, remote)
 
     def peer_adapter(
-        self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: Description
+        self,
+        uid: str,
+        pid: int,
+        doorbell_fd: int,
+        pidfd: int,
+        table: Description,
+        same_user: bool,
     ) -> PeerLike:
         """Make the record of an adapter of another process."""
-        return PeerAdapter(uid, pid, doorbell_fd, pidfd, dict(table))
+        return PeerAdapter(uid, pid, doorbell_fd, pidfd, dict(table), same_user)
 
     def attach_segment(self, fd: int, size: int, writable: bool) -> SegmentLike:
         """Map a segment of another process; takes the descriptor in any case."""

@@ -197,7 +197,13 @@ class DataPlaneLike(Protocol):
         """Map a link that the other side made; takes the descriptor in any case."""
 
     def peer_adapter(
-        self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: Description
+        self,
+        uid: str,
+        pid: int,
+        doorbell_fd: int,
+        pidfd: int,
+        table: Description,
+        same_user: bool,
     ) -> PeerLike:
         """Make the record of an adapter of another process.
 

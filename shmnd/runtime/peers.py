@@ -36,7 +36,7 @@ class _Process:
         self.doorbell = doorbell
         self.pidfd = pidfd
         self.near = near
-        """Of our own user, by the word of a broker that is so too: of root, it may be."""
+        """Of our own user, by the word of a broker that is so too (or root), and of this number."""
         self.introduced: set[str] = set()
         self.known: weakref.WeakValueDictionary[str, PeerLike] = weakref.WeakValueDictionary()
         self._living = 0
@@ -116,6 +116,7 @@ class Peers:
         process = self._processes.get(event["process"])
         if process is None or not process.watched:
             # Only the broker knows whose pidfd it is, and only here is known which number that has.
+            # Without a descriptor to learn it, the introduction is repeated (OSError).
             near = event["same_user"] and process_of(pidfd.fileno()) == event["pid"]
             process = _Process(event["process"], doorbell, pidfd, near, self._wait_set)
             self._processes[process.uid] = process
@@ -131,6 +132,7 @@ class Peers:
                     process.doorbell.fileno(),
                     process.pidfd.fileno() if process.near else -1,
                     event["table"],
+                    event.get("one_user", event["same_user"]),
                 )
             except NdError:  # its table is malformed: a use of it will find it missing
                 process.unwatch_if_unused()

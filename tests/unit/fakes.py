@@ -277,13 +277,20 @@ class FakeSegment:
 
 class FakePeer:
     def __init__(
-        self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: Mapping[str, Any]
+        self,
+        uid: str,
+        pid: int,
+        doorbell_fd: int,
+        pidfd: int,
+        table: Mapping[str, Any],
+        same_user: bool,
     ) -> None:
         self.uid = uid
         self.pid = pid
         self.doorbell_fd = doorbell_fd
         self.pidfd = pidfd
         self.table = table
+        self.same_user = same_user
         self.dead = False
         self.segments: dict[int, FakeSegment] = {}
 
@@ -304,10 +311,6 @@ class FakePeer:
 
     def segment(self, seg: int) -> Any:
         return self.segments.get(seg)
-
-    @property
-    def same_user(self) -> bool:
-        return self.pidfd >= 0
 
 
 class FakeDataPlane:
@@ -337,10 +340,16 @@ class FakeDataPlane:
         return FakeLink(fd, size, active=True)
 
     def peer_adapter(
-        self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: Mapping[str, Any]
+        self,
+        uid: str,
+        pid: int,
+        doorbell_fd: int,
+        pidfd: int,
+        table: Mapping[str, Any],
+        same_user: bool,
     ) -> Any:
         self._maybe_fail("peer_adapter")
-        return FakePeer(uid, pid, doorbell_fd, pidfd, table)
+        return FakePeer(uid, pid, doorbell_fd, pidfd, table, same_user)
 
     def attach_segment(self, fd: int, size: int, writable: bool) -> FakeSegment:
         if "attach_segment" in self.fail:

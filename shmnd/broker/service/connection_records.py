@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from weakref import WeakSet
 
+from shmnd.broker.access import is_one_user
 from shmnd.broker.protocol import FIRST_FOR_TOOLS, Address, Descriptor, Refusal
 from shmnd.broker.service.ports import PortSpace
 from shmnd.broker.service.records import (
@@ -82,6 +83,7 @@ class Ends:
         ring the owner already closes the new end, and the owner then closes the other.
         """
         owner = adapter.process
+        alike = owner.user == to.user
         ringing, listening = self._new_channel(owner, to)
         self._outbox.doorbell(owner, [listening], to)
         self._outbox.event(
@@ -91,7 +93,8 @@ class Ends:
             adapter=adapter.uid,
             process=owner.uid,
             pid=owner.pid,
-            same_user=owner.user is not None and owner.user == to.user,
+            same_user=alike and owner.proven and to.proven,
+            one_user=alike and ((owner.proven and to.proven) or is_one_user(owner.user)),
             table=adapter.table,
         )
 

@@ -107,8 +107,10 @@ class Process:
     pid: int
     trusted_pid: int
     """As the kernel reported it for the socket, in the broker's PID namespace; 0 if outside."""
-    user: int | None
-    """As the kernel reported it for the socket; None when its pidfd may be another's."""
+    user: int
+    """As the kernel reported it for the socket."""
+    proven: bool
+    """Its pidfd is its own, as far as the broker sees."""
     pidfd: Descriptor
     settled: bool
     """It has told everything that it still holds from an earlier broker."""

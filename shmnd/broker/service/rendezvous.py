@@ -176,7 +176,8 @@ class Rendezvous:
             uid=uid,
             pid=fields["pid"],
             trusted_pid=trusted_pid,
-            user=user if proven else None,
+            user=user,
+            proven=proven,
             pidfd=fds[0],
             settled=not fields["holds"],
         )

@@ -58,8 +58,7 @@ class _Board:
             fd = named.open_from(entry, "", os.O_RDONLY)
             room_fd = named.open_from(entry, "room_", os.O_RDWR)
             if fd < 0 or room_fd < 0:
-                seen = is_seen(entry.pid)
-                where = "" if seen else ", or is in another PID namespace (--pid=host)"
+                where = "" if is_seen(entry) else ", or is in another PID namespace (--pid=host)"
                 raise NoPublisher(f"{call}: the writer of {named.name!r} has just ended{where}")
             sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
             size = os.fstat(fd).st_size

@@ -18,6 +18,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.descriptors import taking_from_the_system
+from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import ringer
 from shmnd.ipc.common.shared_words import Words
 from shmnd.ring.shared_memory.bounds import require_room
@@ -120,7 +121,8 @@ class Room:
         os.posix_fallocate(self.fd, page, _PAGE)
         self.words.store(page + _PAGE_ACTIVE, 0)
         self.words.clear(page + _PAGE_ARMED, _PAGE - _PAGE_ARMED)
-        self.words.store(page + _PAGE_PID, os.getpid())
+        space, pid = own_process()
+        self.words.store(page + _PAGE_PID, space << 32 | pid)
         self.words.store(page + _PAGE_ACTIVE, _WAITS if waits else _ACTS)
         self.words.set_bits(_JOINED + number // 64 * 8, 1 << number % 64)
         # Those that sleep at a bell watch this process from now on: they find the bit, or this
@@ -150,14 +152,17 @@ class Room:
         return [number for number in self._joined() if self._does(number) == _WAITS]
 
     def pids(self) -> set[int]:
-        """Return the processes of all other members; 0 for one that cannot be named."""
+        """Return the processes of all other members; 0 for one that this process cannot name."""
         found: set[int] = set()
         if self.fd < 0:
             return found
+        space = own_process().space
         for number in self._joined():
-            pid = self.words.load(self._page(number) + _PAGE_PID)
+            word = self.words.load(self._page(number) + _PAGE_PID)
             if number != self.number and self._does(number) and holds_lock(self.fd, number):
-                found.add(pid if pid < 1 << 31 else 0)
+                pid = word & 0xFFFFFFFF
+                # In another PID namespace it has another number here, if any.
+                found.add(pid if word >> 32 == space and pid < 1 << 31 else 0)
         return found
 
     def _does(self, number: int) -> int:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.directory import Directory
 from shmnd.ipc.common.limits import name_of
+from shmnd.ipc.common.processes import Process, own_process, shown_as
 from shmnd.provider import open_adapter
 from shmnd.status import NdError, Status, error
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from shmnd.common.records import Announcement, Entry
 
-__all__ = ["SharedName", "identity", "is_seen", "open_of_process"]
+__all__ = ["SharedName", "identity", "is_elsewhere", "is_seen", "open_of_process"]
 
 _PATIENCE: Final = 10.0
 _PAUSE: Final = 0.0005
@@ -121,7 +122,7 @@ class SharedName:
                 fd = self.open_from(entry, "", os.O_RDWR)
                 if fd >= 0:
                     return fd
-            hidden = [entry.pid for entry in entries if not is_seen(entry.pid)]
+            hidden = [entry.pid for entry in entries if not is_seen(entry)]
             if not hidden:
                 return -1
             # To make another memory would divide the users of the name into two that never meet.
@@ -139,7 +140,7 @@ class SharedName:
         )
 
     def seen_as(self) -> int:
-        """Return the process as others see it: a container may number it differently."""
+        """Return the number that the broker has of this process."""
         own = (entry.pid for entry in self.entries() if entry.adapter == self.adapter.uid)
         return next(own, self._pid)
 
@@ -148,7 +149,7 @@ class SharedName:
         try:
             number = int(entry.data[f"{which}fd"])
             wanted = entry.data[f"{which}dev"], entry.data[f"{which}ino"]
-            return open_of_process(entry.pid, number, wanted, flags)
+            return open_of_process(_shown_as(entry), number, wanted, flags)
         except (FileNotFoundError, KeyError, TypeError, ValueError):
             return -1
         except OSError as exc:
@@ -168,7 +169,8 @@ class SharedName:
 
     def announce(self, fd: int, **data: Any) -> None:
         """Say that this process has the memory."""
-        whole: dict[str, Any] = identity("", fd) | {"role": self._role} | data
+        process = own_process()._asdict()
+        whole: dict[str, Any] = identity("", fd) | process | {"role": self._role} | data
         self._announcement = self.directory.announce(self._kind, self.name, whole)
 
     def close(self) -> None:
@@ -188,7 +190,10 @@ def identity(which: str, fd: int) -> dict[str, Any]:
 
 
 def open_of_process(pid: int, number: int, wanted: tuple[Any, Any], flags: int) -> int:
-    """Open a file that a process holds under a descriptor; -1 when it is another file by now."""
+    """Open a file that a process holds under a descriptor; -1 when it is another file by now.
+
+    FileNotFoundError when that process is not seen (a number of 0), or has closed it.
+    """
     # Non-blocking: it may be any file by now.
     fd = os.open(f"/proc/{pid}/fd/{number}", flags | os.O_CLOEXEC | os.O_NONBLOCK)
     found = os.fstat(fd)
@@ -198,9 +203,22 @@ def open_of_process(pid: int, number: int, wanted: tuple[Any, Any], flags: int) 
     return -1
 
 
-def is_seen(pid: int) -> bool:
-    """Return whether this process sees another one in /proc."""
-    return os.path.exists(f"/proc/{pid}")  # noqa: PTH110 (pathlib takes four times as long)
+def is_seen(entry: Entry) -> bool:
+    """Return whether this process sees that of a record in /proc."""
+    return _shown_as(entry) != 0
+
+
+def is_elsewhere(entry: Entry) -> bool:
+    """Return whether the process of a record is in another PID namespace than this one."""
+    return bool(entry.data.get("space") != own_process().space)
+
+
+def _shown_as(entry: Entry) -> int:
+    """Return the number that the process of a record has in /proc; 0 when it is not seen."""
+    space, number = (entry.data.get(word) for word in Process._fields)
+    if not isinstance(space, int) or not isinstance(number, int):
+        return 0
+    return shown_as(Process(space, number), entry.pid)
 
 
 def _comes_before(entry: Entry, mine: tuple[int, str]) -> bool:

@@ -161,7 +161,7 @@ cdef class QueueMembers:
         return None if state[0] == fcntl.F_UNLCK else max(0, state[4])
 
     def lives_as(self, number: int, pid: int) -> bool:
-        """Whether a process still is this member."""
+        """Whether a process still is this member; 0 is one that cannot be named here."""
         # Not by taking the lock: while another process has it, to take over what the dead one
         # left, or because it is the next member of this number, that would say yes.
         if number == self.me:
@@ -169,7 +169,8 @@ cdef class QueueMembers:
         if not 0 <= number < SHMND_QUEUE_MEMBERS:
             return False
         with self._slow:
-            return self._holder(number) in (pid, 0)
+            holder = self._holder(number)
+        return holder is not None and (holder == pid or not holder or not pid)
 
     def taker(self, uint64_t pos) -> int:
         """The member whose last item was the one at a position; -1 when each took others since."""

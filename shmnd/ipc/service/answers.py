@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.interruption import is_interruption
+from shmnd.ipc.common.processes import Process, known_as
 from shmnd.ipc.service.service_values import Answer, Unreadable, raised_from
 
 if TYPE_CHECKING:
@@ -30,6 +31,17 @@ _MOST_ENDED: Final = 1024
 """Closed streams whose servers have not said that they ended; the oldest one is forgotten."""
 _LAST: Final = ("value", "failure", "end")
 """The kinds of what a server says last of a request."""
+
+
+def _server_of(said: Any) -> tuple[int, int] | None:
+    """Return the member number and the process of a server that took a request."""
+    try:
+        member, space, number, likely = map(int, said)
+    except (TypeError, ValueError) as exc:
+        if is_interruption(exc):
+            raise
+        return None  # not of a server of this library
+    return member, known_as(Process(space, number), likely)
 
 
 class Answers:
@@ -153,7 +165,7 @@ class Answers:
         if isinstance(value, Unreadable):
             failure = value.error
         elif kind == "taken":
-            claim = (value, server) if isinstance(value, int) and isinstance(server, int) else None
+            claim = _server_of(value)
         elif kind == "failure":
             failure = raised_from(value)
         elif kind != "end":

@@ -8,6 +8,7 @@ import time
 from typing import Final
 
 from shmnd.common.descriptors import taking_from_the_system
+from shmnd.ipc.common.processes import Process, known_as
 from shmnd.ipc.common.shared_name import open_of_process
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.status import NdError, NdMemoryError
@@ -19,25 +20,33 @@ _FRESH: Final = 0.001
 
 
 class Asking:
-    """A client: the queue of its answers, and who it is there."""
+    """A client: the queue of its answers, its member number there, and its process.
 
-    def __init__(self, answers: Queue, who: tuple[int, int]) -> None:
+    `who` is the process as it names itself, and the number that the broker has of it.
+    """
+
+    def __init__(self, answers: Queue, member: int, who: tuple[Process, int]) -> None:
         self.answers: Final = answers
-        self._who = who  # its member number, and its process
+        self._member = member
+        self._who = who
+        self.pid = known_as(*who)
+        """Its process, as it is known here."""
         self._until = 0.0
 
-    def lives(self, who: tuple[int, int] | None = None) -> bool:
+    def lives(self, member: int = -1, who: tuple[Process, int] | None = None) -> bool:
         """Return whether it waits for answers: its process may have died, or closed it.
 
-        `who` is what a request says. Another one may have said something else before.
+        The arguments are what a request says. Another one may have said something else before.
         """
         now = time.monotonic()
-        if who is None or who != self._who:
-            self._who = who or self._who
+        if who is None:
+            pass
+        elif (member, who) != (self._member, self._who):
+            self._member, self._who, self.pid = member, who, known_as(*who)
         elif now < self._until:
             return True
         self._until = now + _FRESH
-        return self.answers._core.lives_as(*self._who)
+        return self.answers._core.lives_as(self._member, self.pid)
 
 
 def open_of(pid: int, number: int, key: tuple[int, int], name: str) -> Queue | None:

@@ -21,6 +21,7 @@ from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.interruption import is_interruption
 from shmnd.ipc.common.closed import announce_closed
+from shmnd.ipc.common.processes import Process, own_process, shown_as
 from shmnd.ipc.common.ringing import POLL, Bell
 from shmnd.ipc.common.shared_name import SharedName
 from shmnd.ipc.errors import Closed, unusable
@@ -105,6 +106,7 @@ class Server(Closing):
         self._named, self._requests = open_service(
             "Server", "server", name, types, buffer, namespace, group
         )
+        self._seen_as = self._named.seen_as()
         self._clients: dict[tuple[int, int], Asking] = {}  # by the files of their answers
         self._closed = False
 
@@ -224,7 +226,7 @@ class Server(Closing):
         """Return the answers, the number, the client and the value of a request."""
         try:
             *where, value = item
-            pid, fd, device, inode, number, member = map(int, where)
+            space, own, likely, fd, device, inode, number, member = map(int, where)
         except (TypeError, ValueError) as exc:
             if is_interruption(exc):
                 raise
@@ -232,19 +234,21 @@ class Server(Closing):
         if not 0 < number < 1 << 63 or member < 0:
             return None
         key = device, inode
+        who = Process(space, own), likely
         asking = self._clients.get(key)
         if asking is None:
             for known in [each for each, found in self._clients.items() if not found.lives()]:
                 del self._clients[known]
-            opened = open_of(pid, fd, key, self.name)
+            opened = open_of(shown_as(*who), fd, key, self.name)
             if opened is None:
                 return None
-            asking = self._clients[key] = Asking(opened, (member, pid))
-        elif not asking.lives((member, pid)):
+            asking = self._clients[key] = Asking(opened, member, who)
+        elif not asking.lives(member, who):
             return None  # it has died or was closed since it asked
         answers = asking.answers
-        answers._put_or_drop((number, "taken", 0, os.getpid(), answers._core.me), wake=False)
-        return answers, number, (member, pid), value
+        claim = answers._core.me, *own_process(), self._seen_as
+        answers._put_or_drop((number, "taken", 0, os.getpid(), claim), wake=False)
+        return answers, number, (member, asking.pid), value
 
     def __iter__(self) -> Iterator[Request]:
         """Return requests as they come, until the server is closed.

@@ -139,8 +139,8 @@ class Job:
             for rank in self._running:
                 rank.send(signal.SIGKILL)
             for rank in self._ranks:
-                rank.process.wait()
-                os.close(rank.descriptor)
+                with rank.process:  # waits for it, and closes its pipes
+                    os.close(rank.descriptor)
             for voice in self._voices.values():
                 voice.close()
             if self._memory is not None:

@@ -10,6 +10,7 @@ cdef class PeerAdapter:
     cdef c.shmnd_peer raw
     cdef readonly str uid
     cdef readonly int pid
+    cdef readonly bint same_user
     cdef dict _segments
     cdef list _retired
     cdef int jobs

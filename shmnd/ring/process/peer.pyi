@@ -7,7 +7,13 @@ def private_memory_is_reachable() -> bool: ...
 
 class PeerAdapter:
     def __init__(
-        self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: dict[str, Any]
+        self,
+        uid: str,
+        pid: int,
+        doorbell_fd: int,
+        pidfd: int,
+        table: dict[str, Any],
+        same_user: bool = False,
     ) -> None: ...
     @property
     def uid(self) -> str: ...

@@ -46,12 +46,14 @@ cdef class PeerAdapter:
         self.raw.doorbell = -1
         self.raw.process.pidfd = -1
 
-    def __init__(self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: dict) -> None:
+    def __init__(self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: dict,
+                 same_user: bool = False) -> None:
         """With a `pidfd` of -1 its private memory is never accessed."""
         if self.uid is not None:
             raise TypeError("a peer adapter is made once")
         self.uid = uid
         self.pid = pid
+        self.same_user = same_user
         self.raw.process.pid = pid
         self.raw.process.pidfd = pidfd
         self.raw.doorbell = doorbell_fd
@@ -130,11 +132,6 @@ cdef class PeerAdapter:
     def mark_dead(self) -> None:
         """Record that its process is dead: all operations that wait for it end."""
         self.raw.dead = True
-
-    @property
-    def same_user(self) -> bool:
-        """Whether its process belongs to the same user, as a broker of that user reports."""
-        return self.raw.process.pidfd >= 0
 
     def ring(self) -> None:
         """Wake the waiters in its process. Never waits."""

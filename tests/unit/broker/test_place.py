@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shmnd.broker.access import Access
+from shmnd.broker import access
+from shmnd.broker.access import Access, is_one_user
 from shmnd.broker.place import Place, namespace_name, place_of, root_of, runtime_dir
 from shmnd.status import NdError, Status
 
@@ -325,3 +326,17 @@ def test_a_socket_that_is_something_else_is_told(place: Place) -> None:
         stream.listen(1)
         with pytest.raises(NdError, match=r"broker\.sock"):
             place.connect()
+
+
+@pytest.mark.parametrize(
+    ("mapped", "one"),
+    [("0 0 4294967295", True), ("0 1000 1", False), ("0 100000 65536", False), ("", False)],
+)
+def test_a_number_that_many_users_have_is_not_one_users(
+    mapped: str, one: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a user namespace that does not map all users, the kernel shows the others as 65534."""
+    (tmp_path / "uid_map").write_text(mapped)
+    monkeypatch.setattr(access, "_UID_MAP", tmp_path / "uid_map")
+    assert is_one_user(65534) is one
+    assert is_one_user(1000)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this process keeps of others, also after it has seen them dead."""
 
+import errno
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,5 +92,28 @@ def test_a_segment_arrives_after_the_death_of_its_process(child: Any) -> None:
     event, fds = segment(3)
     peers.add_segment(event, fds)  # its record is gone
     os.close(fds[0])
+    theirs.close()
+    peers.close()
+
+
+def test_an_introduction_is_repeated_where_no_descriptor_was_free_to_check_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise private memory of the process would not be copied as long as it is known."""
+
+    def refuse(*_: object, **__: object) -> str:
+        raise OSError(errno.EMFILE, "none is free")
+
+    waits: Any = Waits()
+    plane: Any = Plane()
+    peers = Peers(plane, waits)
+    ours, theirs = socket.socketpair()
+    met = {"process": "p", "same_user": True, "pid": 1, "adapter": "a", "table": {}}
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        with pytest.raises(OSError, match="none is free"):
+            peers.meet(met, [ours.detach(), os.pidfd_open(os.getpid())])
+    assert peers.get("a") is None
+    assert not waits.watched
     theirs.close()
     peers.close()

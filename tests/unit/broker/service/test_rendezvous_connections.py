@@ -28,6 +28,7 @@ def test_from_connect_to_accept(world: World) -> None:
         "process": active.uid,
         "pid": 77,
         "same_user": True,
+        "one_user": True,
         "table": {"of": active.uid},
     }
     assert peer_fds[1] is active.pidfd
@@ -80,7 +81,7 @@ def test_processes_hear_who_is_of_their_user(world: World) -> None:
         passive.arm(passive.listen(5000), 12)
         connection = active.connect(5000)
         (heard, _), *_ = passive.take()
-        assert heard["same_user"] is same
+        assert (heard["same_user"], heard["one_user"]) == (same, same)
         passive.accept(connection, Fake())
         (heard, _), *_ = active.take()
         assert heard["same_user"] is same
@@ -96,6 +97,7 @@ def test_whoever_may_have_given_the_pidfd_of_another_is_of_no_user(
     active.connect(5000)
     (heard, _), *_ = passive.take()
     assert heard["same_user"] is False
+    assert heard["one_user"] is True, "the kernel says so of the socket, whatever it gave"
 
 
 def test_an_adapter_is_introduced_once_with_what_is_new(world: World) -> None:

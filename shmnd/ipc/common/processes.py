@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes by names that hold in every PID namespace.
+
+Each PID namespace numbers its processes itself, so the number that one process or the broker has of
+another one may be that of a third process here. A process is named by its namespace and its number
+there instead. What /proc shows is searched for a process of another namespace, which is possible
+where that one is within the namespace of /proc; other processes are not seen.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["Process", "known_as", "own_process", "shown_as"]
+
+_PROC: Final = Path("/proc")
+
+
+class Process(NamedTuple):
+    """A process as it names itself."""
+
+    space: int
+    """Its PID namespace, by the inode of that; 0 where /proc does not tell."""
+    number: int
+    """Its number there."""
+
+
+_own: tuple[Process, bool] = Process(0, 0), False
+
+
+def own_process() -> Process:
+    """Return the name of this process."""
+    return _self()[0]
+
+
+def _self() -> tuple[Process, bool]:
+    """Return its name, and whether /proc has the numbers of its namespace."""
+    global _own
+    pid = os.getpid()
+    if _own[0].number != pid:
+        try:
+            _own = Process(_space_of("self"), pid), str((_PROC / "self").readlink()) == str(pid)
+        except OSError:
+            _own = Process(0, pid), True
+    return _own
+
+
+def _space_of(entry: str) -> int:
+    return (_PROC / entry / "ns/pid").stat().st_ino
+
+
+def known_as(process: Process, likely: int = 0) -> int:
+    """Return the number by which the kernel knows a process here; 0 when that is not known.
+
+    `likely` is the number that the broker has of it.
+    """
+    own, proc_is_ours = _self()
+    if process.space in (own.space, 0):
+        return process.number
+    return _search(process, likely) if proc_is_ours else 0
+
+
+def shown_as(process: Process, likely: int = 0) -> int:
+    """Return the number of a process in /proc; 0 when it is not seen there."""
+    own, proc_is_ours = _self()
+    if process.space in (own.space, 0) and proc_is_ours:
+        return process.number if os.path.exists(f"/proc/{process.number}") else 0  # noqa: PTH110
+    return _search(process, likely)
+
+
+def _search(process: Process, likely: int) -> int:
+    """Find it in /proc, first at the number that is likely."""
+    if likely > 0 and _is(process, str(likely)):
+        return likely
+    names = (entry.name for entry in _PROC.iterdir())
+    return int(next((name for name in names if name.isdecimal() and _is(process, name)), 0))
+
+
+def _is(process: Process, entry: str) -> bool:
+    try:
+        if _space_of(entry) != process.space:
+            return False
+        for line in (_PROC / entry / "status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("NSpid:"):  # the last number is that of its own namespace
+                return int(line.split()[-1]) == process.number
+    except (OSError, ValueError):
+        pass  # it has ended, or belongs to another user
+    return False

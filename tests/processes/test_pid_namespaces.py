@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of two PID namespaces: each has another number there, or none, or that of a third."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import shmnd
+from processes.kit import PATIENCE, Child, broker_pid, end_process, unshared
+from shmnd import ipc
+from shmnd.broker.place import place_of
+from shmnd.ipc.common import members
+from shmnd.ipc.common.members import Room, make_room
+from shmnd.ipc.common.processes import Process, known_as, own_process, shown_as
+
+pytestmark = pytest.mark.slow
+
+SPACE = "elsewhere"
+INSIDE = """
+import threading
+from shmnd import ipc
+topic = ipc.Publisher("topic", object, history=1)
+topic.send(["topic"])
+queue = ipc.Queue(name="queue")
+queue.put("queue")
+board = ipc.Blackboard("board", {"x": "f8"})
+board["x"] = 1.5
+event = ipc.Notifier("event")
+server = ipc.Server("service")
+threading.Thread(target=lambda: server.receive(30).respond("own"), daemon=True).start()
+say(ipc.Client("service").call(timeout=30).value)
+while hear() == "event":
+    event.notify(3)
+while True:
+    server.receive()
+"""
+
+
+@pytest.fixture(autouse=True)
+def space(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker of their own."""
+    monkeypatch.setenv("SHMND_NAMESPACE", SPACE)
+
+
+@contextmanager
+def elsewhere(first: str) -> Iterator[Child]:
+    """A process of another PID namespace; the broker is started by it, or by this one."""
+    # Its program has not the number 1: other processes have its number here.
+    command = [*unshared("--pid", "--fork", "--kill-child", "--mount-proc"), "sh", "-c"]
+    adapter = shmnd.open_adapter() if first == "outside" else None
+    try:
+        with Child(INSIDE, wrapper=[*command, '"$@"; exit', "sh"]) as child:
+            assert child.hear() == "own", "the processes in there meet"
+            yield child
+    finally:
+        if adapter is not None:
+            adapter.close()
+            end_process(broker_pid(place_of()))
+
+
+@pytest.mark.parametrize("first", ["outside", "inside"])
+def test_all_objects_meet_or_say_why_they_cannot(first: str) -> None:
+    with elsewhere(first) as child:
+        with ipc.Subscriber("topic", object) as topic:
+            assert topic.receive(PATIENCE).value == ["topic"]
+        queue = ipc.Queue(name="queue")
+        assert queue.get(timeout=PATIENCE) == "queue"
+        queue.close()
+        with ipc.Listener("event") as event:
+            child.say("event")
+            assert event.wait(PATIENCE) == {3}
+        with ipc.BlackboardReader("board") as board:
+            assert board["x"] == 1.5
+        child.say("serve")
+        with (
+            ipc.Client("service") as client,
+            pytest.raises(ipc.PeerLost, match=rf"see process {os.getpid()} in /proc.*--pid=host"),
+        ):
+            client.call(3, PATIENCE)
+
+
+def test_a_member_of_another_namespace_cannot_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has another number here, so those that sleep poll instead."""
+    made = make_room("test")
+    rooms = [Room(os.open(f"/proc/self/fd/{made}", os.O_RDWR), "test") for _ in range(2)]
+    try:
+        own = own_process()
+        with monkeypatch.context() as patch:
+            patch.setattr(members, "own_process", lambda: own._replace(space=own.space + 1))
+            rooms[0].join("test")
+        rooms[1].join("test")
+        assert (rooms[0].pids(), rooms[1].pids()) == ({own.number}, {0})
+    finally:
+        for room in rooms:
+            room.close()
+        os.close(made)
+
+
+def test_a_process_of_another_namespace_has_no_number_of_this_one() -> None:
+    own = own_process()
+    assert own.number == os.getpid()
+    other = Process(own.space + 1, own.number)
+    assert (known_as(own), shown_as(own)) == (own.number, own.number)
+    assert (known_as(other, own.number), shown_as(other, own.number)) == (0, 0)
