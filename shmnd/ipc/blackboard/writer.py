@@ -29,6 +29,7 @@ from shmnd.ipc.blackboard.keys import (
     Key,
     type_of,
 )  # fmt: skip
+from shmnd.ipc.common.limits import most_memory
 from shmnd.ipc.common.members import GATE, Room, make_room, take_lock
 from shmnd.ipc.common.shared_name import SharedName, identity
 from shmnd.ipc.common.shared_words import Words, cell_bytes
@@ -96,8 +97,7 @@ class Blackboard(Closing):
                 )
 
     def _make(self, call: str) -> None:
-        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        nbytes = max(1 << 28, min(pages, 1 << 36))
+        nbytes = most_memory(1 << 28, 1 << 36)
         try:
             self._fd = os.memfd_create("shmnd-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.fchmod(self._fd, 0o600)

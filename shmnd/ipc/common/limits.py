@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what programs pass to ends."""
+"""Checks of what programs pass to ends, and how large the memory of an object may become."""
 
 from __future__ import annotations
 
 import json
+import os
+import resource
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.arguments import integer
@@ -11,11 +13,27 @@ from shmnd.common.arguments import integer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MOST_SAMPLE", "attributes_of", "name_of", "number"]
+__all__ = ["MOST_SAMPLE", "attributes_of", "most_memory", "name_of", "number"]
 
 MOST_SAMPLE: Final = 7 << 35
 """Bytes of a sample; SHMND_MOST_SAMPLE of slots.h."""
 _MOST_NAME: Final = 255
+_PARTS: Final = 16
+"""A program maps several objects; a server and a client of one service map four times."""
+_LEAST_LIMITED: Final = 1 << 26
+
+
+def most_memory(least: int, most: int) -> int:
+    """Return the bytes that the memory of an object may grow to: as many as the machine has.
+
+    It is mapped whole. So it gets a part of the address space where that is limited (ulimit -v).
+    """
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    found = max(least, min(machine, most))
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return found
+    return min(found, max(limit // _PARTS, _LEAST_LIMITED))
 
 
 def name_of(name: object, call: str) -> str:

@@ -10,18 +10,13 @@ from libc.string cimport memset
 
 from shmnd.ipc.queue.queue_c cimport *
 
+from shmnd.ipc.common.limits import most_memory
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.status import Status, error
 
 __all__ = ["commit", "make_file"]
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-
-
-def _whole_bytes() -> int:
-    """How large the file may become: as large as the machine's memory."""
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1 << 30, min(pages, 1 << 38))
 
 
 def commit(fd: int, at: int, nbytes: int, call: str) -> None:
@@ -48,7 +43,7 @@ def make_file(slots: int, limited: bool) -> int:
     call = "Queue"
     if not 0 < slots <= SHMND_SLOTS_MOST:
         raise ValueError(f"{call}: maxsize {slots}; at most {SHMND_SLOTS_MOST}, or 0 for no limit")
-    whole = _whole_bytes()
+    whole = most_memory(1 << 30, 1 << 38)
     memset(&shape, 0, sizeof(shape))
     shape.magic = SHMND_QUEUE_MAGIC
     shape.slots = slots

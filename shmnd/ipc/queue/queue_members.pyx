@@ -46,7 +46,8 @@ cdef class QueueMembers:
             raise error(
                 Status.INSUFFICIENT_RESOURCES, "Queue",
                 f"cannot map {self.shape.file_bytes} bytes: {os.strerror(errno)}; a queue takes "
-                "address space as large as the machine's memory (ulimit -v)",
+                "address space as large as the machine's memory, or a sixteenth of the limit "
+                "(ulimit -v) of the process that made it",
             )
         self.base = <unsigned char *>at
         self.head = <shmnd_queue_head *>at

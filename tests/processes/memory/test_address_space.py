@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A limit of the address space (ulimit -v) that is far below the memory of the machine."""
+
+import os
+import resource
+
+import pytest
+
+from processes.kit import Child
+from shmnd.common.descriptors import taking_from_the_system
+from shmnd.ipc.common.limits import most_memory
+from shmnd.status import NdMemoryError
+
+LIMITED = """
+import resource
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), resource.RLIM_INFINITY))
+import numpy as np
+from shmnd import ipc
+queue = ipc.Queue()
+queue.put(np.arange(1000))
+assert queue.get(timeout=30)[7] == 7
+try:
+    queue._put_or_drop(bytearray(100 << 20))
+    say("it has room")
+except MemoryError as exc:
+    say(str(exc))
+with ipc.Server("limited") as server, ipc.Client("limited") as client:
+    pending = client.send(1)
+    server.receive(30).respond(2)
+    say(pending.result(30).value)
+with ipc.Blackboard("limited", {"x": "f8"}) as board, ipc.BlackboardReader("limited") as reader:
+    board["x"] = 3
+    say(reader["x"])
+"""
+
+
+@pytest.mark.slow
+def test_objects_work_with_a_part_of_it() -> None:
+    with Child(LIMITED, kit=False) as child:
+        assert "ulimit -v of the process that made the queue" in child.hear()
+        assert (child.hear(), child.hear()) == (2, 3)
+        assert child.end() == 0
+
+
+def test_the_machine_is_the_bound_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = [resource.RLIM_INFINITY]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (bounds[0], bounds[0]))
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert most_memory(1, 1 << 50) == machine
+    assert most_memory(1, 1 << 20) == 1 << 20
+    bounds[0] = 4 << 30
+    assert most_memory(1 << 30, 1 << 50) == min(1 << 28, machine)
+    bounds[0] = 1 << 20
+    assert most_memory(1 << 30, 1 << 50) == 1 << 26
+
+
+@pytest.mark.parametrize(
+    ("number", "limit"), [(24, "ulimit -n"), (23, "fs.file-max"), (12, "ulimit -v")]
+)
+def test_an_error_names_the_limit_that_was_met(number: int, limit: str) -> None:
+    with pytest.raises(NdMemoryError, match=limit), taking_from_the_system("test"):
+        raise OSError(number, os.strerror(number))
