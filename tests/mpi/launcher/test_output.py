@@ -74,3 +74,16 @@ def test_only_the_stream_that_python_made_is_changed(
 def test_what_was_printed_before_comes_first() -> None:
     ran = launch(2, "-c", "print('before')\nfrom mpi4py import MPI\nprint('after')")
     assert sorted(ran.stdout.split()) == ["after", "after", "before", "before"]
+
+
+@pytest.mark.slow
+def test_the_launcher_leaves_no_pipe_open() -> None:
+    command = [sys.executable, "-X", "dev", "-W", "error", "-m", "shmnd.mpi", "--prefix", "-n", "2"]
+    ran = subprocess.run(
+        [*command, "--oversubscribe", "-c", "print(1)"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert (sorted(ran.stdout.splitlines()), ran.stderr) == (["[0] 1", "[1] 1"], "")
