@@ -133,6 +133,19 @@ def test_the_first_samples_of_one_more_publisher_are_carried(
             assert [number for _, number in table.kinds_of(_uid(second))] == [0, *range(20)]
 
 
+def test_a_garbled_sample_is_left_out_and_the_next_one_carried(
+    table: Table, outgoing: Outgoing, namespace: str
+) -> None:
+    with ipc.Publisher("t", namespace=namespace) as pub:
+        _offer(outgoing, pub)
+        pub.wait_for_subscribers(1, PATIENCE)
+        pub._put_array(np.zeros(30), b"no description", None, None)
+        pub.send(np.arange(3))
+        until(lambda: len(table.kinds_of(_uid(pub))) == 2)
+        assert [number for _, number in table.kinds_of(_uid(pub))] == [0, 1]
+    assert outgoing._traffic.lost == 1
+
+
 def test_a_publisher_that_no_link_wants_any_longer_is_left(
     table: Table, outgoing: Outgoing, namespace: str
 ) -> None:
@@ -167,7 +180,7 @@ def incoming(table: Table, namespace: str) -> Iterator[Incoming]:
 
 def _arrive(incoming: Incoming, kind: int, sequence: int) -> None:
     array = np.array(sequence, "i8")
-    meta = b"" if kind in (wire.BEGIN, wire.END) else wire.forms.description(array)
+    meta = b"" if kind in (wire.BEGIN, wire.END) else wire.forms.description(array, "test")
     incoming._hear("", array.tobytes(), wire.pack(Message(kind, sequence, None, meta)))
 
 

@@ -58,7 +58,9 @@ def test_arrays(array: Any) -> None:
     assert (found.dtype, found.shape, type(found)) == (array.dtype, array.shape, type(array))
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, np.array([object()]), test_values])
+@pytest.mark.parametrize(
+    "value", [object(), {1, 2}, np.array([object()]), test_values, np.ma.masked_array([1])]
+)
 def test_what_would_need_a_pickle_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="cannot go over a link"):
         wire.packed([value])
@@ -73,7 +75,7 @@ def test_values_without_end_are_refused() -> None:
 
 @pytest.mark.parametrize("shape", [(2**40,), (2**63, 2), (7,), (0, 2**60, 4)])
 def test_an_array_larger_than_its_bytes_is_refused(shape: tuple[int, ...]) -> None:
-    meta = forms.described_as(np.dtype("u1"), shape)
+    meta = forms.described_as(np.dtype("u1"), shape, "test")
     with pytest.raises(ValueError, match="array of"):
         wire.array_of(Message(1, 0, None, meta), b"12345")
 
@@ -81,7 +83,7 @@ def test_an_array_larger_than_its_bytes_is_refused(shape: tuple[int, ...]) -> No
 def test_damaged_bytes_are_errors() -> None:
     rng = random.Random(5)
     whole = wire.packed({"a": np.arange(5), "b": [b"x", 1.5, None]})
-    packed = wire.pack(Message(1, 3, b"header", forms.described_as(np.dtype("f4"), (2, 3))))
+    packed = wire.pack(Message(1, 3, b"header", forms.described_as(np.dtype("f4"), (2, 3), "test")))
     for _ in range(3000):
         for data, read in ((whole, wire.unpacked), (packed, wire.unpack)):
             damaged = bytearray(data)

@@ -361,6 +361,21 @@ def test_what_ends_a_recorder_within_a_sample_leaves_the_file_whole(
     assert "has no end; its last" in capsys.readouterr().err
 
 
+def test_a_recorder_leaves_out_what_its_publisher_garbled(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "garbled.rec"
+    with ipc.Publisher(name, history=3) as pub:
+        pub.send(np.arange(3))
+        pub._put_array(np.zeros(30), b"no description", None, None)
+        pub.send(np.arange(4))
+        assert main(["ipc", "record", str(path), name, "--count", "2"]) == 0
+    shown = capsys.readouterr().err
+    assert f"a sample of {name!r} is left out: Sample: the description" in shown
+    assert "2 samples" in shown
+    assert [found.array.tolist() for found in _read(path)] == [[0, 1, 2], [0, 1, 2, 3]]
+
+
 def _read(path: Path) -> list[Any]:
     with Recording(path) as recording:
         return list(recording)

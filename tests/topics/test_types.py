@@ -168,6 +168,38 @@ def test_a_topic_without_a_type(name: str) -> None:
         assert sub.receive().value.dtype == np.dtype("M8[s]")
 
 
+def test_what_no_subscriber_could_take_is_refused(name: str) -> None:
+    """Of arrays that say themselves what they are, at the publisher and not at its subscribers."""
+    many = np.zeros((1,) * 33)
+    wide = np.dtype([(f"field_{number:04d}", "f4") for number in range(3000)])
+    with ipc.Publisher(name) as pub:
+        with pytest.raises(ValueError, match="33 dimensions; at most 32"):
+            pub.send(many)
+        for act in (lambda: pub.send(np.zeros(2, wide)), lambda: pub.loan(2, wide)):
+            with pytest.raises(ValueError, match="of 3000 fields takes"):
+                act()
+        for bad, what in (("O", "references"), ("U", "no size"), ("S0", "no size")):
+            with pytest.raises(TypeError, match=what):
+                pub.loan(2, bad)
+    with (
+        ipc.Publisher(name, "f8") as pub,
+        pytest.raises(ValueError, match="33 dimensions; at most 32"),
+    ):
+        pub.send(many)
+
+
+def test_a_topic_without_a_type_keeps_what_an_array_is(name: str) -> None:
+    """A mask, and the shape of items that are arrays themselves."""
+    with ipc.Publisher(name) as pub, ipc.Subscriber(name) as sub:
+        assert pub.subscribers == 1
+        pub.send(np.ma.masked_array([1, 2, 3], mask=[False, True, False]))
+        assert sub.receive().value.tolist() == [1, None, 3]
+        with pub.loan(2, ("f4", (3,))) as loan:
+            loan.array[:] = [[1, 2, 3], [4, 5, 6]]
+            loan.send()
+        assert sub.receive().value.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
 def test_two_ends_that_disagree_hear_of_both(name: str) -> None:
     with ipc.Publisher(name, "f8", attributes={"unit": "m"}):
         with pytest.raises(ipc.TypeMismatch, match=r"float32.*float64"):

@@ -67,6 +67,8 @@ def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> None:
                 for sub in subs:
                     while sample := sub.try_receive():
                         with sample:
+                            if not _is_readable(sample, sub.name):
+                                continue
                             if sub not in numbers:
                                 numbers[sub] = writer.add_topic(_described(sub))
                             nbytes += writer.add(numbers[sub], sample)
@@ -77,6 +79,16 @@ def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> None:
             pass  # the index is written, and the file is whole
         finally:
             _tell(samples, nbytes, subs, end="\n")
+
+
+def _is_readable(sample: ipc.Sample, name: str) -> bool:
+    """Return whether a sample agrees with its description; print how it does not."""
+    try:
+        _ = sample.array
+    except ValueError as exc:
+        print(f"shmnd: a sample of {name!r} is left out: {exc}", file=sys.stderr)
+        return False
+    return True
 
 
 def _described(sub: ipc.Subscriber) -> dict[str, object]:

@@ -30,6 +30,7 @@ _GRACE: Final = 1.0
 """Seconds in which a publisher that has just come is read from its first sample on."""
 _BEHIND: Final = 256
 _MOST_DRAINED: Final = 1 << 16
+_CALL: Final = "link"
 
 
 class Outgoing:
@@ -278,9 +279,14 @@ class Outgoing:
         if sample._kind == forms.OBJECT and not self._objects:
             self._traffic.lost += 1
             return
-        array = sample.array
         raw = sample._kind in (forms.BYTES, forms.OBJECT)
-        meta = b"" if raw else forms.description(array)
+        try:
+            array = sample.array
+            meta = b"" if raw else forms.description(array, _CALL)
+        except (ValueError, TypeError) as exc:  # its publisher wrote what makes no sense
+            self._traffic.lost += 1
+            self._complain(f"{self.name}: a sample is left out: {exc}")
+            return
         message = Message(sample._kind, sample.sequence, sample.header, meta)
         payload = np.ascontiguousarray(array).tobytes()
         self._session.send(key, payload, wire.pack(message), block=newest or bool(waited))

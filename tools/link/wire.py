@@ -34,6 +34,7 @@ BEGIN: Final = 255
 """Kind of the message before the first sample that a link gets of a publisher."""
 _HEAD: Final = struct.Struct("<BxHQI")
 _MOST_DEPTH: Final = 32
+_CALL: Final = "link"
 
 
 def key(word: str, *names: str) -> str:
@@ -134,9 +135,10 @@ def _plain(value: Any, buffers: list[bytes], depth: int) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview)):
         buffers.append(bytes(value))
         return ["bytes", len(buffers) - 1]
-    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+    masked = isinstance(value, np.ma.MaskedArray)
+    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject and not masked:
         array = np.require(value, requirements="C")
-        buffers.append(forms.description(array))
+        buffers.append(forms.description(array, _CALL))
         buffers.append(array.tobytes())
         kind = "array" if isinstance(value, np.ndarray) else "scalar"
         return [kind, len(buffers) - 2]

@@ -187,9 +187,9 @@ class Publisher(Lender, Closing):
         if form.kind == forms.BYTES:
             return self._put_bytes(as_bytes(value, call), forms.BYTES, None, header, timeout)
         if form.kind == forms.DESCRIBED:
-            if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            if _is_plain_array(value):
                 array = np.require(value, requirements="C")
-                return self._put_array(array, forms.description(array), header, timeout)
+                return self._put_array(array, forms.description(array, call), header, timeout)
             if isinstance(value, (bytes, bytearray, memoryview)):
                 return self._put_bytes(as_bytes(value, call), forms.BYTES, None, header, timeout)
         return self._send_object(value, header, timeout)
@@ -198,7 +198,7 @@ class Publisher(Lender, Closing):
         described = not self.fixed and (
             array.ndim > 4 or (array.ndim > 1 and max(array.shape) >= 1 << 32)
         )
-        meta = forms.description(array) if described else None
+        meta = forms.description(array, "Publisher.send") if described else None
         return self._put_array(array, meta, header, timeout)
 
     def _send_object(self, value: Any, header: Any, timeout: float | None) -> int:
@@ -410,3 +410,12 @@ class Publisher(Lender, Closing):
 def _has_rows(value: Any) -> bool:
     """Return whether a value of a structured type is more than one record."""
     return isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def _is_plain_array(value: Any) -> bool:
+    """Return whether a value is an array without more than its items: no objects, no mask."""
+    return (
+        isinstance(value, np.ndarray)
+        and not value.dtype.hasobject
+        and not isinstance(value, np.ma.MaskedArray)
+    )

@@ -40,6 +40,9 @@ FIXED: Final = 1
 BYTES: Final = 2
 OBJECT: Final = 3
 DESCRIBED: Final = 4
+MOST_DIMENSIONS: Final = 32
+_MOST_DESCRIPTION: Final = 0xFFFF
+"""Bytes: a line of the board has 16 bits for their number."""
 
 
 class Form:
@@ -260,15 +263,25 @@ def require_same(ours: Form, theirs: Form, who: str, call: str, topic: str) -> N
 # -- arrays that say what they are --
 
 
-def description(array: np.ndarray[Any, Any]) -> bytes:
+def description(array: np.ndarray[Any, Any], call: str) -> bytes:
     """Return what a described array says of itself."""
-    return described_as(array.dtype, array.shape)
+    return described_as(array.dtype, array.shape, call)
 
 
-def described_as(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return the description of an array of a type and a shape."""
+def described_as(dtype: np.dtype[Any], shape: tuple[int, ...], call: str) -> bytes:
+    """Return the description of an array of a type and a shape.
+
+    ValueError when it has more dimensions or a longer description than a subscriber takes.
+    """
+    if len(shape) > MOST_DIMENSIONS:
+        raise ValueError(f"{call}: {len(shape)} dimensions; at most {MOST_DIMENSIONS}")
     text = dtype.str if dtype.names is None else json.dumps(layout_of(dtype))
     code = text.encode()
+    if len(code) + 8 * len(shape) + 3 > _MOST_DESCRIPTION:
+        raise ValueError(
+            f"{call}: the description of an array of {len(dtype.names or ())} fields takes "
+            f"{len(code)} bytes; a sample has room for {_MOST_DESCRIPTION}, with the shape"
+        )
     return struct.pack(f"<HB{len(shape)}Q", len(code), len(shape), *shape) + code
 
 

@@ -12,6 +12,7 @@ from shmnd.common.arguments import integer
 from shmnd.ipc.common.limits import MOST_SAMPLE
 from shmnd.ipc.errors import LoanLimit
 from shmnd.ipc.types import forms
+from shmnd.ipc.types.layouts import plain
 
 __all__ = ["Layout", "layout_of"]
 
@@ -30,7 +31,7 @@ def layout_of(form: forms.Form, shape: Any, dtype: Any) -> Layout:
     meta: bytes | None = None
     kind = form.kind
     if kind == forms.DESCRIBED or (len(dims) > 4 and form.shape is None) or _wide(dims):
-        kind, meta = forms.DESCRIBED, forms.described_as(found, dims)
+        kind, meta = forms.DESCRIBED, forms.described_as(found, dims, _CALL)
     flat = len(dims) == 1 and nbytes > 0 and found.subdtype is None
     layout = found, dims, nbytes, kind, meta, flat
     if type(shape) is int and dtype is None and len(form.loans) < _MOST_LAYOUTS:
@@ -59,7 +60,8 @@ def _asked(form: forms.Form, shape: Any, dtype: Any) -> tuple[np.dtype[Any], tup
     if form.kind == forms.DESCRIBED:
         if shape is None:
             raise TypeError(f"{_CALL}: say which array, as loan((480, 640), 'u1')")
-        return np.dtype("u1" if dtype is None else dtype), _dims(shape)
+        items = np.dtype("u1" if dtype is None else dtype)
+        return plain(items.base, _CALL), _dims(shape) + items.shape
     assert form.dtype is not None
     if dtype is not None and np.dtype(dtype) != form.dtype:
         raise TypeError(f"{_CALL}: dtype {dtype!r}, and the topic has type {form!r}")
@@ -78,6 +80,6 @@ def _dims(shape: Any) -> tuple[int, ...]:
         if whole is None or whole < 0:
             raise ValueError(f"{_CALL}: shape {shape!r} is none; pass whole numbers from 0 on")
         found.append(whole)
-    if len(found) > 32:
-        raise ValueError(f"{_CALL}: {len(found)} dimensions; at most 32")
+    if len(found) > forms.MOST_DIMENSIONS:
+        raise ValueError(f"{_CALL}: {len(found)} dimensions; at most {forms.MOST_DIMENSIONS}")
     return tuple(found)
