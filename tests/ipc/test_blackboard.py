@@ -114,6 +114,36 @@ def test_one_writer_and_the_next() -> None:
             assert reader.wait("x", timeout=60) == 2
 
 
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_version_of_the_writer_before_holds_nothing_back(when: str) -> None:
+    """The next writer counts from 1 again: to wait for more than the last one wrote takes long."""
+    with ipc.BlackboardReader("b") as reader:
+        with ipc.Blackboard("b", {"x": "i8", "y": "i8"}) as board:
+            for number in range(5):
+                board["x"] = board["y"] = number
+            assert reader["y"] == 4
+            version = reader.version("x")
+            assert version == 5
+        boards: list[ipc.Blackboard] = []
+
+        def next_writer() -> None:
+            boards.append(ipc.Blackboard("b", {"x": "i8", "y": "i8"}))
+            boards[0]["x"] = boards[0]["y"] = 7
+
+        timer = threading.Timer(0.05, next_writer)
+        timer.start()
+        if when == "before":
+            timer.join()
+            assert reader.wait("y", timeout=60) == 7  # it has met the writer
+        assert reader.wait("x", after=version, timeout=60) == 7
+        timer.join()
+        with pytest.raises(TimeoutError):
+            reader.wait("x", after=reader.version("x"), timeout=0.01)
+        boards[0]["x"] = 8
+        assert asyncio.run(reader.await_change("x", after=1, timeout=60)) == 8
+        boards[0].close()
+
+
 def test_readers_cannot_write() -> None:
     with ipc.Blackboard("b", {"x": "i8"}) as board:
         fd = os.open(f"/proc/self/fd/{board._fd}", os.O_RDWR | os.O_CLOEXEC)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from shmnd.ipc.types import forms
+from shmnd.ipc.types.plain_values import is_plain_array
 
 __all__ = [
     "BEGIN",
@@ -135,8 +136,8 @@ def _plain(value: Any, buffers: list[bytes], depth: int) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview)):
         buffers.append(bytes(value))
         return ["bytes", len(buffers) - 1]
-    masked = isinstance(value, np.ma.MaskedArray)
-    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject and not masked:
+    number = isinstance(value, np.generic) and not value.dtype.hasobject
+    if number or is_plain_array(value):
         array = np.require(value, requirements="C")
         buffers.append(forms.description(array, _CALL))
         buffers.append(array.tobytes())

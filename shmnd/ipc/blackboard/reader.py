@@ -4,124 +4,35 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
-import math
-import mmap
 import os
-import struct
 import time
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmnd.common.arguments import integer
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
-from shmnd.ipc.blackboard.keys import (
-    BLACKBOARD,
-    COUNT,
-    ENTRIES,
-    ENTRY,
-    FIRST,
-    MOST_KEYS,
-    MOST_TEXT,
-    WRITER,
-    Key,
-    tuples,
-)  # fmt: skip
+from shmnd.ipc.blackboard.board import Board
+from shmnd.ipc.blackboard.keys import BLACKBOARD, Key
 from shmnd.ipc.common.closed import announce_closed
-from shmnd.ipc.common.members import GATE, Room, holds_lock
+from shmnd.ipc.common.members import GATE
 from shmnd.ipc.common.ringing import PAUSE, POLL, Bell, Poller, TaskSleeper, task_at
-from shmnd.ipc.common.shared_name import SharedName, is_seen
-from shmnd.ipc.common.shared_words import Words, cell_bytes
+from shmnd.ipc.common.shared_name import SharedName
 from shmnd.ipc.errors import Closed, NoPublisher, unusable
-from shmnd.status import NdMemoryError, Status, error
+from shmnd.status import NdMemoryError
 from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shmnd.common.records import Entry
-
 __all__ = ["BlackboardReader"]
 
 
-class _Board:
-    """A writer's memory as a reader maps it, and the room that belongs to it."""
+class _Since(NamedTuple):
+    """What a wait calls new: the versions after this one, of the writer that it belongs to."""
 
-    def __init__(self, named: SharedName, entry: Entry, call: str) -> None:
-        self.room: Room | None = None
-        self.pid: Final = entry.pid
-        fd = room_fd = -1
-        try:
-            fd = named.open_from(entry, "", os.O_RDONLY)
-            room_fd = named.open_from(entry, "room_", os.O_RDWR)
-            if fd < 0 or room_fd < 0:
-                where = "" if is_seen(entry) else ", or is in another PID namespace (--pid=host)"
-                raise NoPublisher(f"{call}: the writer of {named.name!r} has just ended{where}")
-            sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
-            size = os.fstat(fd).st_size
-            if not sealed or size < FIRST:
-                raise error(
-                    Status.INTERNAL_ERROR, call, f"process {self.pid} announced no blackboard"
-                )
-            try:
-                memory = mmap.mmap(fd, size, prot=mmap.PROT_READ)
-            except (OSError, ValueError, OverflowError) as exc:
-                raise error(
-                    Status.INSUFFICIENT_RESOURCES,
-                    call,
-                    f"cannot map the {size} bytes of the blackboard of process {self.pid}: {exc}; "
-                    "free descriptors (ulimit -n) or address space (ulimit -v)",
-                ) from exc
-            self.words = Words(memory, False)
-            taken, room_fd = room_fd, -1
-            self.room = Room(taken, call)
-            self.room.join(call)
-        except BaseException:
-            if self.room is not None:
-                self.room.close()
-            raise
-        finally:
-            for each in (fd, room_fd):
-                if each >= 0:
-                    os.close(each)
-        self.keys: dict[str, Key] = {}
-        self._keys_read = 0
-
-    def read_keys(self, call: str) -> None:
-        """Learn of keys that were added. What the writer wrote is read once, and checked."""
-        try:
-            self._read_keys()
-        except Exception as exc:  # json and numpy raise many
-            raise error(
-                Status.INTERNAL_ERROR,
-                call,
-                f"process {self.pid} wrote keys that make no sense: {exc!r}; end it",
-            ) from exc
-
-    def _read_keys(self) -> None:
-        count = min(self.words.load(COUNT), MOST_KEYS)
-        for number in range(self._keys_read, count):
-            data = self.words.copy(ENTRIES + ENTRY * number, ENTRY)
-            offset, nbytes, text_at, length = struct.unpack("QQQQ", data)
-            text = json.loads(self.words.copy(text_at, min(length, MOST_TEXT)))
-            dtype = np.lib.format.descr_to_dtype(tuples(text["dtype"]))
-            shape = tuple(int(each) for each in text["shape"])
-            wanted = math.prod(shape) * dtype.itemsize
-            if dtype.hasobject or wanted != nbytes or any(each < 0 for each in shape):
-                raise ValueError(f"{nbytes} bytes of {dtype} in shape {shape}")
-            size = len(self.words)
-            if nbytes > size or offset % 8 or offset + cell_bytes(nbytes + -nbytes % 8) > size:
-                raise ValueError(f"{nbytes} bytes at {offset} in a blackboard of {size}")
-            self._keys_read = number + 1
-            self.keys[str(text["key"])] = Key(str(text["key"]), dtype, shape, offset)
-
-    @property
-    def lives(self) -> bool:
-        """Whether the writer does."""
-        return self.room is not None and holds_lock(self.room.fd, WRITER)
+    after: int | None
+    writer: int
+    """The number of the writer that the reader met, from 1; 0 for any."""
 
 
 class BlackboardReader(Closing):
@@ -130,7 +41,9 @@ class BlackboardReader(Closing):
     def __init__(
         self, name: str, *, namespace: str | None = None, group: int | str | None = None
     ) -> None:
-        self._board: _Board | None = None
+        self._board: Board | None = None
+        self._writers_met = 0
+        self._told_of = 0  # the writer whose version was told last
         self._bell: Bell | None = None
         self._has_descriptor = False  # the waiter's has the bell's
         self._seen: dict[str, int] = {}
@@ -161,18 +74,19 @@ class BlackboardReader(Closing):
             if entry.data.get("role") != "writer":
                 continue
             try:
-                board = _Board(self._named, entry, "BlackboardReader")
+                board = Board(self._named, entry, "BlackboardReader")
             except NoPublisher:
                 continue
             if self._board is not None and self._board.room is not None:
                 self._board.room.close()
             self._board = board
+            self._writers_met += 1
             self._seen.clear()
             if self._bell is not None and board.room is not None:
                 board.room.set_address(self._bell.address)
             return
 
-    def _current(self, call: str) -> _Board:
+    def _current(self, call: str) -> Board:
         """Return the newest writer's board."""
         if self._closed or self._pid != os.getpid():
             raise unusable(call, "reader", closed=self._closed)
@@ -187,7 +101,7 @@ class BlackboardReader(Closing):
             )
         return self._board
 
-    def _key(self, key: str, call: str) -> tuple[_Board, Key]:
+    def _key(self, key: str, call: str) -> tuple[Board, Key]:
         board = self._current(call)
         found = board.keys.get(key)
         if found is None:
@@ -215,7 +129,12 @@ class BlackboardReader(Closing):
         return value
 
     def version(self, key: str) -> int:
-        """Return how often a key was written; 0 for never."""
+        """Return how often a key was written by this writer; 0 for never."""
+        version = self._version(key)
+        self._told_of = self._writers_met
+        return version
+
+    def _version(self, key: str) -> int:
         board, found = self._key(key, "BlackboardReader.version")
         return board.words.cell_version(found.offset)
 
@@ -242,18 +161,26 @@ class BlackboardReader(Closing):
 
     # -- waiting --
 
-    def _newer(self, key: str, after: int | None) -> tuple[bool, Any]:
-        if not self._is_newer(key, after):
+    def _since(self, after: int | None, call: str) -> _Since:
+        _check_after(after, call)
+        return _Since(after, self._told_of or self._writers_met)
+
+    def _newer(self, key: str, since: _Since) -> tuple[bool, Any]:
+        if not self._is_newer(key, since):
             return False, None
         try:
             return True, self._read(key, "BlackboardReader.wait")[1]
         except (NoPublisher, KeyError):
             return False, None  # the next writer has just come
 
-    def _is_newer(self, key: str, after: int | None) -> bool:
+    def _is_newer(self, key: str, since: _Since) -> bool:
         """Read, and count it as not read."""
         try:
-            return self.version(key) > (self._seen.get(key, 0) if after is None else after)
+            version = self._version(key)
+            if since.after is None:
+                return version > self._seen.get(key, 0)
+            # A version of an earlier writer says nothing of those of the present one.
+            return version > (since.after if since.writer in (0, self._writers_met) else 0)
         except (NoPublisher, KeyError):
             return False
 
@@ -261,14 +188,14 @@ class BlackboardReader(Closing):
         """Wait for a version after the one given and return the value; TimeoutError.
 
         Without `after`, for one newer than this reader has read. It waits for a writer and for
-        the key, too.
+        the key, too. Each version of a writer that has come since is newer.
         """
         call = "BlackboardReader.wait"
-        _check_after(after, call)
+        since = self._since(after, call)
         end = end_of(timeout, call)
         long = False
         while True:
-            found, value = self._newer(key, after)
+            found, value = self._newer(key, since)
             if found:
                 return value
             left = end - time.monotonic()
@@ -276,17 +203,17 @@ class BlackboardReader(Closing):
                 raise self._late(call, key)
             board = self._board
             if long or board is None or board.room is None:
-                self._sleep_long(key, after, left)
+                self._sleep_long(key, since, left)
                 continue
             word = board.room.words.arm(GATE)
-            found, value = self._newer(key, after)
+            found, value = self._newer(key, since)
             if found:
                 return value
             if board is self._board:
                 board.room.words.sleep(GATE, word, min(left, PAUSE))
                 long = True
 
-    def _sleep_long(self, key: str, after: int | None, left: float) -> None:
+    def _sleep_long(self, key: str, since: _Since, left: float) -> None:
         """Sleep until a value changes, the writer dies, or one comes."""
         try:
             bell, news = self._bell_of(), self._waiter.fileno()
@@ -296,7 +223,7 @@ class BlackboardReader(Closing):
             return
         with bell.sleeper() as sleeper:
             self._calm(bell)
-            if not self._is_newer(key, after) and not self._closed:
+            if not self._is_newer(key, since) and not self._closed:
                 sleeper.sleep(left, news)
 
     def _late(self, call: str, key: str) -> TimeoutError:
@@ -310,16 +237,16 @@ class BlackboardReader(Closing):
     ) -> Any:
         """Wait as `wait` does, and let other tasks run meanwhile."""
         end = end_of(timeout, "BlackboardReader.await_change")
-        _check_after(after, "BlackboardReader.await_change")
+        since = self._since(after, "BlackboardReader.await_change")
         while True:
-            found, value = self._newer(key, after)
+            found, value = self._newer(key, since)
             if found:
                 return value
             left = end - time.monotonic()
             if left <= 0:
                 raise self._late("BlackboardReader.await_change", key)
             with self._sleeping() as sleeper:
-                if not self._is_newer(key, after):
+                if not self._is_newer(key, since):
                     await sleeper.sleep(left)
 
     @contextlib.contextmanager
@@ -347,7 +274,7 @@ class BlackboardReader(Closing):
         if self._bell is not None:
             self._calm(self._bell)
         try:
-            return any(self.version(key) > self._seen.get(key, 0) for key in self.keys())
+            return any(self._version(key) > self._seen.get(key, 0) for key in self.keys())
         except NoPublisher:
             return False
 

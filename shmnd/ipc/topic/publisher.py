@@ -26,7 +26,7 @@ from shmnd.ipc.topic.loan import Lender, Loan
 from shmnd.ipc.topic.seats import Seats
 from shmnd.ipc.topic.writer import class_bytes
 from shmnd.ipc.types import forms, objects
-from shmnd.ipc.types.plain_values import as_array, as_bytes
+from shmnd.ipc.types.plain_values import as_array, as_bytes, is_plain_array
 from shmnd.provider import open_adapter
 from shmnd.status import NdError
 from shmnd.waiter import Waiter
@@ -187,7 +187,7 @@ class Publisher(Lender, Closing):
         if form.kind == forms.BYTES:
             return self._put_bytes(as_bytes(value, call), forms.BYTES, None, header, timeout)
         if form.kind == forms.DESCRIBED:
-            if _is_plain_array(value):
+            if is_plain_array(value):
                 array = np.require(value, requirements="C")
                 return self._put_array(array, forms.description(array, call), header, timeout)
             if isinstance(value, (bytes, bytearray, memoryview)):
@@ -410,12 +410,3 @@ class Publisher(Lender, Closing):
 def _has_rows(value: Any) -> bool:
     """Return whether a value of a structured type is more than one record."""
     return isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim > 0)
-
-
-def _is_plain_array(value: Any) -> bool:
-    """Return whether a value is an array without more than its items: no objects, no mask."""
-    return (
-        isinstance(value, np.ndarray)
-        and not value.dtype.hasobject
-        and not isinstance(value, np.ma.MaskedArray)
-    )

@@ -9,7 +9,7 @@ import numpy as np
 
 from shmnd.ipc.errors import TypeMismatch
 
-__all__ = ["as_array", "as_bytes", "require_fit"]
+__all__ = ["as_array", "as_bytes", "is_plain_array", "require_fit"]
 
 
 def as_array(value: Any, form: Any, call: str) -> Any:
@@ -60,3 +60,12 @@ def as_bytes(value: Any, call: str) -> memoryview:
             f"{call}: {type(value).__name__} is not a buffer, and the topic has type bytes; {hint}"
         ) from None
     return view.cast("B") if view.c_contiguous and view.nbytes else memoryview(bytes(view))
+
+
+def is_plain_array(value: Any) -> bool:
+    """Return whether a value is an array without more than its items: no objects, no mask."""
+    return (
+        isinstance(value, np.ndarray)
+        and not value.dtype.hasobject
+        and not isinstance(value, np.ma.MaskedArray)
+    )

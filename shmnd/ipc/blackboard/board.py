@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory of a blackboard's writer, as a reader maps it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import mmap
+import os
+import struct
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from shmnd.ipc.blackboard.keys import (
+    COUNT,
+    ENTRIES,
+    ENTRY,
+    FIRST,
+    MOST_KEYS,
+    MOST_TEXT,
+    WRITER,
+    Key,
+    tuples,
+)  # fmt: skip
+from shmnd.ipc.common.members import Room, holds_lock
+from shmnd.ipc.common.shared_name import SharedName, is_seen
+from shmnd.ipc.common.shared_words import Words, cell_bytes
+from shmnd.ipc.errors import NoPublisher
+from shmnd.status import Status, error
+
+if TYPE_CHECKING:
+    from shmnd.common.records import Entry
+
+__all__ = ["Board"]
+
+
+class Board:
+    """A writer's memory as a reader maps it, and the room that belongs to it."""
+
+    def __init__(self, named: SharedName, entry: Entry, call: str) -> None:
+        self.room: Room | None = None
+        self.pid: Final = entry.pid
+        fd = room_fd = -1
+        try:
+            fd = named.open_from(entry, "", os.O_RDONLY)
+            room_fd = named.open_from(entry, "room_", os.O_RDWR)
+            if fd < 0 or room_fd < 0:
+                where = "" if is_seen(entry) else ", or is in another PID namespace (--pid=host)"
+                raise NoPublisher(f"{call}: the writer of {named.name!r} has just ended{where}")
+            sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+            size = os.fstat(fd).st_size
+            if not sealed or size < FIRST:
+                raise error(
+                    Status.INTERNAL_ERROR, call, f"process {self.pid} announced no blackboard"
+                )
+            try:
+                memory = mmap.mmap(fd, size, prot=mmap.PROT_READ)
+            except (OSError, ValueError, OverflowError) as exc:
+                raise error(
+                    Status.INSUFFICIENT_RESOURCES,
+                    call,
+                    f"cannot map the {size} bytes of the blackboard of process {self.pid}: {exc}; "
+                    "free descriptors (ulimit -n) or address space (ulimit -v)",
+                ) from exc
+            self.words = Words(memory, False)
+            taken, room_fd = room_fd, -1
+            self.room = Room(taken, call)
+            self.room.join(call)
+        except BaseException:
+            if self.room is not None:
+                self.room.close()
+            raise
+        finally:
+            for each in (fd, room_fd):
+                if each >= 0:
+                    os.close(each)
+        self.keys: dict[str, Key] = {}
+        self._keys_read = 0
+
+    def read_keys(self, call: str) -> None:
+        """Learn of keys that were added. What the writer wrote is read once, and checked."""
+        try:
+            self._read_keys()
+        except Exception as exc:  # json and numpy raise many
+            raise error(
+                Status.INTERNAL_ERROR,
+                call,
+                f"process {self.pid} wrote keys that make no sense: {exc!r}; end it",
+            ) from exc
+
+    def _read_keys(self) -> None:
+        count = min(self.words.load(COUNT), MOST_KEYS)
+        for number in range(self._keys_read, count):
+            data = self.words.copy(ENTRIES + ENTRY * number, ENTRY)
+            offset, nbytes, text_at, length = struct.unpack("QQQQ", data)
+            text = json.loads(self.words.copy(text_at, min(length, MOST_TEXT)))
+            dtype = np.lib.format.descr_to_dtype(tuples(text["dtype"]))
+            shape = tuple(int(each) for each in text["shape"])
+            wanted = math.prod(shape) * dtype.itemsize
+            if dtype.hasobject or wanted != nbytes or any(each < 0 for each in shape):
+                raise ValueError(f"{nbytes} bytes of {dtype} in shape {shape}")
+            size = len(self.words)
+            if nbytes > size or offset % 8 or offset + cell_bytes(nbytes + -nbytes % 8) > size:
+                raise ValueError(f"{nbytes} bytes at {offset} in a blackboard of {size}")
+            self._keys_read = number + 1
+            self.keys[str(text["key"])] = Key(str(text["key"]), dtype, shape, offset)
+
+    @property
+    def lives(self) -> bool:
+        """Whether the writer does."""
+        return self.room is not None and holds_lock(self.room.fd, WRITER)
