@@ -43,7 +43,7 @@ class BlackboardReader(Closing):
     ) -> None:
         self._board: Board | None = None
         self._writers_met = 0
-        self._told_of = 0  # the writer whose version was told last
+        self._asked_of = 0  # the writer of the version that `version` returned last
         self._bell: Bell | None = None
         self._has_descriptor = False  # the waiter's has the bell's
         self._seen: dict[str, int] = {}
@@ -131,7 +131,7 @@ class BlackboardReader(Closing):
     def version(self, key: str) -> int:
         """Return how often a key was written by this writer; 0 for never."""
         version = self._version(key)
-        self._told_of = self._writers_met
+        self._asked_of = self._writers_met
         return version
 
     def _version(self, key: str) -> int:
@@ -163,7 +163,7 @@ class BlackboardReader(Closing):
 
     def _since(self, after: int | None, call: str) -> _Since:
         _check_after(after, call)
-        return _Since(after, self._told_of or self._writers_met)
+        return _Since(after, self._asked_of or self._writers_met)
 
     def _newer(self, key: str, since: _Since) -> tuple[bool, Any]:
         if not self._is_newer(key, since):
