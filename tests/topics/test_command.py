@@ -340,7 +340,7 @@ def test_what_ends_a_recorder_within_a_sample_leaves_the_file_whole(
     sample = SimpleNamespace(_kind=1, sequence=0, timestamp_ns=0, header=b"h", array=np.arange(9))
     path = tmp_path / "interrupted.rec"
     with Writer(path) as writer:
-        topic = writer.add_topic({"name": "t"})
+        topic = writer.add_topic({"name": "t", "type": {"dtype": "<i8"}, "attributes": {}})
         writer.add(topic, sample)
         pieces = iter(range(2, -1, -1))
         write = writer.write
@@ -359,6 +359,33 @@ def test_what_ends_a_recorder_within_a_sample_leaves_the_file_whole(
     cut.write_bytes(path.read_bytes()[:-20])
     assert main(["ipc", "replay", str(cut), "--topic", "none"]) == 0
     assert "has no end; its last" in capsys.readouterr().err
+
+
+def test_damage_in_a_recording_is_said_in_a_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A header with a bracket too few is one that the parser of Python's text does not end."""
+    sample = SimpleNamespace(_kind=1, sequence=0, timestamp_ns=0, header=b"h", array=np.arange(9))
+    path = tmp_path / "damaged.rec"
+    with Writer(path) as writer:
+        number = writer.add_topic({"name": name, "type": {"dtype": "<i8"}, "attributes": {}})
+        for _ in range(3):
+            writer.add(number, sample)
+    whole = path.read_bytes()
+    text = b"'shape': (9,)"
+    second = whole.index(text, whole.index(text) + 1)
+    path.write_bytes(whole[:second] + text[:-1] + b" " + whole[second + len(text) :])
+    assert main(["ipc", "replay", str(path), "--speed", "0"]) == 1
+    assert "no array begins at byte" in capsys.readouterr().err
+    path.write_bytes(whole.replace(b'"attributes"', b'"attribtues"'))
+    assert main(["ipc", "replay", str(path)]) == 1
+    assert "description of topic 1" in capsys.readouterr().err
+    index = whole.rindex(b"'shape': (4,)")
+    path.write_bytes(whole[:index] + b"'shape': (4, " + whole[index + len(text) :])
+    assert main(["ipc", "replay", str(path), "--speed", "0"]) == 0
+    shown = capsys.readouterr().err
+    assert "has no end" in shown
+    assert "3 samples" in shown
 
 
 def test_a_recorder_leaves_out_what_its_publisher_garbled(

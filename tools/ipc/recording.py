@@ -12,6 +12,7 @@ the disk was full, is cut off again.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -39,6 +40,7 @@ ENTRY: Final = np.dtype(
 LAYOUT. Its bits from `KIND_BITS` on are the number of the type, which is the `topic` of its item.
 """
 KIND_BITS: Final = 8
+_TOPIC_KEYS: Final = {"name", "type", "attributes"}
 PLACE: Final = np.dtype([("offset", "u8"), ("topic", "u4"), ("kind", "u4"), ("when_ns", "u8")])
 
 
@@ -153,6 +155,14 @@ class Recorded:
         self.array: Any = array
 
 
+def _dtype_of(layout: Any) -> np.dtype[Any]:
+    """Return the type that a file describes; ValueError where it is damaged."""
+    try:
+        return dtype_from_layout(layout)
+    except (TypeError, LookupError, AttributeError, RecursionError) as exc:
+        raise ValueError(f"a type that makes no sense: {exc}") from exc
+
+
 class Recording:
     """A file of samples; iterate over it, or read single ones by the index."""
 
@@ -166,8 +176,11 @@ class Recording:
             self._layouts: dict[int, np.dtype[Any]] = {}
             self.index: Any = self._indexed()
             texts = self._texts(LAYOUT)
-            self._layouts = {number: dtype_from_layout(text) for number, text in texts.items()}
+            self._layouts = {number: _dtype_of(text) for number, text in texts.items()}
             self.topics: dict[int, dict[str, Any]] = self._texts(TOPIC)
+            for number, topic in self.topics.items():
+                if not isinstance(topic, dict) or not _TOPIC_KEYS <= topic.keys():
+                    raise ValueError(f"the description of topic {number} in {path} is damaged")
             described = np.isin(self.index["kind"], (TOPIC, LAYOUT))
             self.index = self.index[~described]
         except BaseException:
@@ -185,9 +198,10 @@ class Recording:
         tail = self._file.read(16)
         if tail[8:] == END and int.from_bytes(tail[:8], "little") < end:
             self._file.seek(int.from_bytes(tail[:8], "little"))
-            index = np.lib.format.read_array(self._file, allow_pickle=False)
-            if index.dtype == PLACE:
-                return index
+            with contextlib.suppress(ValueError):
+                index = self._array()
+                if index.dtype == PLACE and index.ndim == 1:
+                    return index
         return self._read_through(end)
 
     def _read_through(self, end: int) -> Any:
@@ -207,18 +221,28 @@ class Recording:
     def read(self, offset: int) -> Recorded:
         """Return the sample that begins there."""
         self._file.seek(offset)
-        entry = np.lib.format.read_array(self._file, allow_pickle=False)
+        entry = self._array()
         if entry.dtype != ENTRY or entry.shape != (1,):
             raise ValueError(f"no sample begins at byte {offset}")
         nbytes = int(entry[0]["header"])
         if nbytes > os.fstat(self._file.fileno()).st_size:
             raise ValueError(f"the sample at byte {offset} has a header of {nbytes} bytes")
         header = self._file.read(nbytes)
-        array = np.lib.format.read_array(self._file, allow_pickle=False)
+        array = self._array()
         layout = self._layouts.get(int(entry[0]["kind"]) >> KIND_BITS)
         if layout is not None and layout.itemsize == array.itemsize:
             array = array.view(layout)
         return Recorded(entry[0], header, array)
+
+    def _array(self) -> Any:
+        """Return the array that begins here; ValueError where none does, or a part of one."""
+        at = self._file.tell()
+        try:
+            return np.lib.format.read_array(self._file, allow_pickle=False)
+        except (OSError, ValueError):
+            raise
+        except Exception as exc:  # what numpy's parser of a damaged header raises
+            raise ValueError(f"no array begins at byte {at}: {exc}") from exc
 
     def __iter__(self) -> Iterator[Recorded]:
         for place in self.index:
