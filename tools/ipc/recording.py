@@ -177,7 +177,7 @@ class Recording:
             self.index: Any = self._indexed()
             texts = self._texts(LAYOUT)
             self._layouts = {number: _dtype_of(text) for number, text in texts.items()}
-            self.topics: dict[int, dict[str, Any]] = self._texts(TOPIC)
+            self.topics: dict[int, Any] = self._texts(TOPIC)
             for number, topic in self.topics.items():
                 if not isinstance(topic, dict) or not _TOPIC_KEYS <= topic.keys():
                     raise ValueError(f"the description of topic {number} in {path} is damaged")
