@@ -179,7 +179,7 @@ class Recording:
             self._layouts = {number: _dtype_of(text) for number, text in texts.items()}
             self.topics: dict[int, Any] = self._texts(TOPIC)
             for number, topic in self.topics.items():
-                if not isinstance(topic, dict) or not _TOPIC_KEYS <= topic.keys():
+                if not isinstance(topic, dict) or not topic.keys() >= _TOPIC_KEYS:
                     raise ValueError(f"the description of topic {number} in {path} is damaged")
             described = np.isin(self.index["kind"], (TOPIC, LAYOUT))
             self.index = self.index[~described]
