@@ -29,6 +29,10 @@ cdef class Spec:
 
 
 cdef TypeState usable_type(object given)
+cdef enum:
+    NO_BLOCK = -1
+
+
 cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks)
 cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks)
 cdef Spec spec_vector_w(object msg, bint readonly, int rank, int blocks)

@@ -253,13 +253,18 @@ cdef object _parts(object msg):
 
 
 cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
-    """Return a message of one type and count, divided into blocks if there are any."""
+    """Return a message of one type and count, divided into blocks if there are any.
+
+    With `blocks` of NO_BLOCK the count is that of blocks of which there are none, as for a rank
+    without neighbours: nothing of the buffer is used.
+    """
     cdef Spec spec
     cdef Py_ssize_t displ, count, total
+    cdef Py_ssize_t pieces = 0 if blocks == NO_BLOCK else max(blocks, 1)
     if rank == _PROC_NULL:
         return _empty()
     spec = Spec.__new__(Spec)
-    spec.blocks = blocks
+    spec.blocks = max(blocks, 0)
     if not (PyList_Check(msg) or PyTuple_Check(msg)):
         _not_in_place(msg)
         if msg is None:
@@ -294,7 +299,7 @@ cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
         count = _number(counts, "count")
         if count < 0 or count > 0x3fffffffffffffff // max(blocks, 1):
             raise ValueError(f"message: a count of {count}; expected 0 to 2**62")
-        if spec.keep is None and not spec.bottom and count:
+        if spec.keep is None and not spec.bottom and count * pieces:
             raise ValueError(f"message: a count of {count}, and no buffer (None)")
         if displ:
             if spec.type.extent <= 0:
@@ -304,7 +309,7 @@ cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
                 raise ValueError(
                     f"message: displacement {displ} in a buffer of {spec.nbytes} bytes"
                 )
-        spec.check(displ, count * max(blocks, 1), spec.type, 0)
+        spec.check(displ, count * pieces, spec.type, 0)
     if spec.type is None:
         raise MPIException(constants.ERR_TYPE, "message: the datatype is null")
     spec.count = count

@@ -16,7 +16,7 @@ from shmnd.mpi.collectives.plan cimport (
 )
 from shmnd.mpi.point_to_point.persistent cimport Prequest
 from shmnd.mpi.point_to_point.request cimport Request
-from shmnd.mpi.buffers.spec cimport Spec, spec_simple, spec_vector, spec_vector_w
+from shmnd.mpi.buffers.spec cimport NO_BLOCK, Spec, spec_simple, spec_vector, spec_vector_w
 
 from shmnd.mpi import constants
 from shmnd.mpi.point_to_point.exchange import exchange, next_tag
@@ -38,7 +38,7 @@ cdef Spec _spec(object given, str kind, bint readonly, int blocks):
         return spec_vector_w(given, readonly, 0, blocks)
     if kind == "v":
         return spec_vector(given, readonly, 0, blocks)
-    return spec_simple(given, readonly, 0, blocks)
+    return spec_simple(given, readonly, 0, blocks or NO_BLOCK)
 
 
 cdef Plan _plan(CommBase comm, str sends, str receives, sendbuf, recvbuf, str call):

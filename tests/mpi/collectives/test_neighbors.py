@@ -37,3 +37,25 @@ def test_a_block_without_a_neighbour_stays_as_it_is(name: str, ranks: int) -> No
     kept = f"made = line.{name}_init({CALLS[name]}); made.Start(); made.Wait()"
     for call in (blocking, started, kept):
         launch(ranks, "-c", PROGRAM.replace("CALL", call))
+
+
+ALONE = """
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+sources, targets = ([], [1]) if comm.rank == 0 else ([0], [])
+graph = comm.Create_dist_graph_adjacent(sources, targets)
+sent = np.full(4, 7, "i4") if targets else np.empty(0, "i4")
+got = np.full(4, 1, "i4") if sources else np.empty(0, "i4")
+CALL
+assert got.tolist() == [7] * (4 * len(sources)), got
+"""
+
+
+@pytest.mark.parametrize("name", ["Neighbor_allgather", "Neighbor_alltoall"])
+def test_the_count_of_no_block_asks_for_no_memory(name: str) -> None:
+    sent = "np.full(4, 7, 'i4')" if name == "Neighbor_allgather" else "sent"
+    buffers = f"[{sent}, 4, MPI.INT], [got, 4, MPI.INT]"
+    kept = f"made = graph.{name}_init({buffers}); made.Start(); made.Wait()"
+    for call in (f"graph.{name}({buffers})", f"graph.I{name.lower()}({buffers}).Wait()", kept):
+        launch(2, "-c", ALONE.replace("CALL", call))
