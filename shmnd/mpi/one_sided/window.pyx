@@ -10,6 +10,7 @@ its descriptor, which it holds until all have done so.
 import os
 
 from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EFAULT, ESRCH
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -24,6 +25,7 @@ from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.handle cimport Handle
 
 from shmnd.mpi import constants
+from shmnd.mpi.objects.errors import Exception as MPIException
 
 cdef extern from "sched.h" nogil:
     int sched_yield()
@@ -35,7 +37,7 @@ cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, 
 
 
 cdef object _shared(comm, Py_ssize_t nbytes, str call):
-    """A zeroed segment that all ranks of a communicator map."""
+    """A zeroed segment that all ranks of a communicator map. Where one cannot, all raise."""
     from shmnd.ring.shared_memory.segment import Segment  # few programs have windows
 
     segment = None
@@ -50,9 +52,21 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
     if told is None:
         raise failure or MemoryError(f"{call}: no shared memory for {nbytes} bytes at rank 0")
     if segment is None:
-        descriptor = os.open(f"/proc/{told[0]}/fd/{told[1]}", os.O_RDWR | os.O_CLOEXEC)
-        segment = Segment.adopt(descriptor, writable=True, call=call)
-    comm.Barrier()
+        try:
+            descriptor = os.open(f"/proc/{told[0]}/fd/{told[1]}", os.O_RDWR | os.O_CLOEXEC)
+            segment = Segment.adopt(descriptor, writable=True, call=call)
+        except (OSError, MemoryError) as error:
+            failure = error
+    # Rank 0 keeps its descriptor until all have tried to open it.
+    failures = comm.allgather(None if failure is None else str(failure))
+    failed = [rank for rank, text in enumerate(failures) if text is not None]
+    if failed:
+        comm.Barrier()  # where rank 0 has died, and its memory with it, this raises that error
+        rank = failed[0]
+        raise failure or MPIException(
+            constants.ERR_OTHER,
+            f"{call}: rank {rank} has no access to the memory: {failures[rank]}",
+        )
     segment.close_fd()
     return segment
 
@@ -280,6 +294,7 @@ cdef Target target_of(
             f"of rank {rank} has {w.sizes[rank]} bytes",
         )
     t.w = w
+    t.where = where
     t.rank = rank
     t.count = count
     t.type = type
@@ -333,9 +348,19 @@ cdef class Target:
                 why = shmpi_remote_runs(
                     E, job_rank, &type.runs, type.extent, row, self.address, nbytes, writes)
         if why:
-            raise OSError(
-                why,
-                f"Win: {nbytes} bytes at {self.address:#x} of rank {self.rank} cannot be reached: "
-                f"{os.strerror(why)}; windows of Win.Allocate need no leave of the kernel",
+            text = f"Win: {nbytes} bytes at {self.address:#x} of rank {self.rank} cannot be reached"
+            if why == EFAULT:
+                mpi_error(
+                    <Handle>self.where, constants.ERR_RMA_RANGE,
+                    f"{text}: that rank has no such memory, or it may not be "
+                    f"{'written' if writes else 'read'}",
+                )
+            if why == ESRCH:
+                mpi_error(
+                    <Handle>self.where, constants.ERR_PROC_FAILED, f"{text}: the rank has ended"
+                )
+            mpi_error(
+                <Handle>self.where, constants.ERR_OTHER,
+                f"{text}: {os.strerror(why)}; windows of Win.Allocate need no leave of the kernel",
             )
         return 0

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows whose memory a rank cannot reach: an error of MPI at all ranks, and no wait."""
+
+from mpi.launcher.jobs import launch
+
+NO_SUCH_MEMORY = """
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+win = MPI.Win.Create_dynamic(comm=comm)
+own, one, old = np.zeros(4, "i8"), np.ones(1, "i8"), np.zeros(1, "i8")
+win.Attach(own)
+places = comm.allgather(MPI.Get_address(own))
+other = 1 - comm.rank
+win.Lock_all()
+for call in (
+    lambda: win.Put(one, other, 8),
+    lambda: win.Get(old, other, 8),
+    lambda: win.Accumulate(one, other, 8),
+    lambda: win.Fetch_and_op(one, old, other, 8),
+):
+    try:
+        call()
+    except MPI.Exception as error:
+        assert error.Get_error_class() == MPI.ERR_RMA_RANGE, error
+        assert f"rank {other}" in str(error), error
+    else:
+        raise AssertionError("no error")
+win.Accumulate(one, other, places[other])
+win.Unlock_all()
+comm.Barrier()
+assert own.tolist() == [1, 0, 0, 0]
+win.Detach(own)
+win.Free()
+"""
+
+
+def test_an_address_where_the_target_has_no_memory_is_an_error_of_the_range() -> None:
+    launch(2, "-c", NO_SUCH_MEMORY)
+
+
+MAKES = """
+import os, signal, time
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+first = comm.bcast(os.getpid(), 0)
+true_open = os.open
+def opens(path, *rest):
+    if str(path).startswith(f"/proc/{first}/fd/"):
+        BEFORE
+    return true_open(path, *rest)
+if comm.rank == 1:
+    os.open = opens
+comm.Barrier()
+try:
+    MPI.Win.Allocate(64, comm=comm)
+except (MPI.Exception, OSError) as error:
+    found = error
+os.open = true_open
+"""
+
+
+def test_a_rank_that_cannot_open_the_memory_leaves_no_other_rank_waiting() -> None:
+    before = "raise OSError(24, 'Too many open files')"
+    after = """
+assert isinstance(found, OSError if comm.rank == 1 else MPI.Exception), found
+assert "Too many open files" in str(found), found
+if comm.rank != 1:
+    assert found.Get_error_class() == MPI.ERR_OTHER and "rank 1" in str(found), found
+comm.Barrier()
+win = MPI.Win.Allocate(64, comm=comm)
+win.Free()
+"""
+    launch(3, "-c", MAKES.replace("BEFORE", before) + after)
+
+
+def test_a_rank_that_dies_while_a_window_is_made_is_a_failed_process() -> None:
+    before = """
+        os.kill(first, signal.SIGKILL)
+        while os.path.exists(f"/proc/{first}/fd/0"):
+            time.sleep(0.001)
+"""
+    after = """
+assert isinstance(found, MPI.Exception), found
+assert found.Get_error_class() == MPI.ERR_PROC_FAILED, found
+rest = comm.Shrink()
+assert rest.allreduce(1) == 2
+print("well")
+"""
+    program = MAKES.replace("BEFORE", before.strip()) + after
+    ran = launch(3, "--enable-recovery", "-c", program)
+    assert ran.stdout.count("well") == 2
