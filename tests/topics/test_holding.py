@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples that a subscriber holds: never reused, counted, and valid after the end of both sides."""
+"""What is held is never reused: samples of a subscriber, counted and valid after the end of both
+sides, and what leads to the memory of a loan.
+"""
 
+import gc
 import pickle
 import threading
 import time
+import weakref
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -198,3 +204,160 @@ def test_an_array_that_is_asked_for_twice_is_one_and_is_read_only_when_it_was_se
         assert not array.flags.writeable
         with pytest.raises(ipc.Closed):
             _ = room.array
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda array: array,
+        lambda array: array[10:20],
+        lambda array: array.reshape(10, 10),
+        memoryview,
+        lambda array: memoryview(array.base),
+        lambda array: array.__dlpack__(),
+        lambda array: array.ctypes,
+        np.asanyarray,
+    ],
+)
+def test_what_leads_to_the_memory_of_a_loan_never_leads_to_the_next_one(
+    pair: tuple[ipc.Publisher, ipc.Subscriber], keep: Callable[[Any], Any]
+) -> None:
+    pub, sub = pair
+    room = pub.loan(100)
+    kept = keep(room.array)
+    room.array[:] = 1
+    first = int(room.array.ctypes.data)
+    room.send()
+    held = sub.receive(PATIENCE)
+    others = [pub.loan(100) for _ in range(3)]
+    for number, each in enumerate(others):
+        assert int(each.array.ctypes.data) != first
+        each.array[:] = number
+        each.send()
+    assert (held.array == 1).all()
+    if isinstance(kept, np.ndarray):
+        assert (kept == 1).all()
+    for number in range(3):
+        assert (sub.receive(PATIENCE).array == number).all()
+
+
+def test_a_weak_reference_does_not_come_to_the_next_loan(
+    pair: tuple[ipc.Publisher, ipc.Subscriber],
+) -> None:
+    pub, _sub = pair
+    room = pub.loan(100)
+    weak = weakref.ref(room.array)
+    room.send()
+    after = pub.loan(100)
+    assert weak() is not after.array
+
+
+def _change_shape(array: Any) -> None:
+    array.shape = (10, 10)
+
+
+def _change_type(array: Any) -> None:
+    array.dtype = "u1"
+
+
+def _change_flags(array: Any) -> None:
+    array.flags.writeable = False
+
+
+def _export(array: Any) -> None:
+    memoryview(array).release()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "change", [_change_shape, _change_type, _change_flags, _export, lambda array: None]
+)
+def test_what_was_done_to_an_array_is_not_seen_at_the_next_one(
+    pair: tuple[ipc.Publisher, ipc.Subscriber], change: Callable[[Any], object]
+) -> None:
+    pub, sub = pair
+    for number, items in enumerate((100, 100, 100, 50, 100, 100, 0, 0, 100)):
+        room = pub.loan(items)
+        array = room.array
+        assert array.shape == (items,)
+        assert array.strides == (8,) or not items
+        assert array.dtype == "f8"
+        assert array.flags.writeable
+        assert array.flags.c_contiguous
+        assert array.flags.f_contiguous
+        assert memoryview(array).nbytes == room.nbytes == 8 * items
+        array[:] = number
+        if items == 100:
+            change(array)
+        del array
+        room.send()
+        assert room.nbytes == 8 * items
+        assert "spent" in repr(room)
+        assert np.array_equal(sub.receive(PATIENCE).array, np.full(items, number, "f8"))
+
+
+def test_what_the_collector_finds_between_two_loans_is_empty(
+    pair: tuple[ipc.Publisher, ipc.Subscriber],
+) -> None:
+    pub, sub = pair
+    room = pub.loan(100)
+    room.array[:] = 1
+    room.send()
+    found: list[Any] = [
+        each for each in gc.get_referents(pub) if isinstance(each, (np.ndarray, memoryview))
+    ]
+    found += [each for each in gc.get_objects() if type(each).__name__ == "Loaned"]
+    rows = [each for each in found if memoryview(each).nbytes == 0]
+    assert len(rows) >= 2, "the array and the slot of the loan that was sent"
+    with pub.loan(100) as after:
+        after.array[:] = 2
+        after.send()
+        assert all(memoryview(each).nbytes == 0 for each in rows)
+    assert [int(sub.receive(PATIENCE).array[99]) for _ in range(2)] == [1, 2]
+
+
+def test_a_long_header_moves_a_loan_and_not_the_array_that_was_made_before(name: str) -> None:
+    with (
+        ipc.Publisher(name, "u1") as pub,
+        ipc.Subscriber(name, "u1", buffer=1, overflow="block") as sub,
+    ):
+        pub.wait_for_subscribers(1, PATIENCE)
+        pub.send(np.zeros(100, "u1"))
+        room = pub.loan(100)
+        before = room.array
+        before[:] = 7
+        with pytest.raises(TimeoutError):
+            room.send(header=bytes(1000), timeout=0)
+        assert not before.flags.writeable, "its memory is another sample's by now"
+        assert (room.array == 7).all()
+        room.array[0] = 8
+        sub.receive(PATIENCE).release()
+        room.send(header=bytes(1000))
+        sample = sub.receive(PATIENCE)
+        assert sample.array[0] == 8
+        assert sample.header == bytes(1000)
+
+
+def test_a_loan_that_a_thread_is_sending_is_neither_dropped_nor_sent_again(name: str) -> None:
+    with (
+        ipc.Publisher(name, "u1") as pub,
+        ipc.Subscriber(name, "u1", buffer=1, overflow="block") as sub,
+    ):
+        pub.wait_for_subscribers(1, PATIENCE)
+        waits = threading.Event()
+        pub.on_slow = lambda slow: waits.set()
+        pub.send(np.zeros(100, "u1"))
+        room = pub.loan(100)
+        room.array[:] = 7
+        thread = threading.Thread(target=room.send, kwargs={"timeout": PATIENCE})
+        thread.start()
+        assert waits.wait(PATIENCE)
+        room.drop()
+        with pytest.raises(ipc.Closed, match="spent"):
+            room.send(timeout=0)
+        with pub.loan(100) as other:
+            other.array[:] = 9
+            assert sub.receive(PATIENCE).array[0] == 0
+            assert (sub.receive(PATIENCE).array == 7).all()
+        thread.join()
+        assert pub.loans == 0

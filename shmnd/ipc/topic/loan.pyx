@@ -4,9 +4,12 @@
 
 cimport cython
 cimport numpy as cnp
+from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
-from shmnd.ipc.common.array_over cimport NPY_ARRAY_CARRAY, array_over
+from shmnd.ipc.common.array_over cimport (
+    NPY_ARRAY_CARRAY, Py_REFCNT, PyDataType_REFCHK, array_over, empty_row, is_spare_row, use_row
+)
 from shmnd.ipc.topic.writer cimport Loaned, WriterCore
 from shmnd.ring.process.forks cimport forks
 
@@ -19,6 +22,13 @@ from shmnd.ipc.types.record import Record
 cnp.import_array()
 
 cdef uint32_t _ROOM = 64  # bytes kept for a header
+cdef unsigned char[64] _NOTHING  # where a loan without a slot begins
+cdef Loaned _SPENT = Loaned.__new__(Loaned)
+_SPENT.spent = True
+_SPENT.base = _NOTHING
+
+
+cdef class Lender(WriterCore)
 
 
 @cython.freelist(16)
@@ -29,11 +39,12 @@ cdef class Loan:
     """
 
     cdef Loaned loaned
-    cdef WriterCore writer
+    cdef Lender writer
     cdef object dtype
     cdef tuple shape
     cdef bytes meta
     cdef object view  # the array, from when it is asked for
+    cdef uint64_t size
     cdef uint32_t kind
     cdef bint flat, is_record
 
@@ -61,8 +72,8 @@ cdef class Loan:
         cdef cnp.dtype dtype
         if self.flat:  # takes a third of the time of the general way
             dtype = self.dtype
-            items = self.loaned.nbytes // dtype.itemsize if dtype.itemsize > 0 else 0
-            if self.dtype.hasobject:
+            items = items_in(self.loaned.nbytes, dtype)
+            if PyDataType_REFCHK(dtype):
                 raise TypeError(f"Loan.array: items of {dtype} are not plain memory")
             self.view = array_over(dtype, 1, &items, self.loaned.base, NPY_ARRAY_CARRAY,
                                    self.loaned)
@@ -75,7 +86,8 @@ cdef class Loan:
     @property
     def nbytes(self):
         """The bytes of the sample."""
-        return self.slot().nbytes
+        self.slot()
+        return self.size
 
     def send(self, header=None, timeout=None):
         """Publish it; return its sequence number. The memory is the subscribers' from then on.
@@ -86,10 +98,27 @@ cdef class Loan:
         if header is not None and not loaned.spent:
             loaned = self.with_room(bytes_of(header))
         sent = self.writer.send_loan(loaned, self.kind, self.shape, self.meta, header, timeout)
-        if self.view is not None:
-            # Written through an array that the program has kept, it would change under subscribers.
-            cnp.PyArray_CLEARFLAGS(self.view, cnp.NPY_ARRAY_WRITEABLE)
+        loaned = None
+        if self.is_alone():
+            self.writer.put_aside(self)
+        else:
+            self.freeze()
         return sent
+
+    cdef bint is_alone(self) noexcept:
+        """Nothing but this loan refers to its slot and its array, or leads to its memory."""
+        cdef Py_ssize_t known = 1
+        if self.view is not None:
+            if not self.flat or not is_spare_row(<PyObject *>self.view, <PyObject *>self.dtype,
+                                                 <PyObject *>self.loaned):
+                return False
+            known = 2
+        return Py_REFCNT(<PyObject *>self.loaned) == known
+
+    cdef void freeze(self) noexcept:
+        """Written through an array that the program has kept, it would change under subscribers."""
+        if self.view is not None:
+            cnp.PyArray_CLEARFLAGS(self.view, cnp.NPY_ARRAY_WRITEABLE)
 
     cdef Loaned with_room(self, extra):
         """The slot, or a larger one with the same bytes where a long header does not fit."""
@@ -98,6 +127,8 @@ cdef class Loan:
         if extra > _ROOM and self.loaned.nbytes + room > self.writer._capacity(self.loaned):
             larger = self.writer.new_loan(self.loaned.nbytes, room)
             memoryview(larger)[:] = memoryview(self.loaned)
+            self.freeze()  # the old slot may be used for another sample
+            self.view = None
             self.loaned.give_back()
             self.loaned = larger
         return self.loaned
@@ -118,7 +149,11 @@ cdef class Loan:
     def __repr__(self):
         cdef Loaned loaned = self.slot()
         state = "spent" if loaned.spent else "to be filled"
-        return f"<Loan of {loaned.nbytes} bytes on {self.writer.topic!r}, {state}>"
+        return f"<Loan of {self.size} bytes on {self.writer.topic!r}, {state}>"
+
+
+cdef cnp.npy_intp items_in(uint64_t nbytes, cnp.dtype dtype) noexcept:
+    return nbytes // <uint64_t>dtype.itemsize if dtype.itemsize > 0 else 0
 
 
 cdef object bytes_of(object header):
@@ -141,6 +176,40 @@ cdef class Lender(WriterCore):
     cdef uint64_t found_nbytes, found_extra
     cdef uint32_t found_kind
     cdef bint found_flat
+    # The parts of a loan that was sent: the next one is made of them.
+    cdef Loaned spare
+    cdef object spare_view
+    cdef uint64_t spare_nbytes
+
+    cdef void put_aside(self, Loan loan) noexcept:
+        """Keep the parts of a loan that was sent, to which nothing else refers."""
+        cdef Loaned loaned = loan.loaned
+        loaned.writer = None
+        loaned.memory = None
+        loaned.base = _NOTHING
+        self.spare_nbytes, loaned.nbytes = loaned.nbytes, 0
+        if loan.view is not None:
+            empty_row(loan.view, _NOTHING)
+            self.spare_view = loan.view
+            loan.view = None
+        self.spare = loaned
+        loan.loaned = _SPENT
+
+    cdef int reuse(self, Loan loan) except -1:
+        """Make a loan of the parts of the last one, or of new ones. It has no slot yet."""
+        loan.loaned = self.spare
+        if loan.loaned is not None:
+            self.spare = None
+            if self.spare_view is not None:
+                if (self.spare_nbytes == loan.size and <PyObject *>loan.dtype
+                        == <PyObject *>cnp.PyArray_DESCR(self.spare_view)):
+                    loan.view = self.spare_view
+                self.spare_view = None
+            if loan.is_alone():
+                return 0
+            loan.view = None
+        loan.loaned = Loaned.__new__(Loaned)
+        return 0
 
     def loan(self, shape_or_nbytes=None, dtype=None):
         """Return memory to compute a sample into; sending it copies nothing.
@@ -149,6 +218,7 @@ cdef class Lender(WriterCore):
         nothing where the type says how large a sample is.
         """
         cdef Loan loan
+        cdef uint64_t extra
         if self.closed or self.born != forks:
             self.refuse("Publisher.loan")
         if (self.last_layout is None or shape_or_nbytes is not self.last_shape
@@ -161,7 +231,12 @@ cdef class Lender(WriterCore):
         loan.meta = self.found_meta
         loan.kind = self.found_kind
         loan.flat = self.found_flat
-        loan.loaned = self.new_loan(self.found_nbytes, self.found_extra)
+        loan.size = self.found_nbytes
+        extra = self.found_extra
+        self.reuse(loan)
+        self.lend(loan.loaned, loan.size, extra)
+        if loan.view is not None:
+            use_row(loan.view, loan.loaned.base, items_in(loan.size, loan.dtype))
         return loan
 
     cdef int lay_out(self, object shape, object dtype) except -1:

@@ -45,6 +45,7 @@ cdef class WriterCore(WriterBoard):
                          const cnp.npy_intp *shape, bytes meta, object header, object timeout,
                          str call)
     cdef Loaned new_loan(self, uint64_t nbytes, uint64_t extra)
+    cdef int lend(self, Loaned loan, uint64_t nbytes, uint64_t extra) except -1
     cdef object send_loan(self, Loaned loan, uint32_t kind, tuple shape, bytes meta,
                           object header, object timeout)
     cdef int tail(self, unsigned char *at, Py_buffer *head, bytes meta) except -1

@@ -342,13 +342,18 @@ cdef class WriterCore(WriterBoard):
         return self.new_loan(nbytes, extra)
 
     cdef Loaned new_loan(self, uint64_t nbytes, uint64_t extra):
-        cdef Loaned loan
+        cdef Loaned loan = Loaned.__new__(Loaned)
+        self.lend(loan, nbytes, extra)
+        return loan
+
+    cdef int lend(self, Loaned loan, uint64_t nbytes, uint64_t extra) except -1:
+        """Take a slot for a loan, be it a new one or one that is used again."""
         cdef uint32_t slot
         if self.closed or self.born != forks:
             self.refuse("Publisher.loan")
         slot = self.take(nbytes, extra, "Publisher.loan")
-        loan = Loaned.__new__(Loaned)
         loan.writer = self
+        loan.spent = False
         loan.slot = slot
         loan.nbytes = nbytes
         loan.base = self.b.slots.all[slot].base
@@ -358,7 +363,7 @@ cdef class WriterCore(WriterBoard):
             self.near_group = self.b.slots.all[slot].group
         loan.memory = self.near_pool
         self.loans += 1
-        return loan
+        return 0
 
     def _capacity(self, Loaned loan not None):
         """The bytes of a loan's slot."""
@@ -376,6 +381,7 @@ cdef class WriterCore(WriterBoard):
         cdef uint64_t meta_bytes = 0 if meta is None else len(meta)
         cdef Py_buffer head
         cdef uint64_t header_bytes = 0
+        cdef bint sent = False
         cdef str call = "Loan.send"
         if self.closed or self.born != forks:
             self.refuse(call)
@@ -396,12 +402,14 @@ cdef class WriterCore(WriterBoard):
             self.tail(loan.base + loan.nbytes, &head if header is not None else NULL, meta)
             self.fill(&sample, loan.slot, kind, loan.nbytes, ndim,
                       dims if meta is None and ndim <= 4 else NULL, header_bytes, meta_bytes)
+            loan.spent = True  # for other threads, too, while this one waits for room
             position = self.publish(&sample, loan.slot, timeout, call)
-            loan.spent = True
+            sent = True
             self.loans -= 1
             _announce(self, sample.when_ns)
             return position
         finally:
+            loan.spent = sent
             if header is not None:
                 PyBuffer_Release(&head)
 
