@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is held is never reused: samples of a subscriber, counted and valid after the end of both
-sides, and what leads to the memory of a loan.
+"""Memory that is held is never reused: samples of a subscriber, counted and valid after the end of
+both sides, and loans with views, buffers and capsules of their arrays.
 """
 
 import gc
