@@ -23,5 +23,5 @@ cdef class PostingCore(ProgressCore):
                  object window, uint32_t flags)
     cdef uint32_t check_connected(self) except? 0xffffffff
     cdef bint made_room(self, uint32_t status) except -1
-    cdef _inline(self, object sge, str call)
+    cdef _inline(self, object sge, str method, object flags)
     cdef _checked_connected(self, str method)

@@ -111,7 +111,7 @@ cdef class PostingCore(ProgressCore):
         if flag & ~c.SHMND_SEND_FLAGS:
             refuse(self, "send", Status.INVALID_PARAMETER_4, None, flags)
         if flag & c.SHMND_OP_INLINE:
-            sge = self._inline(sge, "QueuePair.send")
+            sge = self._inline(sge, "send", flags)
         if type(sge) is Sge:
             list_[0] = (<Sge>sge).raw
             n = 1
@@ -155,7 +155,7 @@ cdef class PostingCore(ProgressCore):
         if flag & ~c.SHMND_SEND_FLAGS:
             refuse(self, "send_and_invalidate", Status.INVALID_PARAMETER_5, None, flags)
         if flag & c.SHMND_OP_INLINE:
-            sge = self._inline(sge, "QueuePair.send_and_invalidate")
+            sge = self._inline(sge, "send_and_invalidate", flags)
         n = gather_sges(sge, list_, "QueuePair.send_and_invalidate", self.q.wq_stride)
         status = c.shmnd_post_send_invalidate(&self.q, <void *>context, list_, n, named, flag)
         if status and self.made_room(status):
@@ -255,7 +255,7 @@ cdef class PostingCore(ProgressCore):
         if flag & ~(c.SHMND_READ_FLAGS if type_ == c.SHMND_READ else c.SHMND_WRITE_FLAGS):
             refuse(self, method, Status.INVALID_PARAMETER_6, None, flags)
         if flag & c.SHMND_OP_INLINE:
-            sge = self._inline(sge, call)
+            sge = self._inline(sge, method, flags)
         if type(sge) is Sge:
             list_[0] = (<Sge>sge).raw
             n = 1
@@ -284,9 +284,13 @@ cdef class PostingCore(ProgressCore):
         tell(self.initiator_cq)
         return 0
 
-    cdef _inline(self, object sge, str call):
-        """Return an INLINE list that can be read: registered memory, a buffer, or a copy."""
+    cdef _inline(self, object sge, str method, object flags):
+        """Return an INLINE list that can be read: registered memory, a buffer, or a copy.
+
+        A list that is too long is refused here, before its elements are examined.
+        """
         cdef bint bare = False
+        cdef str call = "QueuePair." + method
         if type(sge) is Sge and c.shmnd_sge_region(&self.registry.raw, &(<Sge>sge).raw, 0) != NULL:
             return sge
         cdef c.shmnd_sge *raw
@@ -298,14 +302,14 @@ cdef class PostingCore(ProgressCore):
                                 f"not {type(item).__name__}")
             total += (<Sge>item).raw.length
         if total > self.q.inline_size:
-            return sge if len(items) <= 16 else items[:16]  # refused by its length
+            refuse(self, method, Status.BUFFER_OVERFLOW, items, flags)
         for item in items:
             raw = &(<Sge>item).raw
             if not self.registry.covers(raw.token, raw.address, raw.length):
                 require_held(item, call)
                 # A buffer in Python may release the memory of the elements before it.
                 bare = bare or (<Sge>item).owner is None or is_in_python((<Sge>item).owner)
-            bare = bare or lies_in_fragile(item.address, item.length)
+            bare = bare or lies_in_fragile(raw.address, raw.length)
         if not bare and len(items) <= 16:
             return items
         data = inline_bytes(items, call)

@@ -226,6 +226,20 @@ def test_write_buffer_overflow_when_inline_is_longer_than_granted(make_pair: Mak
     pair.exchange()
 
 
+@pytest.mark.active_end_here
+def test_write_buffer_overflow_when_an_inline_list_is_longer_than_granted(
+    make_pair: MakePair,
+) -> None:
+    pair = make_pair(inline=16).connect()
+    target = pair.passive.memory(64, REMOTE)
+    before = target.get()
+    entries = [shmnd.Sge(b"x", 1, 0)] * 17
+    with nd_error(Status.BUFFER_OVERFLOW, match="17 bytes"):
+        pair.active.qp.write(entries, target.address, target.remote_token, flags=OpFlag.INLINE)
+    assert target.get() == before
+    pair.exchange()
+
+
 def test_read_no_more_entries_when_depth_is_outstanding(patient: Pair) -> None:
     patient.active.fill_initiator_queue()
     with nd_error(Status.NO_MORE_ENTRIES, match="read"):

@@ -320,6 +320,18 @@ def test_send_buffer_overflow_when_inline_is_longer_than_granted(make_pair: Make
     pair.exchange()
 
 
+@pytest.mark.active_end_here
+def test_send_buffer_overflow_when_an_inline_list_is_longer_than_granted(
+    make_pair: MakePair,
+) -> None:
+    pair = make_pair(inline=16).connect()
+    nowhere, last = shmnd.Sge(16, 1, 0), shmnd.Sge(bytearray(2000), 2000, 0)
+    for entries in ([nowhere] * 16 + [last], [nowhere] * 17):
+        with nd_error(Status.BUFFER_OVERFLOW, match=f"{sum(s.length for s in entries)} bytes"):
+            pair.active.qp.send(entries, flags=OpFlag.INLINE)
+    pair.exchange()
+
+
 def test_send_no_more_entries_when_depth_is_outstanding(make_pair: MakePair) -> None:
     pair = make_pair(depth=8, rnr_timeout=120.0).connect()
     fitted = pair.active.fill_initiator_queue()
