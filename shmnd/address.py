@@ -271,7 +271,7 @@ def writable_bytes(call: str, buffer: Buffer | None, parameter: int = 1) -> memo
         return memoryview(b"")
     if view.readonly or not view.c_contiguous:
         raise error(parameter_status(parameter), call, "buffer is not writable contiguous memory")
-    if holds_objects(view.format):
+    if holds_objects(view.format, buffer):
         raise error(parameter_status(parameter), call, f"{type(buffer).__name__} of {REMEDY}")
     return view.cast("B")
 

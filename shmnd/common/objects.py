@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+import sys
+from typing import Any, Final
 
 __all__ = ["REMEDY", "holds_objects"]
 
@@ -15,9 +16,29 @@ REMEDY: Final = (
 _NAMES: Final = re.compile(":[^:]*:")
 
 
-def holds_objects(layout: str) -> bool:
-    """Return whether a format of the buffer protocol has references to Python objects in it.
+def holds_objects(layout: str, exporter: object = None) -> bool:
+    """Return whether a buffer has references to Python objects in it.
 
-    A byte written over such a reference crashes the interpreter.
+    `layout` is its format, which may have an O in the name of a field; `exporter` is the object
+    that it belongs to. A byte written over such a reference crashes the interpreter.
     """
-    return "O" in layout and "O" in _NAMES.sub("", layout)  # fields may have an O in their names
+    if "O" in layout and "O" in _NAMES.sub("", layout):
+        return True
+    # ctypes describes a union, also one within a structure, as bytes.
+    while isinstance(exporter, memoryview):
+        exporter = exporter.obj
+    kind = type(exporter)
+    if type(kind) is type:
+        return False  # the types of ctypes have metaclasses of their own
+    ctypes: Any = sys.modules.get("ctypes")
+    return ctypes is not None and _has_references(ctypes, kind)
+
+
+def _has_references(ctypes: Any, kind: type) -> bool:
+    """Return whether a type of ctypes has a py_object in it."""
+    if issubclass(kind, ctypes.Array):
+        return _has_references(ctypes, kind._type_)  # type: ignore[attr-defined]
+    if issubclass(kind, (ctypes.Structure, ctypes.Union)):
+        declared = (field for base in kind.__mro__ for field in vars(base).get("_fields_", ()))
+        return any(_has_references(ctypes, field[1]) for field in declared)
+    return issubclass(kind, ctypes.py_object)

@@ -60,5 +60,5 @@ def _viewed(buffer: Any) -> memoryview:
 
 
 def _require_bytes(view: memoryview, buffer: object, call: str) -> None:
-    if holds_objects(view.format):
+    if holds_objects(view.format, buffer):
         raise TypeError(f"{call}: {type(buffer).__name__} of {REMEDY}")

@@ -152,7 +152,7 @@ cdef class Messages:
         except (TypeError, BufferError, ValueError):
             return False
         try:
-            if view.format != NULL and holds_objects(view.format.decode()):
+            if view.format != NULL and holds_objects(view.format.decode(), data):
                 return False
             return self.whole(<unsigned char *>view.buf, view.len)
         finally:

@@ -46,7 +46,7 @@ cdef class HeldBuffer:
     def holds_objects(self) -> bool:
         """Return whether its items are references to Python objects."""
         if self._view.format != NULL:
-            return holds_objects(self._view.format.decode())
+            return holds_objects(self._view.format.decode(), self._owner)
         return bool(getattr(getattr(self._owner, "dtype", None), "hasobject", False))
 
     def release(self) -> None:

@@ -13,11 +13,41 @@ import shmnd.nd1 as nd
 from shmnd import MrFlag, NdError, Status
 from shmnd.common.objects import holds_objects
 
+
+class Either(ctypes.Union):
+    """A reference, or a number."""
+
+    _fields_ = (("what", ctypes.py_object), ("number", ctypes.c_long))
+
+
+class Within(ctypes.Structure):
+    """Such a union between other fields."""
+
+    _fields_ = (("before", ctypes.c_long), ("either", Either * 2))
+
+
+class Derived(Within):
+    """A structure whose base has the reference."""
+
+    _fields_ = (("after", ctypes.c_long),)
+
+
+class Numbers(ctypes.Union):
+    """No reference."""
+
+    _fields_ = (("O", ctypes.c_long), ("address", ctypes.c_void_p))
+
+
 OBJECTS: dict[str, Callable[[], Any]] = {
     "array": lambda: np.array([object()] * 100, dtype=object),
     "record": lambda: np.zeros(100, dtype=[("Over", "i4"), ("what", "O")]),
     "view": lambda: memoryview(np.array([object()] * 100, dtype=object)),
     "ctypes": lambda: (ctypes.py_object * 100)(),
+    "union": Either,
+    "unions": lambda: (Either * 10)(),
+    "union within": Within,
+    "inherited": Derived,
+    "view of a union": lambda: memoryview(Derived()),
     "texts": lambda: np.array(["a"] * 100, dtype=np.dtypes.StringDType()),
 }
 
@@ -42,10 +72,13 @@ def test_an_o_in_a_name_is_no_object() -> None:
     with shmnd.open_adapter() as adapter:
         region = adapter.create_memory_region()
         region.register(np.zeros(4, dtype=[("Over", "i4"), ("O", "f8")])).result(30)
+        region.deregister().result(30)
+        region.register((Numbers * 4)()).result(30)
 
 
-def test_no_call_writes_over_objects() -> None:
-    objects = np.array([object()] * 100, dtype=object)
+@pytest.mark.parametrize("make", [OBJECTS["array"], OBJECTS["unions"]], ids=["array", "unions"])
+def test_no_call_writes_over_objects(make: Callable[[], Any]) -> None:
+    objects = make()
     with shmnd.open_adapter() as adapter, nd.Provider().open_adapter("127.0.0.1") as earlier:
         for call in (
             adapter.query_into,
@@ -54,6 +87,9 @@ def test_no_call_writes_over_objects() -> None:
             lambda buffer: earlier.query_into(1, buffer),
             earlier.query_address_list_into,
         ):
-            with pytest.raises(NdError, match="ndarray of Python objects"):
+            with pytest.raises(NdError, match="of Python objects"):
                 call(objects)
-    assert all(type(each) is object for each in objects)
+    if isinstance(objects, np.ndarray):
+        assert all(type(each) is object for each in objects)
+    else:
+        assert bytes(objects) == bytes(len(bytes(objects)))
