@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 from shmnd.common.interruption import is_interruption
 from shmnd.mpi.communicators.intracomm import COMM_WORLD
 from shmnd.mpi.futures.remote import Remote, execute
-from shmnd.mpi.futures.workers import Ranks, begin, prepare, serve
+from shmnd.mpi.futures.workers import Ranks, begin, name_program, prepare, serve
 from shmnd.mpi.transport.place import outside
 
 _OPTIONS: Final = frozenset(
@@ -201,6 +201,7 @@ class MPIPoolExecutor(Executor):
             if ranks is None:
                 self._backend = self._make()
             else:
+                name_program()
                 ranks.everywhere(prepare, (self._setting(),))
                 if self._initializer is not None:
                     ranks.everywhere(begin, (self._initializer, self._initargs))

@@ -27,6 +27,7 @@ from shmnd.mpi.point_to_point.status import Status
 TASK: Final = 1
 RESULT: Final = 2
 _MAIN: Final = "__worker__"
+"""The program's name in its workers: pickles of what it defines name it, in both directions."""
 _pause = float(os.environ.get("MPI4PY_FUTURES_BACKOFF") or 0.001)
 _at_work: Any = None
 
@@ -41,6 +42,11 @@ def get_comm_workers() -> Any:
     return _at_work
 
 
+def name_program() -> None:
+    """Have pickles from the workers find the program, here or in a worker."""
+    sys.modules[_MAIN] = sys.modules["__main__"]
+
+
 def prepare(setting: dict[str, Any]) -> None:
     """Make this process what the master asks of its workers, before the first task."""
     sys.path.extend(setting.get("path", ()))
@@ -52,6 +58,7 @@ def prepare(setting: dict[str, Any]) -> None:
     if script and getattr(main, "__file__", None) != script:
         main.__dict__.update(runpy.run_path(script, run_name=_MAIN))
     main.__dict__.update(setting.get("globals", {}))
+    name_program()
 
 
 def begin(initializer: Any, initargs: tuple[Any, ...]) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Futures that end when others have, and pools of threads whose initializer fails."""
+"""Futures that end when others have, pools whose initializer fails, and ranks that work."""
 
 import concurrent.futures as cf
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,3 +186,38 @@ print(type(error).__name__, "in the worker:" in error.__notes__[0])
 """,
     )
     assert ran.stdout == "ValueError True\n"
+
+
+PROGRAM = """
+import pickle
+from mpi4py.futures import MPIPoolExecutor
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+class Wrong(Exception):
+    pass
+
+def fail(x):
+    raise Wrong(x)
+
+def square(x):
+    return x * x
+
+def squared_by_a_copy(x):
+    return pickle.loads(pickle.dumps(square))(x)
+
+if __name__ == "__main__":
+    with MPIPoolExecutor() as executor:
+        print(executor.submit(Point, 3).result().x)
+        print(repr(executor.submit(fail, 3).exception()))
+        print(executor.submit(squared_by_a_copy, 3).result())
+"""
+
+
+def test_workers_return_what_the_program_defines(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    ran = launch(2, "-m", "mpi4py.futures", str(script))
+    assert ran.stdout == "3\nWrong(3)\n9\n"
