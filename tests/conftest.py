@@ -222,4 +222,4 @@ def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         time.sleep(pause)
         gc.collect()  # takes its time after a test that made very much
         deadline, pause = deadline or time.monotonic() + GRACE, 0.01
-        left &= _census()  # what came since is of others: names of the other half come and go
+        left &= _census()  # others come and go: they belong to tests that run now, too

@@ -377,7 +377,7 @@ def test_damage_in_a_recording_is_said_in_a_line(
     path.write_bytes(whole[:second] + text[:-1] + b" " + whole[second + len(text) :])
     assert main(["ipc", "replay", str(path), "--speed", "0"]) == 1
     assert "no array begins at byte" in capsys.readouterr().err
-    path.write_bytes(whole.replace(b'"attributes"', b'"attribtues"'))
+    path.write_bytes(whole.replace(b'"attributes"', b'"attribute_"'))
     assert main(["ipc", "replay", str(path)]) == 1
     assert "description of topic 1" in capsys.readouterr().err
     index = whole.rindex(b"'shape': (4,)")

@@ -207,7 +207,7 @@ cdef class WriterCore(WriterBoard):
                          str call):
         """Any value."""
         cdef shmnd_sample sample
-        cdef uint64_t header_bytes = 0, meta_bytes = 0, total
+        cdef uint64_t header_bytes = 0, meta_bytes = 0 if meta is None else len(meta), total
         cdef uint32_t slot
         cdef unsigned char *base
         cdef Py_buffer head
@@ -216,8 +216,6 @@ cdef class WriterCore(WriterBoard):
             open_header(header, &head, call)
             header_bytes = <uint64_t>head.len
         try:
-            if meta is not None:
-                meta_bytes = <uint64_t>len(meta)
             memset(&sample, 0, sizeof(sample))
             total = nbytes + header_bytes + meta_bytes
             if header_bytes > 0xFFFFFFFF or meta_bytes > 0xFFFF:
@@ -329,11 +327,9 @@ cdef class WriterCore(WriterBoard):
     def _put_bytes(self, value, kind, meta, header, timeout):
         """Publish the bytes of a buffer."""
         cdef const unsigned char[::1] view = value
-        cdef const void *data = NULL
+        cdef const void *data = &_CHECK_NS  # of which no byte is read
         if view.shape[0]:
             data = &view[0]
-        else:
-            data = &_CHECK_NS  # no byte of it is read
         return self.put(data, view.shape[0], kind, 1, NULL, meta, header, timeout,
                         "Publisher.send")
 
@@ -396,9 +392,8 @@ cdef class WriterCore(WriterBoard):
         try:
             if loan.nbytes + header_bytes + meta_bytes > shmnd_class_bytes(
                     self.b.slots.all[loan.slot].class_):
-                raise ValueError(
-                    f"{call}: a header of {header_bytes} bytes does not fit behind the loan; pass "
-                    "one that is shorter, or use Publisher.send")
+                raise ValueError(f"{call}: a header of {header_bytes} bytes does not fit behind "
+                                 "the loan; pass one that is shorter, or use Publisher.send")
             self.tail(loan.base + loan.nbytes, &head if header is not None else NULL, meta)
             self.fill(&sample, loan.slot, kind, loan.nbytes, ndim,
                       dims if meta is None and ndim <= 4 else NULL, header_bytes, meta_bytes)

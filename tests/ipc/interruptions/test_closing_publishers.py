@@ -29,7 +29,7 @@ def test_a_sample_that_was_sent_raises_nothing(
 
     loan = pub.loan(100)
     loan.array[:] = 7
-    time.sleep(0.02)  # the members are looked at once in ten milliseconds
+    time.sleep(0.02)  # the members are read once in ten milliseconds
     monkeypatch.setattr(getattr(pub, owner), name, meanwhile)
     last = loan.send() if way == "loan" else pub.send(np.full(3, 7.0))
     assert pub.closed
