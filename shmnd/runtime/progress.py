@@ -118,14 +118,19 @@ class ProgressEngine(BrokerExchange):
         If there is none, `made` becomes it.
         """
         with cls._registry:
-            engine = cls._engines.get(key, made)
-            if engine is None:
-                return None
-            if engine is made:
-                engine._key = key
-            engine._users |= {user}  # before it can be found: an interruption leaves none without
-            cls._engines[key] = engine
-            return engine
+            while True:
+                engine = cls._engines.get(key, made)
+                if engine is None:
+                    return None
+                # Before it can be found: an interruption leaves none without a user.
+                engine._users.add(user)
+                if engine is made:
+                    engine._key = key
+                    cls._engines.setdefault(key, engine)
+                if cls._engines.get(key) is engine:
+                    return engine
+                # A handler of a signal, or a finaliser, has closed it here, or made another.
+                engine._users.discard(user)
 
     @classmethod
     def give_back(cls, adapter: SegmentOwner) -> None:
@@ -143,7 +148,8 @@ class ProgressEngine(BrokerExchange):
         self.attempts = threading.RLock()
         """Held while a connector checks that a queue pair is free, and takes it."""
         self._key: Path | None = None
-        self._users: frozenset[str] = frozenset()
+        self._users: set[str] = set()  # changed in place: a finaliser may change it meanwhile
+        self._has_left = False
         self._ended = ""
         wait_set = WaitSet()
         self.pending_operations: Final = PendingOperations(wait_set)
@@ -341,18 +347,21 @@ class ProgressEngine(BrokerExchange):
         # Also where it is in no record here: an interruption came before that, or ended this.
         self.post("adapter_close", adapter=adapter.uid)
         with self._registry:
-            self._users -= {adapter.uid}
-            if self._users or not self.alive:
+            if adapter.uid not in self._users:
                 return
-            if self._key is not None:
-                self._engines.pop(self._key, None)
+            if self._ended == IN_CHILD or len(self._users) > 1:
+                self._users.discard(adapter.uid)
+                return
+            if self._key is not None and self._engines.get(self._key) is self:
+                self._engines.pop(self._key)
             self.close()
+            self._users.discard(adapter.uid)  # last: an interrupted end is continued
 
     # -- the end --
 
     def close(self) -> None:
-        """Leave the broker and give everything back."""
-        if not self.alive:
+        """Leave the broker and give everything back. One that was interrupted continues."""
+        if self._ended == IN_CHILD or self._has_left:
             return
         self.pending_operations.close()
         self._ended = _CLOSED
@@ -362,6 +371,7 @@ class ProgressEngine(BrokerExchange):
         self._peers.close()
         self._wait_set.close()
         self._drop_events()
+        self._has_left = True
 
     def end_in_child(self) -> None:
         """The process was forked off: touch nothing that is the parent's, refuse everything."""

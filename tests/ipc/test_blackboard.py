@@ -156,6 +156,23 @@ def test_readers_cannot_write() -> None:
             os.close(fd)
 
 
+def test_each_key_has_a_version_of_its_own_writer() -> None:
+    with ipc.BlackboardReader("b") as reader:
+        with ipc.Blackboard("b", {"x": "i8", "y": "i8"}) as board:
+            for number in range(5):
+                board["x"] = number
+            version = reader.version("x")
+        with ipc.Blackboard("b", {"x": "i8", "y": "i8"}) as board:
+            board["x"] = board["y"] = 7
+            assert reader.wait("y", timeout=60) == 7
+            assert reader.version("y") == 1
+            assert reader.wait("x", after=version, timeout=60) == 7
+            with pytest.raises(TimeoutError):  # once for each version of the new writer
+                reader.wait("x", after=version, timeout=0.01)
+            board["x"] = 8
+            assert reader.wait("x", after=version, timeout=60) == 8
+
+
 @pytest.mark.parametrize("rounds", [8, pytest.param(2000, marks=pytest.mark.soak)])
 def test_a_writer_is_killed_in_the_middle_of_a_write(rounds: int) -> None:
     size = 4096

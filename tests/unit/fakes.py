@@ -510,7 +510,7 @@ class FakeAdapter:
         self.uid = name_of(self._key)
         self.owned: list[tuple[int, int, int, bool]] = []
         self.open = True
-        engine._users |= {self.uid}
+        engine._users.add(self.uid)
         engine.register_adapter(self, {"made": "for a test"})
 
     def _segments(self) -> list[tuple[int, int, int, bool]]:

@@ -42,6 +42,8 @@ class Board:
     def __init__(self, named: SharedName, entry: Entry, call: str) -> None:
         self.room: Room | None = None
         self.pid: Final = entry.pid
+        self.number = 0
+        """Which of the writers it is that the reader has met, from 1."""
         fd = room_fd = -1
         try:
             fd = named.open_from(entry, "", os.O_RDONLY)

@@ -43,7 +43,7 @@ class BlackboardReader(Closing):
     ) -> None:
         self._board: Board | None = None
         self._writers_met = 0
-        self._asked_of = 0  # the writer of the version that `version` returned last
+        self._asked_of: dict[str, int] = {}  # by key: whose version `version` returned last
         self._bell: Bell | None = None
         self._has_descriptor = False  # the waiter's has the bell's
         self._seen: dict[str, int] = {}
@@ -79,8 +79,9 @@ class BlackboardReader(Closing):
                 continue
             if self._board is not None and self._board.room is not None:
                 self._board.room.close()
-            self._board = board
             self._writers_met += 1
+            board.number = self._writers_met
+            self._board = board
             self._seen.clear()
             if self._bell is not None and board.room is not None:
                 board.room.set_address(self._bell.address)
@@ -130,13 +131,14 @@ class BlackboardReader(Closing):
 
     def version(self, key: str) -> int:
         """Return how often a key was written by this writer; 0 for never."""
-        version = self._version(key)
-        self._asked_of = self._writers_met
+        writer, version = self._version(key)
+        self._asked_of[key] = writer
         return version
 
-    def _version(self, key: str) -> int:
+    def _version(self, key: str) -> tuple[int, int]:
+        """Return the number of the present writer and its version of the key."""
         board, found = self._key(key, "BlackboardReader.version")
-        return board.words.cell_version(found.offset)
+        return board.number, board.words.cell_version(found.offset)
 
     def keys(self) -> tuple[str, ...]:
         """Return all keys that there are now."""
@@ -161,9 +163,9 @@ class BlackboardReader(Closing):
 
     # -- waiting --
 
-    def _since(self, after: int | None, call: str) -> _Since:
+    def _since(self, key: str, after: int | None, call: str) -> _Since:
         _check_after(after, call)
-        return _Since(after, self._asked_of or self._writers_met)
+        return _Since(after, self._asked_of.get(key) or self._writers_met)
 
     def _newer(self, key: str, since: _Since) -> tuple[bool, Any]:
         if not self._is_newer(key, since):
@@ -176,11 +178,11 @@ class BlackboardReader(Closing):
     def _is_newer(self, key: str, since: _Since) -> bool:
         """Read, and count it as not read."""
         try:
-            version = self._version(key)
-            if since.after is None:
+            writer, version = self._version(key)
+            if since.after is None or since.writer not in (0, writer):
+                # A version of an earlier writer says nothing of those of the present one.
                 return version > self._seen.get(key, 0)
-            # A version of an earlier writer says nothing of those of the present one.
-            return version > (since.after if since.writer in (0, self._writers_met) else 0)
+            return version > since.after
         except (NoPublisher, KeyError):
             return False
 
@@ -191,7 +193,7 @@ class BlackboardReader(Closing):
         the key, too. Each version of a writer that has come since is newer.
         """
         call = "BlackboardReader.wait"
-        since = self._since(after, call)
+        since = self._since(key, after, call)
         end = end_of(timeout, call)
         long = False
         while True:
@@ -237,7 +239,7 @@ class BlackboardReader(Closing):
     ) -> Any:
         """Wait as `wait` does, and let other tasks run meanwhile."""
         end = end_of(timeout, "BlackboardReader.await_change")
-        since = self._since(after, "BlackboardReader.await_change")
+        since = self._since(key, after, "BlackboardReader.await_change")
         while True:
             found, value = self._newer(key, since)
             if found:
@@ -274,7 +276,7 @@ class BlackboardReader(Closing):
         if self._bell is not None:
             self._calm(self._bell)
         try:
-            return any(self._version(key) > self._seen.get(key, 0) for key in self.keys())
+            return any(self._version(key)[1] > self._seen.get(key, 0) for key in self.keys())
         except NoPublisher:
             return False
 

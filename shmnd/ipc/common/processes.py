@@ -9,12 +9,14 @@ where that one is within the namespace of /proc; other processes are not seen.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
 __all__ = ["Process", "known_as", "own_process", "shown_as"]
 
+_LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _PROC: Final = Path("/proc")
 
 
@@ -59,11 +61,17 @@ def known_as(process: Process, likely: int = 0) -> int:
     own, proc_is_ours = _self()
     if process.space in (own.space, 0):
         return process.number
-    return _search(process, likely) if proc_is_ours else 0
+    try:
+        return _search(process, likely) if proc_is_ours else 0
+    except OSError:
+        return 0  # out of descriptors: not known
 
 
 def shown_as(process: Process, likely: int = 0) -> int:
-    """Return the number of a process in /proc; 0 when it is not seen there."""
+    """Return the number of a process in /proc; 0 when it is not seen there.
+
+    OSError when this process is out of descriptors or memory, and cannot see.
+    """
     own, proc_is_ours = _self()
     if process.space in (own.space, 0) and proc_is_ours:
         return process.number if os.path.exists(f"/proc/{process.number}") else 0  # noqa: PTH110
@@ -85,6 +93,10 @@ def _is(process: Process, entry: str) -> bool:
         for line in (_PROC / entry / "status").read_text(encoding="utf-8").splitlines():
             if line.startswith("NSpid:"):  # the last number is that of its own namespace
                 return int(line.split()[-1]) == process.number
-    except (OSError, ValueError):
-        pass  # it has ended, or belongs to another user
+    except OSError as exc:
+        if exc.errno in _LIMITS:
+            raise
+    except ValueError:
+        pass
+    # It has ended, or belongs to another user.
     return False

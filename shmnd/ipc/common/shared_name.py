@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from shmnd.common.records import Announcement, Entry
 
-__all__ = ["SharedName", "identity", "is_elsewhere", "is_seen", "open_of_process"]
+__all__ = ["SharedName", "identity", "is_seen", "open_of_process"]
 
 _PATIENCE: Final = 10.0
 _PAUSE: Final = 0.0005
@@ -204,13 +204,11 @@ def open_of_process(pid: int, number: int, wanted: tuple[Any, Any], flags: int) 
 
 
 def is_seen(entry: Entry) -> bool:
-    """Return whether this process sees that of a record in /proc."""
-    return _shown_as(entry) != 0
-
-
-def is_elsewhere(entry: Entry) -> bool:
-    """Return whether the process of a record is in another PID namespace than this one."""
-    return bool(entry.data.get("space") != own_process().space)
+    """Return whether this process sees that of a record in /proc, as far as it can tell."""
+    try:
+        return _shown_as(entry) != 0
+    except OSError:
+        return True  # out of descriptors
 
 
 def _shown_as(entry: Entry) -> int:

@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from shmnd.common.descriptors import taking_from_the_system
-from shmnd.ipc.common.processes import Process, known_as
+from shmnd.ipc.common.processes import Process, known_as, shown_as
 from shmnd.ipc.common.shared_name import open_of_process
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.status import NdError, NdMemoryError
@@ -49,11 +49,11 @@ class Asking:
         return self.answers._core.lives_as(self._member, self.pid)
 
 
-def open_of(pid: int, number: int, key: tuple[int, int], name: str) -> Queue | None:
+def open_of(who: tuple[Process, int], number: int, key: tuple[int, int], name: str) -> Queue | None:
     """Open the queue of a client's answers; None when it has gone."""
     try:
         with taking_from_the_system(f"Server {name!r}"):
-            fd = open_of_process(pid, number, key, os.O_RDWR)
+            fd = open_of_process(shown_as(*who), number, key, os.O_RDWR)
             return None if fd < 0 else Queue.of_descriptor(fd)
     except NdMemoryError:
         raise

@@ -17,7 +17,6 @@ from shmnd.common.deadline import deadline_of, left_until
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import PAUSE, Bell
-from shmnd.ipc.common.shared_name import is_elsewhere
 from shmnd.ipc.errors import PeerLost, unusable
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.answers import MARKS, Answers
@@ -256,20 +255,20 @@ class Client(Answers, Closing):
             if lost:
                 self._take_all()  # what it said before it died
             if lost and not pending._over:
-                pending._failure = PeerLost(f"Client: {self._why_lost(pending)}")
+                pending._failure = self._lost(pending)
                 pending._over = found = self._sorted = True
         return found
 
-    def _why_lost(self, pending: Pending) -> str:
-        """Return what became of a request that has no answer."""
-        servers = [each for each in self._named.entries() if each.data.get("role") == "server"]
-        if pending._server is None and any(is_elsewhere(each) for each in servers):
-            return (
-                f"a server of {self.name!r} in another PID namespace took the request and does not "
-                f"see process {self._pid} in /proc, which it would answer; run containers with the "
-                "PID namespace of the host (--pid=host), or with a common one"
+    def _lost(self, pending: Pending) -> PeerLost:
+        """Return the error of a request that has no answer. Ask no broker, which may be late."""
+        why = f"Client: the server of {self.name!r} that took the request has died"
+        if pending._server is None:
+            why += (
+                f"; or it is in another PID namespace, and does not see process {self._pid} in "
+                "/proc, which it would answer: run containers with the PID namespace of the host "
+                "(--pid=host), or with a common one"
             )
-        return f"the server of {self.name!r} that took the request has died"
+        return PeerLost(why)
 
     def _late(self, call: str) -> TimeoutError:
         servers = sum(entry.data.get("role") == "server" for entry in self._named.entries())

@@ -21,7 +21,7 @@ from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.interruption import is_interruption
 from shmnd.ipc.common.closed import announce_closed
-from shmnd.ipc.common.processes import Process, own_process, shown_as
+from shmnd.ipc.common.processes import Process, own_process
 from shmnd.ipc.common.ringing import POLL, Bell
 from shmnd.ipc.common.shared_name import SharedName
 from shmnd.ipc.errors import Closed, unusable
@@ -239,7 +239,7 @@ class Server(Closing):
         if asking is None:
             for known in [each for each, found in self._clients.items() if not found.lives()]:
                 del self._clients[known]
-            opened = open_of(shown_as(*who), fd, key, self.name)
+            opened = open_of(who, fd, key, self.name)
             if opened is None:
                 return None
             asking = self._clients[key] = Asking(opened, member, who)

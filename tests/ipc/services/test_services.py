@@ -244,7 +244,10 @@ def test_several_clients_and_servers() -> None:
     out.close()
 
 
-def test_a_server_that_dies_with_a_request() -> None:
+def test_a_server_that_dies_with_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped() -> None:
+        pytest.fail("its error does not wait for the broker")
+
     out = ipc.Queue()
     child = FORK.Process(target=queue_players.take_one_and_hang, args=("s", out))
     child.start()
@@ -254,8 +257,10 @@ def test_a_server_that_dies_with_a_request() -> None:
         assert out.get(timeout=60) == "taken"
         os.kill(child.pid or 0, signal.SIGKILL)
         child.join()
-        with pytest.raises(ipc.PeerLost, match="has died"):
-            first.result(60)
+        with monkeypatch.context() as patch:
+            patch.setattr(client._named, "entries", stopped)
+            with pytest.raises(ipc.PeerLost, match="has died"):
+                first.result(60)
         with served(lambda request: request.value * 10):
             assert second.result(60).value == 20  # it had not taken that one
     out.close()

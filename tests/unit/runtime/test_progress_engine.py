@@ -308,6 +308,52 @@ class Unopened:
         self.uid = uid
 
 
+def test_an_engine_that_a_finaliser_closes_while_it_is_taken_is_not_returned(
+    namespace: str,
+) -> None:
+    pytest.importorskip("shmnd.ring")
+    users: list[Any] = [Unopened(name) for name in "ab"]
+    engine = ProgressEngine.of("a", namespace)
+
+    class Collecting(set[str]):
+        """The collection of an adapter comes here, in the thread that takes the engine."""
+
+        def add(self, user: str) -> None:
+            engine.unregister_adapter(users[0])
+            super().add(user)
+
+    engine._users = Collecting(engine._users)
+    try:
+        found = ProgressEngine.of("b", namespace)
+        assert found.alive
+        assert found is not engine
+        assert list(ProgressEngine._engines.values()) == [found]
+    finally:
+        ProgressEngine.give_back(users[1])
+    assert not ProgressEngine._engines
+
+
+def test_an_end_that_is_interrupted_continues(
+    namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("shmnd.ring")
+    user: Any = Unopened("a")
+    engine = ProgressEngine.of("a", namespace)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.loops, "leave", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.unregister_adapter(user)
+    assert engine.closed
+    assert engine.client.alive
+    engine.unregister_adapter(user)
+    assert not engine.client.alive
+    assert not ProgressEngine._engines
+
+
 def test_of_gives_one_engine_per_namespace(namespace: str) -> None:
     pytest.importorskip("shmnd.ring")
     users: list[Any] = [Unopened(name) for name in "abcd"]
