@@ -148,7 +148,11 @@ cdef inline uint64_t _begin(CommBase comm, CommState c, bint shows, str call) ex
         if place < 0:
             break
         a = shmpi_await_room(lines, lines.number + 1, place)
-        _wait(comm, c, &a, 0, place, call)
+        try:
+            _wait(comm, c, &a, 0, place, call)
+        except BaseException:
+            c.collectives -= 1
+            raise
     lines.number += 1
     return lines.number
 

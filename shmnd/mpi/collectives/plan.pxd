@@ -49,6 +49,7 @@ cdef class Plan(Operation):
     cdef Py_ssize_t length, items
 
     cdef int check(self) except -1
+    cdef int count(self) except -1
     cdef int agrees(self) except -1
 
 
@@ -62,4 +63,5 @@ cdef int by_lines(
 cdef int reduce_by_lines(Plan plan, char *given, char **got, Py_ssize_t items) except -1
 cdef object run(Plan plan)
 cdef Request started(Plan plan)
+cdef Request started_apart(Plan plan)
 cdef Prequest prepared(Plan plan, object info)

@@ -112,8 +112,6 @@ cdef Plan new_plan(CommBase comm, CommState c, str call):
     if plan.s == NULL:
         raise MemoryError("shmnd.mpi: no memory for a collective")
     plan.s.context = c.context + 1
-    plan.s.tag = c.next_tag(call)
-    plan.whole = c.call_at(plan.s.tag)
     plan.root = -1
     plan.comm = comm
     plan.state = c
@@ -192,6 +190,16 @@ cdef class Plan(Operation):
         if self.lasts and not self.s.done:
             self.agrees()
         return self.s.done
+
+    cdef int count(self) except -1:
+        """Take the next number of the communicator: all ranks begin its collectives in one order.
+
+        A call whose arguments raise has not begun, so it takes none.
+        """
+        self.check()
+        self.s.tag = self.state.next_tag(self.call)
+        self.whole = self.state.call_at(self.s.tag)
+        return 0
 
     cdef int agrees(self) except -1:
         """End with an error where another member is in another collective, or does not go by
@@ -303,6 +311,7 @@ cdef int _small(Plan plan) except -1:
 
 
 cdef object run(Plan plan):
+    plan.count()
     if plan.kind:
         return _small(plan)
     if plan.counted:
@@ -313,9 +322,16 @@ cdef object run(Plan plan):
 
 
 cdef Request started(Plan plan):
+    plan.count()
+    return started_apart(plan)
+
+
+cdef Request started_apart(Plan plan):
+    """Begin a plan that does not count among the collectives."""
     plan.begin()
     return request_of(plan)
 
 
 cdef Prequest prepared(Plan plan, object info):
+    plan.count()
     return prequest_of(plan)

@@ -23,7 +23,7 @@ from shmnd.mpi.transport.engine cimport (
 )
 from shmnd.mpi.collectives.lines cimport plain_reduce
 from shmnd.mpi.collectives.plan cimport (
-    Plan, Side, new_plan, prepared, reduce_by_lines, run, set_op, started,
+    Plan, Side, new_plan, prepared, reduce_by_lines, run, set_op, started, started_apart,
 )
 from shmnd.mpi.point_to_point.persistent cimport Prequest
 from shmnd.mpi.point_to_point.request cimport Request
@@ -329,13 +329,11 @@ cdef class ReduceCalls(DataCalls):
         after collectives: its tags are counted apart, and no program has negative ones."""
         cdef CommState c = self.state("Iagree")
         cdef Plan plan = self._allreduce(sendbuf, recvbuf, op, "Iagree")
-        c.collectives -= 1
         _agreements[c.context] = _agreements.get(c.context, 1) + 1
         plan.s.context = c.context + 2
         plan.s.tag = -<int>_agreements[c.context]
-        plan.whole = 0
         plan.then = then
-        return started(plan)
+        return started_apart(plan)
 
     # -- calls --
 

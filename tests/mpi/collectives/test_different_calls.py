@@ -136,3 +136,37 @@ for i, call in enumerate(calls):
 print("well")
 """
     assert launch(3, "-c", program).stdout.count("well") == 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "comm.Bcast(None, 0)",
+        "comm.Gather(z(1), z(5), 1)",
+        "comm.Iallreduce(z(1), z(2))",
+        "comm.Allgatherv(z(1), 7)",
+        "comm.Reduce_init(z(1), z(1), None, 1)",
+    ],
+)
+def test_a_call_of_one_rank_that_raises_for_its_arguments_has_not_begun(wrong: str) -> None:
+    program = f"""{_BEGIN}
+if rank == 1:
+    try:
+        {wrong}
+    except (TypeError, ValueError, MPI.Exception):
+        pass
+    else:
+        raise SystemExit("it did not raise")
+for length in 1, 50, 5000:
+    for root in 0, 2, 1:
+        data = z(length) + (length if rank == root else 0)
+        if rank == root:
+            comm.Send(z(1), (root + 1) % 3)  # the last one waits for the root
+        elif rank == (root + 1) % 3:
+            comm.Recv(z(1), root)
+        comm.Bcast(data, root)
+        comm.Ibcast(data, root).Wait()
+        assert (data == length).all()
+print("well")
+"""
+    assert launch(3, "-c", program).stdout == "well\n" * 3
