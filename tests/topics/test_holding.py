@@ -361,3 +361,29 @@ def test_a_loan_that_a_thread_is_sending_is_neither_dropped_nor_sent_again(name:
             assert (sub.receive(PATIENCE).array == 7).all()
         thread.join()
         assert pub.loans == 0
+
+
+def test_a_loan_whose_send_raises_behind_its_publication_is_read_only(name: str) -> None:
+    with (
+        ipc.Publisher(name, "i8") as pub,
+        ipc.Subscriber(name, "i8", buffer=2) as sub,
+    ):
+        pub.wait_for_subscribers(1, PATIENCE)
+
+        def refuse(slow: ipc.SlowSubscriber) -> None:
+            raise LookupError(slow.topic)
+
+        pub.on_slow = refuse
+        pub.send(np.zeros(100, "i8"))
+        pub.send(np.zeros(100, "i8"))
+        time.sleep(0.05)  # the next send looks at its subscribers again
+        room = pub.loan(100)
+        kept = room.array
+        kept[:] = 7
+        with pytest.raises(LookupError, match=name):
+            room.send()
+        assert not kept.flags.writeable
+        assert pub.loans == 0
+        with pytest.raises(ipc.Closed, match="spent"):
+            room.send()
+        assert [int(sub.receive(PATIENCE).array[9]) for _ in range(2)] == [0, 7]

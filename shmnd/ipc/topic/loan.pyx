@@ -95,9 +95,15 @@ cdef class Loan:
         TimeoutError when a subscriber that blocks has no room for so long: it is not spent then.
         """
         cdef Loaned loaned = self.slot()
-        if header is not None and not loaned.spent:
+        cdef bint lent = not loaned.spent
+        if header is not None and lent:
             loaned = self.with_room(bytes_of(header))
-        sent = self.writer.send_loan(loaned, self.kind, self.shape, self.meta, header, timeout)
+        try:
+            sent = self.writer.send_loan(loaned, self.kind, self.shape, self.meta, header, timeout)
+        except BaseException:
+            if lent and loaned.spent:  # it was published; what raised came behind
+                self.freeze()
+            raise
         loaned = None
         if self.is_alone():
             self.writer.put_aside(self)
@@ -126,6 +132,9 @@ cdef class Loan:
         room = extra + (0 if self.meta is None else len(self.meta))
         if extra > _ROOM and self.loaned.nbytes + room > self.writer._capacity(self.loaned):
             larger = self.writer.new_loan(self.loaned.nbytes, room)
+            if self.loaned.spent:  # by another thread meanwhile
+                larger.give_back()
+                return self.loaned
             memoryview(larger)[:] = memoryview(self.loaned)
             self.freeze()  # the old slot may be used for another sample
             self.view = None
