@@ -376,7 +376,7 @@ def test_a_loan_whose_send_raises_behind_its_publication_is_read_only(name: str)
         pub.on_slow = refuse
         pub.send(np.zeros(100, "i8"))
         pub.send(np.zeros(100, "i8"))
-        time.sleep(0.05)  # the next send looks at its subscribers again
+        time.sleep(0.05)  # the next send checks its subscribers again
         room = pub.loan(100)
         kept = room.array
         kept[:] = 7

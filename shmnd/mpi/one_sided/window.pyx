@@ -37,38 +37,44 @@ cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, 
 
 
 cdef object _shared(comm, Py_ssize_t nbytes, str call):
-    """A zeroed segment that all ranks of a communicator map. Where one cannot, all raise."""
+    """A zeroed segment that all ranks of a communicator map. Where one cannot, all raise.
+
+    Whatever keeps a rank from it, the rank tells the others, which wait for it.
+    """
     from shmnd.ring.shared_memory.segment import Segment  # few programs have windows
 
-    segment = None
-    failure = None
+    segment = failure = None
     if comm.Get_rank() == 0:
         try:
             segment = Segment.create(nbytes, label="mpi-window", call=call)
-        except MemoryError as error:
+        except Exception as error:
             failure = error
     told = (os.getpid(), segment.fd) if segment is not None else None
     told = comm.bcast(told, 0)
-    if told is None:
-        raise failure or MemoryError(f"{call}: no shared memory for {nbytes} bytes at rank 0")
-    if segment is None:
+    if segment is None and told is not None:
         try:
             descriptor = os.open(f"/proc/{told[0]}/fd/{told[1]}", os.O_RDWR | os.O_CLOEXEC)
             segment = Segment.adopt(descriptor, writable=True, call=call)
-        except (OSError, MemoryError) as error:
+        except Exception as error:
             failure = error
     # Rank 0 keeps its descriptor until all have tried to open it.
-    failures = comm.allgather(None if failure is None else str(failure))
-    failed = [rank for rank, text in enumerate(failures) if text is not None]
+    said = comm.allgather(None if failure is None else f"{type(failure).__name__}: {failure}")
+    failed = [rank for rank, text in enumerate(said) if text is not None]
     if failed:
         comm.Barrier()  # where rank 0 has died, and its memory with it, this raises that error
-        rank = failed[0]
-        raise failure or MPIException(
-            constants.ERR_OTHER,
-            f"{call}: rank {rank} has no access to the memory: {failures[rank]}",
-        )
+        _refuse(comm, f"{call}: {nbytes} bytes of shared memory: rank {failed[0]} has no access "
+                      f"to it: {said[failed[0]]}", failure)
     segment.close_fd()
     return segment
+
+
+cdef int _refuse(comm, str text, object cause) except -1:
+    """Have the communicator handle the error of memory that is not there, and raise it."""
+    try:
+        mpi_error(comm, constants.ERR_OTHER, text)
+    except MPIException as error:
+        raise error from cause
+    return 0
 
 
 cdef buffer _view(void *address, Py_ssize_t nbytes, object keeper):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows whose memory a rank cannot reach: an error of MPI at all ranks, and no wait."""
 
+import pytest
+
 from mpi.launcher.jobs import launch
 
 NO_SUCH_MEMORY = """
@@ -60,18 +62,51 @@ os.open = true_open
 """
 
 
-def test_a_rank_that_cannot_open_the_memory_leaves_no_other_rank_waiting() -> None:
-    before = "raise OSError(24, 'Too many open files')"
-    after = """
-assert isinstance(found, OSError if comm.rank == 1 else MPI.Exception), found
-assert "Too many open files" in str(found), found
-if comm.rank != 1:
-    assert found.Get_error_class() == MPI.ERR_OTHER and "rank 1" in str(found), found
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [
+        ("raise OSError(24, 'Too many open files')", "Too many open files"),
+        ("raise LookupError('not today')", "LookupError: not today"),
+    ],
+)
+def test_a_rank_that_cannot_open_the_memory_leaves_no_other_rank_waiting(
+    before: str, text: str
+) -> None:
+    handler = """
+handled = []
+comm.Set_errhandler(MPI.Comm.Create_errhandler(lambda where, code: handled.append(code)))
+"""
+    after = f"""
+assert isinstance(found, MPI.Exception) and handled == [MPI.ERR_OTHER], (found, handled)
+assert "rank 1 has no access" in str(found) and {text!r} in str(found), found
+assert (found.__cause__ is not None) == (comm.rank == 1), found.__cause__
 comm.Barrier()
 win = MPI.Win.Allocate(64, comm=comm)
 win.Free()
 """
-    launch(3, "-c", MAKES.replace("BEFORE", before) + after)
+    launch(3, "-c", MAKES.replace("try:", handler + "try:").replace("BEFORE", before) + after)
+
+
+def test_a_first_rank_that_cannot_make_the_memory_tells_the_others() -> None:
+    program = """
+import os
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+true_memory = os.memfd_create
+def refuse(*rest):
+    raise OSError(24, "Too many open files")
+if comm.rank == 0:
+    os.memfd_create = refuse
+try:
+    MPI.Win.Allocate(64, comm=comm)
+except MPI.Exception as error:
+    assert error.Get_error_class() == MPI.ERR_OTHER, error
+    assert "rank 0 has no access" in str(error), error
+    print("well")
+os.memfd_create = true_memory
+MPI.Win.Allocate(64, comm=comm).Free()
+"""
+    assert launch(2, "-c", program).stdout == "well\n" * 2
 
 
 def test_a_rank_that_dies_while_a_window_is_made_is_a_failed_process() -> None:
