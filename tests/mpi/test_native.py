@@ -21,6 +21,7 @@ FLAVOURS: Final = {
 CASES: Final = [
     ("test_ranks", "plain"),
     ("test_ranks", "sanitized"),
+    ("test_receive_now", "sanitized"),
     ("test_schedules", "plain"),
     ("test_schedules", "sanitized"),
     ("test_arena", "sanitized"),

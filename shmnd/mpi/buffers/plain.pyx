@@ -96,27 +96,38 @@ cdef inline bint _is_array(object obj) except -1:
     return False
 
 
+cdef inline bint _fields(
+    nd_array *array, bint readonly, char **addr, Py_ssize_t *nbytes, int *number
+) noexcept:
+    """The same of an object that is an array."""
+    cdef nd_dtype *dtype = array.dtype
+    cdef int flags = array.flags
+    cdef int at = dtype.number
+    cdef int dim = array.ndim
+    cdef Py_ssize_t n
+    if not flags & ND_CONTIGUOUS or not (readonly or flags & ND_WRITEABLE):
+        return False
+    if <unsigned int> at >= ND_NUMBERS or not (dtype.byteorder == b"=" or dtype.byteorder == b"|"):
+        return False
+    n = _sizes[at]
+    if n == 0:
+        return False
+    while dim > 0:
+        dim -= 1
+        n *= array.shape[dim]
+    addr[0] = array.data
+    nbytes[0] = n
+    number[0] = at
+    return True
+
+
 cdef inline bint _array(
     object obj, bint readonly, char **addr, Py_ssize_t *nbytes, int *number
 ) except -1:
-    cdef nd_array *array
-    cdef Py_ssize_t items = 1
-    cdef int dim
-    if not _is_array(obj):
-        return False
-    array = <nd_array *> <PyObject *> obj
-    number[0] = array.dtype.number
-    if not (
-        array.flags & ND_CONTIGUOUS and (readonly or array.flags & ND_WRITEABLE)
-        and 0 <= number[0] < ND_NUMBERS and _sizes[number[0]]
-        and (array.dtype.byteorder == b"=" or array.dtype.byteorder == b"|")
-    ):
-        return False
-    for dim in range(array.ndim):
-        items *= array.shape[dim]
-    addr[0] = array.data
-    nbytes[0] = items * _sizes[number[0]]
-    return True
+    """Whether it is an array of one of MPI's types in a row, and where it lies."""
+    return _is_array(obj) and _fields(
+        <nd_array *> <PyObject *> obj, readonly, addr, nbytes, number
+    )
 
 
 cdef bint plain_array(
@@ -202,6 +213,16 @@ cdef inline bint _part(
 cdef bint plain(object msg, bint readonly, Plain *into) except -1:
     """Find the bytes of a plain message; True: it is one, and `release` is owed."""
     cdef Py_ssize_t n
+    cdef int number
+    if Py_TYPE(msg) == _ndarray:  # not NULL, as no type is
+        if not _fields(
+            <nd_array *> <PyObject *> msg, readonly, &into.addr, &into.nbytes, &number
+        ):
+            return False
+        into.held = False
+        Py_INCREF(msg)
+        into.owner = <PyObject *> msg
+        return True
     if PyTuple_CheckExact(msg) and PyTuple_GET_SIZE(msg) == 3:
         return _part(
             <object> PyTuple_GET_ITEM(msg, 0), <object> PyTuple_GET_ITEM(msg, 1),

@@ -63,3 +63,4 @@ cdef int check_context(uint32_t context, CommBase comm) except -1
 cdef void empty_status(Status status) noexcept
 cdef void null_status(Status status) noexcept
 cdef void set_status(Status status, CommState c, shmpi_req *r) noexcept
+cdef void status_of(Status status, CommState c, int source, int tag, uint64_t got) noexcept

@@ -353,12 +353,19 @@ cdef void null_status(Status status) noexcept:
 cdef void set_status(Status status, CommState c, shmpi_req *r) noexcept:
     if status is None:
         return
-    if not r.receives:
+    if r.receives:
+        status_of(status, c, r.source, r.source_tag, r.got)
+    else:
         empty_status(status)
-        status.c_cancelled = r.cancelled
-        return
-    status.c_source = c.from_job[r.source] if r.source >= 0 else r.source
-    status.c_tag = r.source_tag
-    status.c_error = 0
     status.c_cancelled = r.cancelled
-    status.c_nbytes = <long long>r.got
+
+
+cdef void status_of(Status status, CommState c, int source, int tag, uint64_t got) noexcept:
+    """The status of a message: `source` is a rank of the job, or -1."""
+    if status is None:
+        return
+    status.c_source = c.from_job[source] if source >= 0 else source
+    status.c_tag = tag
+    status.c_error = 0
+    status.c_cancelled = False
+    status.c_nbytes = <long long>got

@@ -67,27 +67,30 @@ cdef class PointCalls(CommBase):
         return op
 
     cdef bint _send_plain(self, buf, dest, tag, bint waits, str call) except -1:
-        """Send a plain message in standard mode. False: it has not left, and takes a request."""
+        """Send a plain message, or one to no rank, in standard mode.
+
+        False: it has not left, and takes a request. One that `waits` leaves if it is plain.
+        """
         cdef CommState c = usable_state(self, call)
         cdef int peer = rank_to(self, c, dest, call)
         cdef int number = tag_of(self, tag, False, call)
         cdef Plain given
-        cdef bint sent = True
-        if peer == PROC_NULL or not plain(buf, True, &given):
+        cdef bint sent
+        if peer == PROC_NULL:
+            return True
+        if not plain(buf, True, &given):
             return False
+        sent = send_now(peer, c.context, number, given.addr, given.nbytes)
         try:
-            if waits:
+            if waits and not sent:
                 send_direct(self, c, &given, peer, number, call)
-            else:
-                sent = send_now(peer, c.context, number, given.addr, given.nbytes)
+                sent = True
         finally:
             release(&given)
         return sent
 
     cdef object _send(self, buf, dest, tag, int mode, str call):
-        """A blocking send."""
-        if mode == STANDARD and self._send_plain(buf, dest, tag, True, call):
-            return None
+        """A blocking send that is not plain, or not in standard mode."""
         return _run(self._sending(buf, dest, tag, mode, call), None)
 
     cdef Request _isend(self, buf, dest, tag, str call):
@@ -106,7 +109,8 @@ cdef class PointCalls(CommBase):
             return None
         plain(pickled(obj), True, &given)
         try:
-            send_direct(self, c, &given, peer, number, call)
+            if not send_now(peer, c.context, number, given.addr, given.nbytes):
+                send_direct(self, c, &given, peer, number, call)
         finally:
             release(&given)
         return None
@@ -115,7 +119,8 @@ cdef class PointCalls(CommBase):
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Blocking send."""
-        self._send(buf, dest, tag, STANDARD, "Send")
+        if not self._send_plain(buf, dest, tag, True, "Send"):
+            self._send(buf, dest, tag, STANDARD, "Send")
 
     def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Blocking send in buffered mode."""
@@ -127,7 +132,8 @@ cdef class PointCalls(CommBase):
 
     def Rsend(self, buf: Any, dest: int, tag: int = 0) -> None:
         """Blocking send in ready mode."""
-        self._send(buf, dest, tag, STANDARD, "Rsend")
+        if not self._send_plain(buf, dest, tag, True, "Rsend"):
+            self._send(buf, dest, tag, STANDARD, "Rsend")
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Nonblocking send."""
@@ -171,7 +177,10 @@ cdef class PointCalls(CommBase):
         cdef CommState c = usable_state(self, "Recv")
         cdef int peer = rank_from(self, c, source, "Recv")
         cdef int number = tag_of(self, tag, True, "Recv")
-        if peer != PROC_NULL and plain(buf, False, &given):
+        if peer == PROC_NULL:
+            null_status(status)
+            return
+        if plain(buf, False, &given):
             try:
                 receive_direct(self, c, &given, peer, number, status, "Recv")
             finally:

@@ -7,12 +7,12 @@ the call ends by an exception while the message still moves.
 """
 
 from shmnd.mpi.buffers.plain cimport memory_of
-from shmnd.mpi.communicators.comm_state cimport set_status
+from shmnd.mpi.communicators.comm_state cimport set_status, status_of
 from shmnd.mpi.point_to_point.left_requests cimport leave_request
 from shmnd.mpi.point_to_point.operation cimport fault_class, unpickled
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_FAILED_PEER, cancel, note, note_end, req_free, req_new, send_now, spin,
-    shmpi_req, start_receive, start_send, stop_req, turn,
+    E, SHMPI_FAILED_PEER, cancel, note, note_end, receive_now, req_free, req_new, shmpi_came,
+    shmpi_req, spin, start_receive, start_send, stop_req, turn,
 )
 
 from shmnd.mpi import constants
@@ -23,11 +23,8 @@ cdef int ANY_SOURCE = constants.ANY_SOURCE
 cdef int send_direct(
     CommBase comm, CommState c, Plain *given, int peer, int tag, str call
 ) except -1:
-    """Send, and wait until the memory may be used again."""
-    cdef shmpi_req *r
-    if send_now(peer, c.context, tag, given.addr, given.nbytes):
-        return 0
-    r = _request(c, peer, tag)
+    """Send what `send_now` did not, and wait until the memory may be used again."""
+    cdef shmpi_req *r = _request(c, peer, tag)
     r.buffer = given.addr
     r.bytes = given.nbytes
     try:
@@ -49,7 +46,12 @@ cdef int receive_direct(
     str call
 ) except -1:
     """Receive a message."""
-    cdef shmpi_req *r = _request(c, peer, tag)
+    cdef shmpi_came came
+    cdef shmpi_req *r
+    if receive_now(peer, c.context, tag, given.addr, given.nbytes, &came):
+        status_of(status, c, peer, came.tag, came.bytes)
+        return 0
+    r = _request(c, peer, tag)
     r.buffer = given.addr
     r.bytes = given.nbytes
     _receive(comm, c, r, given, call)

@@ -53,6 +53,10 @@ cdef extern from "transport/collectives.h" nogil:
         int root
         uint64_t number
 
+    struct shmpi_came:
+        int tag
+        uint64_t bytes
+
     struct shmpi_message:
         int source, tag
         uint64_t bytes
@@ -117,6 +121,8 @@ cdef void req_free(shmpi_req *r) noexcept
 cdef int start_send(shmpi_req *r) except -1
 cdef bint send_now(int peer, uint32_t context, int tag, const void *data, uint64_t n) noexcept
 cdef int start_receive(shmpi_req *r) except -1
+cdef bint receive_now(
+    int peer, uint32_t context, int tag, char *buffer, uint64_t n, shmpi_came *came) noexcept
 cdef void cancel(shmpi_req *r) noexcept
 cdef void let_go(shmpi_req *r) noexcept
 cdef void hold(shmpi_req *r, object holder) noexcept
