@@ -67,20 +67,14 @@ cdef class PointCalls(CommBase):
         return op
 
     cdef bint _send_plain(self, buf, dest, tag, bint waits, str call) except -1:
-        """Send a plain message, or one to no rank, in standard mode.
-
-        False: it has not left, and takes a request. One that `waits` leaves if it is plain.
-        """
+        """Send a plain message, or one to no rank. False: it has not left: it takes a request."""
         cdef CommState c = usable_state(self, call)
         cdef int peer = rank_to(self, c, dest, call)
         cdef int number = tag_of(self, tag, False, call)
         cdef Plain given
-        cdef bint sent
-        if peer == PROC_NULL:
-            return True
-        if not plain(buf, True, &given):
-            return False
-        sent = send_now(peer, c.context, number, given.addr, given.nbytes)
+        if peer == PROC_NULL or not plain(buf, True, &given):
+            return peer == PROC_NULL
+        cdef bint sent = send_now(peer, c.context, number, given.addr, given.nbytes)
         try:
             if waits and not sent:
                 send_direct(self, c, &given, peer, number, call)

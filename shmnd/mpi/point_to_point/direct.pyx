@@ -11,8 +11,8 @@ from shmnd.mpi.communicators.comm_state cimport set_status, status_of
 from shmnd.mpi.point_to_point.left_requests cimport leave_request
 from shmnd.mpi.point_to_point.operation cimport fault_class, unpickled
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_FAILED_PEER, cancel, note, note_end, receive_now, req_free, req_new, shmpi_came,
-    shmpi_req, spin, start_receive, start_send, stop_req, turn,
+    E, SHMPI_FAILED_PEER, cancel, note, note_end, req_free, req_new, shmpi_came,
+    shmpi_receive_now, shmpi_req, spin, start_receive, start_send, stop_req, turn,
 )
 
 from shmnd.mpi import constants
@@ -48,7 +48,7 @@ cdef int receive_direct(
     """Receive a message."""
     cdef shmpi_came came
     cdef shmpi_req *r
-    if receive_now(peer, c.context, tag, given.addr, given.nbytes, &came):
+    if shmpi_receive_now(E, peer, c.context, tag, given.addr, given.nbytes, &came):
         status_of(status, c, peer, came.tag, came.bytes)
         return 0
     r = _request(c, peer, tag)

@@ -71,6 +71,9 @@ cdef extern from "transport/collectives.h" nogil:
         flag crowded
         shmpi_arena arena
 
+    flag shmpi_receive_now(shmpi_engine *e, int source, uint32_t context, int tag, char *buffer,
+                           uint64_t n, shmpi_came *came)
+
     struct shmpi_group:
         int size, rank
         const int *ranks
@@ -121,8 +124,6 @@ cdef void req_free(shmpi_req *r) noexcept
 cdef int start_send(shmpi_req *r) except -1
 cdef bint send_now(int peer, uint32_t context, int tag, const void *data, uint64_t n) noexcept
 cdef int start_receive(shmpi_req *r) except -1
-cdef bint receive_now(
-    int peer, uint32_t context, int tag, char *buffer, uint64_t n, shmpi_came *came) noexcept
 cdef void cancel(shmpi_req *r) noexcept
 cdef void let_go(shmpi_req *r) noexcept
 cdef void hold(shmpi_req *r, object holder) noexcept

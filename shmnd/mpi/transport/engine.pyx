@@ -33,8 +33,6 @@ cdef extern from "transport/collectives.h" nogil:
     flag shmpi_start_send(shmpi_engine *e, shmpi_req *r)
     flag shmpi_send_now(shmpi_engine *e, int peer, uint32_t context, int tag, const void *data,
                         uint64_t n)
-    flag shmpi_receive_now(shmpi_engine *e, int source, uint32_t context, int tag, char *buffer,
-                           uint64_t n, shmpi_came *came)
     flag shmpi_start_receive(shmpi_engine *e, shmpi_req *r)
     void shmpi_cancel(shmpi_engine *e, shmpi_req *r)
     void shmpi_let_go(shmpi_engine *e, shmpi_req *r)
@@ -141,12 +139,6 @@ cdef int start_send(shmpi_req *r) except -1:
 
 cdef bint send_now(int peer, uint32_t context, int tag, const void *data, uint64_t n) noexcept:
     return shmpi_send_now(E, peer, context, tag, data, n)
-
-
-cdef bint receive_now(
-    int peer, uint32_t context, int tag, char *buffer, uint64_t n, shmpi_came *came
-) noexcept:
-    return shmpi_receive_now(E, peer, context, tag, buffer, n, came)
 
 
 cdef int start_receive(shmpi_req *r) except -1:

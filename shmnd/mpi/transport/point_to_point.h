@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "transport/failures.h"
-#include "transport/receive_now.h"
+#include "transport/copying/receive_now.h"
 #include "transport/wait_notes.h"
 
 /* ---- sends ---------------------------------------------------------------------------------- */
