@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -103,12 +104,19 @@ def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
             parser.error("-n N says how many ranks to start, as in -n 4")
         ranks = len(hosts)
     command = _command(args, parser)
+    parts = itertools.pairwise(command)
+    sections = any(word == ":" and after in ("-n", "-np", "--np") for word, after in parts)
+    if sections and not hosts:  # the real mpiexec of several hosts takes them
+        parser.error("a job has one program: the parts after a : cannot be started")
     environment = {}
     for each in args.environment:
         name, equals, value = each.partition("=")
         if not name:
             parser.error(f"--env {each}: a name is missing before the =")
-        environment[name] = value if equals else os.environ.get(name, "")
+        if equals:
+            environment[name] = value
+        elif name in os.environ:  # ranks do not see a variable that is not set here
+            environment[name] = os.environ[name]
     if args.folder is not None and not Path(args.folder).is_dir():
         parser.error(f"--wdir {args.folder}: there is no such folder")
     return Wish(

@@ -15,6 +15,7 @@ from shmnd.mpi.launcher.options import parse
         ("-n x true", "'x' is not a number of ranks"),
         ("-n 0 true", "0 ranks; a job has 1 to"),
         ("-n 1 -x =5 true", "--env =5: a name is missing"),
+        ("-n 1 true : -n 1 true", "a job has one program"),
         ("-n 1 --timeout -1 true", "'-1' is not a number of seconds above 0"),
         ("-n 1 --timeout nan true", "'nan' is not a number of seconds above 0"),
         ("-n 1 --timeout soon true", "'soon' is not a number of seconds above 0"),
@@ -25,6 +26,14 @@ def test_a_wrong_option_is_named(line: str, words: str, capsys: pytest.CaptureFi
         parse(line.split(), "mpiexec")
     assert ended.value.code == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_variable_that_is_not_set_stays_so_in_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SHMND_TEST_UNSET", raising=False)
+    monkeypatch.setenv("SHMND_TEST_SET", "1")
+    words = ["-x", "SHMND_TEST_UNSET", "-x", "SHMND_TEST_SET"]
+    wish = parse(["-n", "1", *words, "true"], "mpiexec")
+    assert wish.environment == {"SHMND_TEST_SET": "1"}
 
 
 @pytest.mark.slow
