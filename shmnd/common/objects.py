@@ -25,13 +25,33 @@ def holds_objects(layout: str, exporter: object = None) -> bool:
     if "O" in layout and "O" in _NAMES.sub("", layout):
         return True
     # ctypes describes a union, also one within a structure, as bytes.
-    while isinstance(exporter, memoryview):
-        exporter = exporter.obj
+    exporter = _origin(exporter)
+    if getattr(getattr(exporter, "dtype", None), "hasobject", False):
+        return True
     kind = type(exporter)
     if type(kind) is type:
         return False  # the types of ctypes have metaclasses of their own
     ctypes: Any = sys.modules.get("ctypes")
     return ctypes is not None and _has_references(ctypes, kind)
+
+
+def _origin(exporter: Any) -> Any:
+    """Return what the memory of a view belongs to, as far as the view says it."""
+    none: Any = ()  # of a module that is not imported there are no objects
+    numpy, pickle = sys.modules.get("numpy"), sys.modules.get("pickle")
+    arrays = getattr(numpy, "ndarray", none)
+    wrapped = getattr(pickle, "PickleBuffer", none)
+    while True:
+        if isinstance(exporter, arrays):
+            if exporter.base is None:
+                return exporter
+            exporter = exporter.base
+        elif isinstance(exporter, memoryview):
+            exporter = exporter.obj
+        elif isinstance(exporter, wrapped):
+            exporter = memoryview(exporter).obj
+        else:
+            return exporter
 
 
 def _has_references(ctypes: Any, kind: type) -> bool:

@@ -2,6 +2,7 @@
 """Buffers of Python objects are refused as memory: bytes in place of a reference are a crash."""
 
 import ctypes
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,10 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "union within": Within,
     "inherited": Derived,
     "view of a union": lambda: memoryview(Derived()),
+    "pickled union": lambda: pickle.PickleBuffer(Derived()),
+    "bytes of a union": lambda: np.frombuffer(Derived(), np.uint8)[1:],
+    "bytes of an array": lambda: np.frombuffer(np.array([object()] * 9, dtype=object), np.uint8),
+    "bytes of a view": lambda: memoryview(np.frombuffer(Within(), np.uint8)),
     "texts": lambda: np.array(["a"] * 100, dtype=np.dtypes.StringDType()),
 }
 
