@@ -85,6 +85,40 @@ class Reading:
         return 3 if self.reads else None
 
 
+class FailingOnce(Table):
+    """A wire whose first message is not sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = True
+
+    def send(self, key: str, payload: bytes, attachment: bytes = b"", *, block: bool) -> None:
+        if self.fails:
+            self.fails = False
+            raise OSError("faked")
+        super().send(key, payload, attachment, block=block)
+
+
+def test_a_begin_that_was_not_sent_is_sent_with_the_next_sample(namespace: str) -> None:
+    table, reading = FailingOnce(), Reading()
+    traffic = Traffic("out", "topic", "t")
+    made = Outgoing(
+        cast("Any", table), "here", "t", traffic, namespace, lambda _: None, objects=False
+    )
+    try:
+        made._as_wished = lambda _: None  # type: ignore[method-assign]  # its thread only waits
+        made.enter("uid", "{}")
+        made.want("uid", "far", LATEST, wanted=True)
+        with pytest.raises(OSError, match="faked"):
+            reading.reads = True
+            made._begin(cast("Any", reading))
+        for _ in range(3):
+            made._begin(cast("Any", reading))
+        assert table.kinds_of("uid") == [(wire.BEGIN, 3)], "once"
+    finally:
+        made.close()
+
+
 def _offer(outgoing: Outgoing, pub: ipc.Publisher, mode: str = LATEST) -> None:
     outgoing.enter(_uid(pub), "{}")
     outgoing.want(_uid(pub), "far", mode, wanted=True)

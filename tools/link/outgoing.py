@@ -201,6 +201,13 @@ class Outgoing:
             self._to_begin = False
             wishes = {(uid, far) for uid, wants in self._wants.items() for far in wants}
             news = {uid for uid, _ in wishes - self._begun}
+        try:
+            self._begin_each(sub, news)
+        except BaseException:
+            self._to_begin = True  # at the next sample, with those that were left
+            raise
+
+    def _begin_each(self, sub: Chosen, news: set[str]) -> None:
         for uid in news:
             first = sub.first(uid)
             if first is None:
@@ -209,8 +216,14 @@ class Outgoing:
             number = max(first, self._next.get(uid, 0))
             begin = wire.pack(Message(wire.BEGIN, number))
             with self._changed:
-                self._begun |= {(uid, far) for far in self._wants.get(uid, ())}
-            self._session.send(wire.key("data", self._here, uid), b"", begin, block=True)
+                links = {(uid, far) for far in self._wants.get(uid, ())} - self._begun
+                self._begun |= links
+            try:
+                self._session.send(wire.key("data", self._here, uid), b"", begin, block=True)
+            except BaseException:
+                with self._changed:
+                    self._begun -= links  # they have not heard of it
+                raise
 
     def _replaced(self, old: Chosen | None, policy: str | None) -> Chosen | None:
         """Return a subscriber of this policy; the one before gives what it has first."""
