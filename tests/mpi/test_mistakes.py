@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpi.launcher.jobs import launch
 from shmnd.mpi import MPI
 
 comm: Any = MPI.COMM_SELF
@@ -272,3 +273,40 @@ def test_what_mpi4py_takes_is_taken() -> None:
     named = np.zeros(2, [("Old", "f8")])
     comm.Isend([named, MPI.BYTE], 0)
     comm.Recv([named, MPI.BYTE], 0)
+
+
+MAKES_OF_GROUPS = """
+import os, signal
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+called = []
+handler = MPI.Comm.Create_errhandler(
+    lambda where, code: called.append((where, MPI.Get_error_class(code)))
+)
+mine, other = (MPI.COMM_WORLD.group.Incl([each]) for each in (comm.rank, 1 - comm.rank))
+inter, intra = MPI.Intercomm.Create_from_groups, MPI.Intracomm.Create_from_group
+def fails(of, call, *args):
+    called.clear()
+    try:
+        call(*args, errhandler=handler)
+    except MPI.Exception as error:
+        assert error.Get_error_class() == of, error
+    else:
+        raise AssertionError(args)
+    assert called == [(MPI.COMM_NULL, of)], called
+fails(MPI.ERR_RANK, inter, mine, 1, other, 0)
+fails(MPI.ERR_RANK, inter, mine, -1, other, 0)
+fails(MPI.ERR_RANK, inter, mine, 0, other, 1)
+fails(MPI.ERR_GROUP, inter, mine, 0, MPI.GROUP_NULL, 0)
+fails(MPI.ERR_GROUP, intra, MPI.GROUP_NULL)
+assert intra(MPI.GROUP_EMPTY) == MPI.COMM_NULL
+comm.Barrier()
+if comm.rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+fails(MPI.ERR_PROC_FAILED, inter, mine, 0, other, 0)
+print("all handled")
+"""
+
+
+def test_the_given_handler_handles_the_errors_of_making_communicators_of_groups() -> None:
+    assert "all handled" in launch(2, "--enable-recovery", "-c", MAKES_OF_GROUPS).stdout

@@ -10,6 +10,7 @@ from typing import Any, Self
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm import NEWS, Comm
 from shmnd.mpi.communicators.comm_state import CONTEXTS, CommState, reserve_contexts
+from shmnd.mpi.communicators.from_groups import Making
 from shmnd.mpi.communicators.group import Group, group_from
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.objects.errhandler import raise_error
@@ -78,21 +79,14 @@ class Intercomm(Comm):
         errhandler: Any = None,
     ) -> Intercomm:
         """Create communicator from group."""
-        group, remote = local_group.ob.ranks, remote_group.ob.ranks
+        call = "Intercomm.Create_from_groups"
+        engine.require_open(call)
         tag = zlib.crc32(stringtag.encode()) & constants.TAG_LIMIT
-        if engine.rank() == group[local_leader]:
-            context, _ = _swap(None, _FROM_GROUPS, tag, remote[remote_leader], group)
-            data = context.to_bytes(8, "little")
-            exchange(
-                None,
-                _FROM_GROUPS + 1,
-                tag,
-                [(each, data) for each in group if each != engine.rank()],
-                [],
-            )
-        else:
-            came = exchange(None, _FROM_GROUPS + 1, tag, [], [group[local_leader]])
-            context = int.from_bytes(came[0], "little")
+        with Making(cls(), errhandler, call) as making:
+            group, remote = making.ranks(local_group), making.ranks(remote_group)
+            leader = making.leader(group, local_leader, "local_leader")
+            other = making.leader(remote, remote_leader, "remote_leader")
+            context = _context(group, leader, other, tag)
         new = cls._between(context, group, remote)
         if errhandler is not None:
             new.Set_errhandler(errhandler)
@@ -125,6 +119,18 @@ class Intercomm(Comm):
         ranks = state.group + state.remote if first else state.remote + state.group
         merged: Intracomm = self._made(CommState(context, ranks), "Intracomm")
         return merged
+
+
+def _context(group: tuple[int, ...], leader: int, other: int, tag: int) -> int:
+    """Return the contexts on which the leaders of two groups agree; all ranks of both call it."""
+    if engine.rank() != leader:
+        came = exchange(None, _FROM_GROUPS + 1, tag, [], [leader])
+        return int.from_bytes(came[0], "little")
+    context, _ = _swap(None, _FROM_GROUPS, tag, other, group)
+    data = context.to_bytes(8, "little")
+    sends = [(each, data) for each in group if each != leader]
+    exchange(None, _FROM_GROUPS + 1, tag, sends, [])
+    return context
 
 
 def _swap(

@@ -12,6 +12,7 @@ from shmnd.mpi.collectives.pickled import ObjectScans
 from shmnd.mpi.collectives.scans import ScanCalls
 from shmnd.mpi.communicators.comm import NEWS, Comm, left_out
 from shmnd.mpi.communicators.comm_state import CommState
+from shmnd.mpi.communicators.from_groups import Making
 from shmnd.mpi.communicators.group import Group
 from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.handle import constant
@@ -54,7 +55,13 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
         """Create communicator from group."""
         engine.require_open("Intracomm.Create_from_group")
         self = cls()
-        members = group.ob.ranks
+        with Making(self, errhandler, "Intracomm.Create_from_group") as making:
+            return self._from_group(making.ranks(group), stringtag, errhandler)
+
+    def _from_group(self, members: tuple[int, ...], stringtag: str, errhandler: Any) -> Intracomm:
+        if not members:
+            nothing: Intracomm = self._made(None, "Intracomm")
+            return nothing
         tag = zlib.crc32(stringtag.encode()) & constants.TAG_LIMIT
         context = self._news(_FROM_GROUPS, tag, members[0], members)
         new: Intracomm = self._made(CommState(context, members), "Intracomm")

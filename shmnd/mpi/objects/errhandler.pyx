@@ -29,6 +29,12 @@ cdef class ErrhandlerState(State):
     """How errors are handled."""
 
 
+cdef class _OwnersHandler(ErrhandlerState):
+    """The handler of what an object uses within: the one that the object has at that time."""
+
+    cdef object owner
+
+
 cdef class Errhandler(Handle):
     """Error handler."""
 
@@ -86,8 +92,19 @@ def handle(where: Any, code: int, text: str) -> None:
     handle_by(None if ob is None else ob.errhandler, where, code, text)
 
 
+def leave_to(inner: Any, owner: Any) -> None:
+    """Have the errors of `inner` handled by the object to which the function `owner` returns a
+    handle: a program that uses the one does not know of the other."""
+    state = _OwnersHandler()
+    state.owner = owner
+    (<Handle?> inner).ob.errhandler = state
+
+
 def handle_by(state: ErrhandlerState | None, where: Any, code: int, text: str) -> None:
     """Have the handler in `state` handle an error of `where`; None is the default."""
+    if isinstance(state, _OwnersHandler):
+        handle((<_OwnersHandler> state).owner(), code, text)
+        return
     if state is None or state is (<Handle> ERRORS_RETURN).ob:
         return
     if state is (<Handle> ERRORS_ARE_FATAL).ob or state is (<Handle> ERRORS_ABORT).ob:

@@ -130,13 +130,14 @@ class Epochs:
 
     def Wait(self) -> Literal[True]:
         """Complete an RMA exposure epoch begun with `Post`."""
-        Request.Waitall(self._posted("Wait"))
+        for each in self._posted("Wait"):
+            each.Wait()
         self.ob.posted = None
         return True
 
     def Test(self) -> bool:
         """Test whether an RMA exposure epoch has completed."""
-        done = Request.Testall(self._posted("Test"))
+        done = all(each.Test() for each in self._posted("Test"))
         if done:
             self.ob.posted = None
         return done

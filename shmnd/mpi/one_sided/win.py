@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Self
 
 from shmnd.mpi import constants
@@ -11,7 +12,7 @@ from shmnd.mpi.buffers.sentinels import BOTTOM
 from shmnd.mpi.communicators.comm import Comm
 from shmnd.mpi.communicators.group import Group, group_from
 from shmnd.mpi.communicators.intracomm import COMM_SELF
-from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.objects.errhandler import leave_to, raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls
@@ -48,6 +49,8 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
         self.ob = WinState(comm.Dup(), flavor, memory, size, unit, f"Win.{call}")
         self.ob.info = dict(info.items()) if info else {}
         self.ob.comm.ob.label = self.ob.title()
+        state = weakref.ref(self.ob)  # a window that is dropped, and not freed, ends at once
+        leave_to(self.ob.comm, lambda: _handle_to(state()))
         return self
 
     def Set_name(self, name: str) -> None:
@@ -196,6 +199,12 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
     def group_rank(self) -> int:
         """Group rank."""
         return int(self._state("group_rank").rank)
+
+
+def _handle_to(state: WinState | None) -> Win:
+    found = Win()
+    found.ob = state
+    return found
 
 
 WIN_NULL = constant(Win(), "WIN_NULL")

@@ -33,6 +33,7 @@ cdef extern from "one_sided/remote_runs.h" nogil:
 
 
 cdef class WinState(State):
+    cdef object __weakref__
     cdef readonly object comm           # an intracommunicator of its own
     cdef readonly int flavor, size, rank, unit
     cdef readonly object memory         # a buffer of what this rank offers

@@ -274,7 +274,7 @@ cdef class WinState(State):
 cdef int _yield(WinState w) except -1:
     poll()
     if E.failures:
-        check_context((<CommState>w.comm.ob).context, None)
+        check_context((<CommState>w.comm.ob).context, w.comm)
     with nogil:
         sched_yield()
     PyErr_CheckSignals()

@@ -11,8 +11,8 @@ from shmnd.mpi.communicators.comm_state cimport CommBase, CommState, check_conte
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.point_to_point.left_requests cimport leave_request
 from shmnd.mpi.transport.engine cimport (
-    E, Wait, cancel, note, req_free, req_new, shmpi_req, start_receive, start_send, shut,
-    tell_call, wait_end, wait_turn,
+    E, SHMPI_FAILED_PEER, Wait, cancel, note, req_free, req_new, shmpi_req, start_receive,
+    start_send, shut, tell_call, wait_end, wait_turn,
 )
 
 from shmnd.mpi import constants
@@ -101,11 +101,17 @@ def exchange(
             _wait(r, context, comm)
             at += 1
             fault = r.fault
+            peer = r.peer
             if r.receives and not fault:
                 results.append(PyBytes_FromStringAndSize(r.buffer, r.got))
             req_free(r)
             if fault:
                 check_context(context, comm)
+                if fault == SHMPI_FAILED_PEER:
+                    mpi_error(
+                        comm, constants.ERR_PROC_FAILED,
+                        f"shmnd.mpi: rank {peer} of the job has died",
+                    )
                 mpi_error(
                     comm, constants.ERR_INTERN,
                     f"shmnd.mpi: a message between ranks was lost (fault {fault})",

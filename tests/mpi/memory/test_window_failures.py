@@ -125,3 +125,48 @@ print("well")
     program = MAKES.replace("BEFORE", before.strip()) + after
     ran = launch(3, "--enable-recovery", "-c", program)
     assert ran.stdout.count("well") == 2
+
+
+WAITS = """
+import os, signal
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+called = []
+def note(kind):
+    return lambda where, code: called.append((kind, where, MPI.Get_error_class(code)))
+comm.Set_errhandler(MPI.Comm.Create_errhandler(note("comm")))
+own = comm.Dup()
+names = ("Fence", "Start", "Wait", "Lock", "Free")
+wins = {name: MPI.Win.Allocate(8, comm=own) for name in names}
+for win in wins.values():
+    win.Set_errhandler(MPI.Win.Create_errhandler(note("win")))
+other = comm.group.Incl([1])
+wins["Lock"].Fence()
+if comm.rank == 1:
+    wins["Lock"].Lock(0)
+    comm.Barrier()
+    os.kill(os.getpid(), signal.SIGKILL)
+comm.Barrier()
+wins["Wait"].Post(other)
+calls = {
+    "Fence": wins["Fence"].Fence,
+    "Start": lambda: wins["Start"].Start(other),
+    "Wait": wins["Wait"].Wait,
+    "Lock": lambda: wins["Lock"].Lock(0),
+    "Free": wins["Free"].Free,
+}
+for name, call in calls.items():
+    called.clear()
+    try:
+        call()
+    except MPI.Exception as error:
+        assert error.Get_error_class() == MPI.ERR_PROC_FAILED, (name, error)
+    else:
+        raise AssertionError(name)
+    assert called == [("win", wins[name], MPI.ERR_PROC_FAILED)], (name, called)
+print("all handled")
+"""
+
+
+def test_the_waits_of_a_window_leave_their_errors_to_its_handler_alone() -> None:
+    assert "all handled" in launch(2, "--enable-recovery", "-c", WAITS).stdout
