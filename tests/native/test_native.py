@@ -2,18 +2,22 @@
 """The C headers of the data plane, compiled and run without an interpreter.
 
 Each `test_*.c` is a program of its own. It is built plain, and with the address and
-undefined-behaviour sanitizers; programs with threads also with the thread sanitizer. Conventions of
-the headers (labels, memory orders, lengths) are checked in their text.
+undefined-behaviour sanitizers; programs with threads also with the thread sanitizer. Programs that
+include the same header are compiled together, see `together.py`. Conventions of the headers
+(labels, memory orders, lengths) are checked in their text.
 """
 
 import os
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from native import together
 
 HERE = Path(__file__).parent
 RING = HERE.parents[1] / "shmnd" / "ring"
@@ -51,30 +55,55 @@ def test_every_check_of_a_program_is_run(program: str) -> None:
     assert not [name for name in checks if len(re.findall(rf"\b{name}\b", source)) < 2]
 
 
-def build(program: str, flavour: str, folder: Path) -> tuple[Path, str]:
+def build(source: Path, flavour: str, folder: Path) -> tuple[Path, str]:
     """Return the program, and the messages of the compiler if it failed."""
-    binary = folder / f"{program}-{flavour}"
+    binary = folder / f"{source.stem}-{flavour}"
     command = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-g1", *WARNINGS, *FLAVOURS[flavour]]
-    command += [f"-I{RING}", f"-I{HERE}", "-pthread", str(SOURCES[program])]
+    command += [f"-I{RING}", f"-I{HERE}", "-pthread", str(source)]
     built = subprocess.run(
-        [*command, "-o", str(binary)], capture_output=True, text=True, check=False, timeout=300
+        [*command, "-o", str(binary)], capture_output=True, text=True, check=False, timeout=500
     )
     return binary, built.stderr if built.returncode else ""
+
+
+def units(programs: Iterable[str], flavour: str, folder: Path) -> dict[Path, list[str]]:
+    """Return what to compile, and the programs in each, the largest one first."""
+    sources = {name: SOURCES[name] for name in programs}
+    shared = {name: path for name, path in sources.items() if together.can_share(path)}
+    joined = folder / f"together-{flavour}.c"
+    joined.write_text(together.unit(shared.values()))
+    alone = {path: [name] for name, path in sources.items() if name not in shared}
+    return {joined: [*shared], **alone} if shared else alone
 
 
 @pytest.fixture(scope="module")
 def built(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[tuple[str, str], tuple[Path, str]]:
-    """Compile all programs that will be run beforehand, on all processors."""
+) -> dict[tuple[str, str], tuple[list[str], str]]:
+    """Compile all programs that will be run beforehand, on all processors.
+
+    For each: its command, and the messages of the compiler if it failed.
+    """
     folder = tmp_path_factory.mktemp("native")
     cases = [
         (item.callspec.params["program"], item.callspec.params["flavour"])
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.function is test_program
     ]
+    jobs = [
+        (source, flavour, names)
+        for flavour in FLAVOURS
+        for source, names in units(
+            [name for name, asked in cases if asked == flavour], flavour, folder
+        ).items()
+    ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(cases, pool.map(lambda case: build(*case, folder), cases), strict=True))
+        done = pool.map(lambda job: build(job[0], job[1], folder), jobs)
+        return {
+            (name, flavour): ([str(binary), *([name] if source != SOURCES[name] else [])], told)
+            for (source, flavour, names), (binary, told) in zip(jobs, done, strict=True)
+            for name in names
+        }
 
 
 @pytest.mark.timeout(600)  # the first one waits for all compilers
@@ -89,14 +118,17 @@ def built(
     ],
 )
 def test_program(
-    built: dict[tuple[str, str], tuple[Path, str]], program: str, flavour: str
+    built: dict[tuple[str, str], tuple[list[str], str]], program: str, flavour: str
 ) -> None:
-    binary, complaint = built[program, flavour]
+    command, complaint = built[program, flavour]
     assert not complaint, complaint
     patience = None if ASKED_FOR else 130
-    ran = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=patience)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=patience)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert re.search(r"^[1-9]\d* tests passed$", ran.stdout, re.MULTILINE), ran.stdout
+    # The count is that of this source: a unit has several programs.
+    tests = len(re.findall(r"\bTEST\(\w+\)", SOURCES[program].read_text()))
+    assert tests
+    assert re.search(rf"^{tests} tests passed$", ran.stdout, re.MULTILINE), ran.stdout
 
 
 @pytest.mark.soak
@@ -104,7 +136,7 @@ def test_program(
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_ends_in_the_midst_of_it(flavour: str, tmp_path: Path) -> None:
     """Two runs at once for each processor, so that threads are preempted anywhere."""
-    binary, complaint = build("test_threads", flavour, tmp_path)
+    binary, complaint = build(SOURCES["test_threads"], flavour, tmp_path)
     assert not complaint, complaint
     rounds = int(os.environ.get("SHMND_ENDINGS", "200"))
     seed = int(os.environ.get("SHMND_ENDINGS_SEED", "1000"))
