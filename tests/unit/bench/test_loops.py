@@ -107,6 +107,23 @@ class QueuePair:
             self.initiator_cq.add(RequestType.SEND)
 
 
+class Polled:
+    """Memory that a loop looks at until it changes; each look lets the other end run.
+
+    Without that, whichever end spins keeps the interpreter, and a round takes milliseconds.
+    """
+
+    def __init__(self, memory: bytearray) -> None:
+        self._memory = memory
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0)
+        return self._memory[index]
+
+
 class FakeLane:
     """What the loops know of a lane."""
 
@@ -117,7 +134,7 @@ class FakeLane:
         self.arrived, self.send, self.write = self.receive_cq.wait, qp.send, qp.write
         self.outgoing, self.incoming = object(), object()
         self.remote_address, self.remote_token = 4711, 42
-        self.inbox = SimpleNamespace(data=memoryview(qp.inbox))
+        self.inbox = SimpleNamespace(data=Polled(qp.inbox))
         self.outbox = SimpleNamespace(data=memoryview(qp.outbox))
         self.written = 0
         for _ in range(self.depths.receives):
