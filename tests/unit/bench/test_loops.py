@@ -108,7 +108,7 @@ class QueuePair:
 
 
 class Polled:
-    """Memory that a loop looks at until it changes; each look lets the other end run.
+    """Memory that a loop reads until it changes; each read lets the other end run.
 
     Without that, whichever end spins keeps the interpreter, and a round takes milliseconds.
     """
