@@ -23,7 +23,7 @@ from typing import BinaryIO, Final
 
 from shmnd.mpi.communicators import agreement
 from shmnd.mpi.communicators.agreement import Agreements
-from shmnd.mpi.launcher import waiting
+from shmnd.mpi.launcher import signals, waiting
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines
 from shmnd.mpi.transport import job_memory
@@ -130,8 +130,7 @@ class Job:
                 f"{self._wish.ranks} ranks on {len(self._cores)} cores: they take turns and "
                 "nothing is bound; --oversubscribe says that it is meant so"
             )
-        before = signal.signal(signal.SIGINT, self._interrupted)
-        terminated = signal.signal(signal.SIGTERM, self._terminated)
+        give_back = signals.take(self._interrupted, self._terminated)
         try:
             self._start()
             self._watch()
@@ -146,8 +145,7 @@ class Job:
             if self._memory is not None:
                 self._memory.close()
             self._selector.close()
-            signal.signal(signal.SIGINT, before)
-            signal.signal(signal.SIGTERM, terminated)
+            give_back()
         return self._code or (0 if self._succeeded else self._worst)
 
     def _start(self) -> None:
@@ -379,8 +377,8 @@ class Job:
         self._code = self._code or 130
         self._end_others(signal.SIGINT if self._interrupts == 1 else signal.SIGKILL)
 
-    def _terminated(self, *_: object) -> None:
-        self._code = self._code or 128 + signal.SIGTERM
+    def _terminated(self, number: int, _: object) -> None:
+        self._code = self._code or 128 + number
         self._end_others(signal.SIGTERM)
 
 
