@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from .waiting import wait_for_subscriber
 
 HELP = "publish a recorded file again"
 EXAMPLE = "shmnd ipc replay run.rec --speed 2"
-FAILURE = "the file is not a recording, or no subscriber came"
+FAILURE = "the file is not a recording, it has no such topic, or no subscriber came"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
                     f" no whole sample, are left out",
                     file=sys.stderr,
                 )
+            _require_topics(recording, args.topic or ())
             pubs = {
                 number: stack.enter_context(_publisher(topic))
                 for number, topic in recording.topics.items()
@@ -69,6 +71,16 @@ def run(args: argparse.Namespace) -> int:
         return 1
     print(f"{sent} samples", file=sys.stderr)
     return 0
+
+
+def _require_topics(recording: Recording, wanted: Iterable[str]) -> None:
+    """Raise ValueError for a name that is not in the recording."""
+    there = sorted({str(topic["name"]) for topic in recording.topics.values()})
+    for name in wanted:
+        if name not in there:
+            raise ValueError(
+                f"the recording has no topic {name!r}; its topics: {', '.join(there) or 'none'}"
+            )
 
 
 def _publisher(topic: dict[str, Any]) -> ipc.Publisher:
