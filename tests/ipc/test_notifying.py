@@ -8,6 +8,8 @@ import select
 import signal
 import threading
 import time
+import uuid
+from typing import Any
 
 import pytest
 
@@ -124,3 +126,13 @@ def test_waiting_costs_nothing() -> None:
         before = time.process_time()
         assert listener.wait(1) == set()
         assert time.process_time() - before < 0.1
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "1"])
+def test_a_wrong_timeout_is_refused_where_numbers_are_there(timeout: Any) -> None:
+    name = f"event-{uuid.uuid4().hex}"
+    with ipc.Listener(name) as listener, ipc.Notifier(name) as notifier:
+        notifier.notify(3)
+        with pytest.raises(ValueError, match="timeout"):
+            listener.wait(timeout)
+        assert listener.wait(0) == {3}

@@ -112,9 +112,9 @@ class Listener(_End):
         """Wait for numbers and take them: a set, empty when `timeout` seconds end first."""
         call = "Listener.wait"
         room = self._open(call)
+        end = end_of(timeout, call)
         if found := self._take(room):
             return found
-        end = end_of(timeout, call)
         long = False
         while True:
             left = end - time.monotonic()
