@@ -109,8 +109,8 @@ def test_a_begin_that_was_not_sent_is_sent_with_the_next_sample(namespace: str) 
         made._as_wished = lambda _: None  # type: ignore[method-assign]  # its thread only waits
         made.enter("uid", "{}")
         made.want("uid", "far", LATEST, wanted=True)
+        reading.reads = True
         with pytest.raises(OSError, match="faked"):
-            reading.reads = True
             made._begin(cast("Any", reading))
         for _ in range(3):
             made._begin(cast("Any", reading))

@@ -121,7 +121,7 @@ cdef class CounterTable:
                 self._announce(c.SHMND_FIRST_COUNTER_SEGMENT + number, page, call)
             except BaseException:
                 self._pages.pop(number, None)  # this one alone: other threads may have added theirs
-                self._withdraw(c.SHMND_FIRST_COUNTER_SEGMENT + number)  # it may have been told
+                self._withdraw(c.SHMND_FIRST_COUNTER_SEGMENT + number)  # the broker may know it
                 raise
             if self._head == NULL:
                 raise error(Status.DEVICE_REMOVED, call, "the adapter was closed meanwhile")
