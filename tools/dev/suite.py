@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test suite, two folders at a time, with one closing line for all of it.
+"""The test suite, three folders at a time, with one closing line for all of it.
 
-Its tests wait as often as they work, so one processor has room for another folder. Each folder has
+Its tests wait as often as they work, so two processors have room for three folders. Each folder has
 a pytest of its own and not a worker of one: a worker has an additional thread, and the tests fork,
 count threads and check all objects of their process. Options go to each of them.
 """
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Final
 
 TESTS: Final = Path(__file__).parents[2] / "tests"
-AT_A_TIME: Final = 2
+AT_A_TIME: Final = 3
 LONGEST_FIRST: Final = (
-    "spi", "mpi", "unit", "native", "ipc", "nd1", "processes", "topics", "reference", "soak",
+    "mpi", "unit", "spi", "native", "processes", "ipc", "nd1", "topics", "reference", "soak",
 )  # fmt: skip
-"""Folders that take minutes; short ones follow, so that both lanes end at about the same time."""
+"""Folders that take minutes; short ones follow, so that all lanes end at about the same time."""
 ALONE: Final = (
     TESTS / "processes" / "broker" / "test_leftovers.py",
     TESTS / "unit" / "broker" / "test_leftovers.py",
