@@ -86,7 +86,7 @@ class Adapter(Closing):
         self._pairs: weakref.WeakSet[QueuePair] = weakref.WeakSet()
         self._objects: weakref.WeakSet[Any] = weakref.WeakSet()
         announce, withdraw = without_owner(self._announce), without_owner(self._withdraw)
-        self._counter_table: Final = CounterTable(announce, withdraw, self.uid)
+        self._counter_table: Final = CounterTable(announce, self.uid)
         self._registry: Final = Registry(announce, self._counter_table)
         self._bells: Final = Bells(announce, withdraw)
         self._arena: Final = Arena(announce, withdraw, memory_limit)

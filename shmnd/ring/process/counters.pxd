@@ -11,7 +11,7 @@ cdef put_address(c.word64 *words, tuple address)
 
 
 cdef class CounterTable:
-    cdef object _announce, _withdraw
+    cdef object _announce
     cdef str _uid
     cdef dict _pages             # number -> Segment
     cdef uint64_t _numbers       # none is used again

@@ -62,13 +62,12 @@ def _address(high: int, low: int, last: int) -> tuple[str, int] | None:
 @cython.no_gc_clear  # queue pairs that end later in the same garbage return their counters
 cdef class CounterTable:
     """The counters of one adapter. `announce(seg, segment, call)` publishes each segment but the
-    first, which goes with the adapter; `withdraw(seg)` ends that when it failed."""
+    first, which goes with the adapter."""
 
-    def __init__(self, announce, withdraw, uid: str) -> None:
+    def __init__(self, announce, uid: str) -> None:
         if self._pages is not None:
             raise TypeError("counters are made once")
         self._announce = announce
-        self._withdraw = withdraw
         self._uid = uid
         self._pages = {}
         self._free = []
@@ -121,7 +120,6 @@ cdef class CounterTable:
                 self._announce(c.SHMND_FIRST_COUNTER_SEGMENT + number, page, call)
             except BaseException:
                 self._pages.pop(number, None)  # this one alone: other threads may have added theirs
-                self._withdraw(c.SHMND_FIRST_COUNTER_SEGMENT + number)  # the broker may know it
                 raise
             if self._head == NULL:
                 raise error(Status.DEVICE_REMOVED, call, "the adapter was closed meanwhile")

@@ -168,7 +168,7 @@ cdef class Arena:
 
     cdef int _enter(self, Segment segment, str call) except -1:
         # Other threads enter segments while this one is announced: its number is taken before.
-        announce, withdraw = self._announce, self._withdraw
+        announce = self._announce
         if announce is None:
             raise error(Status.DEVICE_REMOVED, call, "the adapter was closed meanwhile")
         seg = self._next_seg
@@ -182,7 +182,6 @@ cdef class Arena:
         except BaseException:
             self._segments.pop(seg, None)
             self._bytes -= segment.counted
-            withdraw(seg)  # the broker may have heard of it
             raise
         at = bisect_right(self._starts, segment.address)
         self._starts.insert(at, segment.address)
