@@ -43,9 +43,10 @@ def _origin(exporter: Any) -> Any:
     wrapped = getattr(pickle, "PickleBuffer", none)
     while True:
         if isinstance(exporter, arrays):
-            if exporter.base is None:
+            base = arrays.base.__get__(exporter)  # a subclass may say something else
+            if base is None:
                 return exporter
-            exporter = exporter.base
+            exporter = base
         elif isinstance(exporter, memoryview):
             exporter = exporter.obj
         elif isinstance(exporter, wrapped):

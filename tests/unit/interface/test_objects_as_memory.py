@@ -39,6 +39,15 @@ class Numbers(ctypes.Union):
     _fields_ = (("O", ctypes.c_long), ("address", ctypes.c_void_p))
 
 
+class Endless(np.ndarray[Any, Any]):
+    """An array that says that its memory is its own."""
+
+    @property
+    def base(self) -> Any:
+        """Return the array itself, as no array of numpy does."""
+        return self
+
+
 OBJECTS: dict[str, Callable[[], Any]] = {
     "array": lambda: np.array([object()] * 100, dtype=object),
     "record": lambda: np.zeros(100, dtype=[("Over", "i4"), ("what", "O")]),
@@ -79,6 +88,8 @@ def test_an_o_in_a_name_is_no_object() -> None:
         region.register(np.zeros(4, dtype=[("Over", "i4"), ("O", "f8")])).result(30)
         region.deregister().result(30)
         region.register((Numbers * 4)()).result(30)
+        region.deregister().result(30)
+        region.register(np.zeros(8, np.uint8).view(Endless)).result(30)
 
 
 @pytest.mark.parametrize("make", [OBJECTS["array"], OBJECTS["unions"]], ids=["array", "unions"])
