@@ -23,6 +23,7 @@ _MARKS_BYTES: Final = 640  # struct shmnd_marks
 _IN_A_SEGMENT: Final = 96
 _FIRST_BELLS: Final = 3 << 29
 _FIRST_MARKS: Final = 1 << 29
+_CALL: Final = "Adapter.create_completion_queue"
 
 
 @dataclass(eq=False)
@@ -62,7 +63,10 @@ class Bells:
     def take(self) -> Bell:
         """Return an unused place."""
         place = self._place()
-        bell = Bell(*place, *self._segments[place[0]])
+        segments = self._segments.get(place[0])
+        if segments is None:
+            raise error(Status.DEVICE_REMOVED, _CALL, "the adapter was closed meanwhile")
+        bell = Bell(*place, *segments)
         weakref.finalize(bell, self._give_back, place).atexit = False
         return bell
 
@@ -78,7 +82,7 @@ class Bells:
             self._free.append(place)
 
     def _grow(self) -> None:
-        call = "Adapter.create_completion_queue"
+        call = _CALL
         number = next(self._numbers)
         bells = Segment.create(_BELL_BYTES * _IN_A_SEGMENT, label="bell", writable=False, call=call)
         marks = Segment.create(_MARKS_BYTES * _IN_A_SEGMENT, label="marks", call=call)
@@ -99,7 +103,7 @@ class Bells:
     def close(self) -> None:
         """Hand out no more; a segment in use stays mapped until its last bell is dropped."""
         self._closed = True
-        for bells, marks in self._segments.values():
+        for bells, marks in self._segments.copy().values():  # another thread may add one
             bells.close_fd()
             marks.close_fd()
         self._segments.clear()

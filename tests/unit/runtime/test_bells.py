@@ -76,3 +76,21 @@ def test_bells_that_are_closed_meanwhile_are_refused(
     monkeypatch.setattr(told.bells, "_announce", lambda *_: told.bells.close())
     with pytest.raises(NdError, match="closed meanwhile"):
         told.bells.take()
+
+
+def test_a_place_of_bells_that_are_closed_meanwhile_is_none(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bells = told.bells
+    first, place = bells.take(), bells._place
+
+    def meanwhile() -> tuple[int, int]:
+        found = place()
+        bells.close()
+        return found
+
+    monkeypatch.setattr(bells, "_place", meanwhile)
+    with pytest.raises(NdError, match="closed meanwhile") as caught:
+        bells.take()
+    assert caught.value.status == Status.DEVICE_REMOVED
+    assert first.where == (0, 0), "one that is in use keeps its segment"
