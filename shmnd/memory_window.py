@@ -171,7 +171,11 @@ class MemoryWindow(Closing):
             place._free_place()
 
     def close(self) -> None:
-        """Release the window; the access of the peer ends."""
+        """Release the window: no access of the peer begins from now on.
+
+        One that is under way may end later: an Invalidate, or the deregistration of the memory,
+        completes when it has ended.
+        """
         self._closed = True
         if self._adapter._engine.alive:  # else it is the parent's
             self._drop()
