@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,15 @@ def _lives(process: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """Have programs started with hangups as a terminal does: a suite under nohup ignores them."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
 def test_a_job_ends_with_what_its_ranks_have_started(how: signal.Signals) -> None:
     line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "-c", STARTS]
