@@ -82,17 +82,18 @@ class Bells:
             self._free.append(place)
 
     def _grow(self) -> None:
-        call = _CALL
         number = next(self._numbers)
-        bells = Segment.create(_BELL_BYTES * _IN_A_SEGMENT, label="bell", writable=False, call=call)
-        marks = Segment.create(_MARKS_BYTES * _IN_A_SEGMENT, label="marks", call=call)
+        bells = Segment.create(
+            _BELL_BYTES * _IN_A_SEGMENT, label="bell", writable=False, call=_CALL
+        )
+        marks = Segment.create(_MARKS_BYTES * _IN_A_SEGMENT, label="marks", call=_CALL)
         # first: a broker that comes in between receives it too
         self._segments[number] = bells, marks
         try:
-            self._announce(_FIRST_BELLS + number, bells, call)
-            self._announce(_FIRST_MARKS + number, marks, call)
+            self._announce(_FIRST_BELLS + number, bells, _CALL)
+            self._announce(_FIRST_MARKS + number, marks, _CALL)
             if self._closed:
-                raise error(Status.DEVICE_REMOVED, call, "the adapter was closed meanwhile")
+                raise error(Status.DEVICE_REMOVED, _CALL, "the adapter was closed meanwhile")
         except BaseException:
             self._segments.pop(number, None)
             self._withdraw(_FIRST_BELLS + number)

@@ -99,14 +99,17 @@ class FailingOnce(Table):
         super().send(key, payload, attachment, block=block)
 
 
-def test_a_begin_that_was_not_sent_is_sent_with_the_next_sample(namespace: str) -> None:
+def test_a_begin_that_was_not_sent_is_sent_with_the_next_sample(
+    namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table, reading = FailingOnce(), Reading()
     traffic = Traffic("out", "topic", "t")
     made = Outgoing(
         cast("Any", table), "here", "t", traffic, namespace, lambda _: None, objects=False
     )
+    # No subscriber of its own thread: this one begins.
+    monkeypatch.setattr(made, "_as_wished", lambda _: None)
     try:
-        made._as_wished = lambda _: None  # type: ignore[method-assign]  # its thread only waits
         made.enter("uid", "{}")
         made.want("uid", "far", LATEST, wanted=True)
         reading.reads = True

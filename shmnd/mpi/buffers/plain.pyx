@@ -99,7 +99,7 @@ cdef inline bint _is_array(object obj) except -1:
 cdef inline bint _fields(
     nd_array *array, bint readonly, char **addr, Py_ssize_t *nbytes, int *number
 ) noexcept:
-    """The same of an object that is an array."""
+    """Whether an array has one of MPI's types in a row, and where it lies."""
     cdef nd_dtype *dtype = array.dtype
     cdef int flags = array.flags
     cdef int at = dtype.number
@@ -124,7 +124,7 @@ cdef inline bint _fields(
 cdef inline bint _array(
     object obj, bint readonly, char **addr, Py_ssize_t *nbytes, int *number
 ) except -1:
-    """Whether it is an array of one of MPI's types in a row, and where it lies."""
+    """The same of any object."""
     return _is_array(obj) and _fields(
         <nd_array *> <PyObject *> obj, readonly, addr, nbytes, number
     )
