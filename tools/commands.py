@@ -28,7 +28,7 @@ _NOUNS: Final[Mapping[str, tuple[str, Callable[[], Mapping[str, str]]]]] = {
         lambda: {verb: f"shmnd_tools.verbs.broker_{verb}" for verb in ("run", "status", "stop")},
     ),
     "ipc": (
-        "list, print, record and replay topics, services, events and blackboards",
+        "list topics, services, events, blackboards and queues; print, record and replay topics",
         lambda: _ipc_verbs(),
     ),
 }

@@ -6,8 +6,8 @@
 - Services: a `Client` calls a `Server`, and gets one answer or a stream of them.
 - Events: a `Notifier` signals numbers to every `Listener` of its name.
 - Blackboards: a `BlackboardReader` reads the newest value of each key of a `Blackboard`.
-- A `WaitSet` waits for several of them; `topics`, `services`, `events`, `blackboards` and `watch`
-  find what there is.
+- A `WaitSet` waits for several of them; `topics`, `services`, `events`, `blackboards`, `queues` and
+  `watch` find what there is.
 
 Both ends name the same name; neither has to be there first. Every object has `close()` and works in
 a `with` statement.
@@ -15,7 +15,7 @@ a `with` statement.
 
 from shmnd.ipc.blackboard.reader import BlackboardReader
 from shmnd.ipc.blackboard.writer import Blackboard
-from shmnd.ipc.discovery import blackboards, events, services, topics, watch
+from shmnd.ipc.discovery import blackboards, events, queues, services, topics, watch
 from shmnd.ipc.errors import Closed, LoanLimit, NoPublisher, PeerLost, RemoteError, TypeMismatch
 from shmnd.ipc.event.notifying import Listener, Notifier
 from shmnd.ipc.queue.joinable import JoinableQueue
@@ -54,6 +54,7 @@ __all__ = [
     "WaitSet",
     "blackboards",
     "events",
+    "queues",
     "services",
     "topics",
     "watch",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding: topics, services, events and blackboards that there are, and comings and goings."""
+"""Finding: topics, services, events, blackboards and queues, and comings and goings."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from shmnd.directory import Directory
 from shmnd.ipc.blackboard.keys import BLACKBOARD
 from shmnd.ipc.errors import Closed, unusable
 from shmnd.ipc.event.notifying import EVENT
+from shmnd.ipc.queue.queueing import QUEUE
 from shmnd.ipc.service.server import SERVICE
 from shmnd.provider import open_adapter
 from shmnd.status import NdError
@@ -26,7 +27,10 @@ from shmnd.status import NdError
 if TYPE_CHECKING:
     from shmnd.directory import Entry
 
-__all__ = ["Change", "Description", "Watch", "blackboards", "events", "services", "topics", "watch"]
+__all__ = [
+    "Change", "Description", "Watch",
+    "blackboards", "events", "queues", "services", "topics", "watch",
+]  # fmt: skip
 
 _TOPIC: Final = "ipc.topic"
 _SEAT: Final = "ipc.seat"
@@ -36,6 +40,7 @@ _KINDS: Final = {
     SERVICE: "service",
     EVENT: "event",
     BLACKBOARD: "blackboard",
+    QUEUE: "queue",
 }
 _ROLES: Final = {_TOPIC: "publisher", _SEAT: "subscriber"}
 
@@ -46,7 +51,7 @@ class Description:
 
     name: str
     kind: str
-    """'topic', 'service', 'event' or 'blackboard'."""
+    """'topic', 'service', 'event', 'blackboard' or 'queue'."""
     type: Any
     """The type as text; of a service, those of request and response; None where there is none."""
     attributes: Mapping[str, Any]
@@ -152,6 +157,13 @@ def blackboards(
 ) -> tuple[Description, ...]:
     """Return the blackboards that have a writer."""
     return _list((BLACKBOARD,), namespace, group)
+
+
+def queues(
+    *, namespace: str | None = None, group: int | str | None = None
+) -> tuple[Description, ...]:
+    """Return the queues that a process has opened by a name."""
+    return _list((QUEUE,), namespace, group)
 
 
 class Watch(Closing):

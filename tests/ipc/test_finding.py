@@ -82,6 +82,7 @@ def test_a_wait_set_returns_what_was_added() -> None:
 
 def test_what_there_is() -> None:
     assert ipc.topics() == ipc.services() == ipc.events() == ipc.blackboards() == ()
+    assert ipc.queues() == ()
     with (
         ipc.Listener("e"), ipc.Notifier("e"), ipc.Notifier("f"), ipc.Blackboard("b"),
         ipc.Server("s", request="f8"), ipc.Client("s"),
@@ -94,6 +95,20 @@ def test_what_there_is() -> None:
         assert service.type == {"request": "<f8", "response": "any"}
         assert str(service) == "service s: 1 client, 1 server"
         assert [each.name for each in ipc.blackboards()] == ["b"]
+
+
+def test_queues_are_found_by_their_names() -> None:
+    with ipc.Queue(), ipc.watch() as watch, ipc.Queue(4, name="work") as q:
+        (queue,) = ipc.queues()
+        assert (queue.name, queue.kind, queue.counts) == ("work", "queue", {"member": 1})
+        assert queue.who == ((os.getpid(), "member"),)
+        came = watch.wait(60)
+        assert came is not None
+        assert (came.name, came.kind, came.event) == ("work", "queue", "came")
+        with ipc.Queue(name="work"):
+            assert ipc.queues()[0].counts == {"member": 2}
+        q.close()
+        assert ipc.queues() == ()
 
 
 def test_what_comes_and_goes() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`shmnd ipc`: topics, services, events and blackboards, listed, printed, recorded and replayed."""
+"""`shmnd ipc`: what there is, and samples of topics printed, recorded and replayed."""
 
 from typing import Final
 

@@ -15,7 +15,7 @@ FAILURE = "there is no such name"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("name", help="name of a topic, service, event or blackboard")
+    parser.add_argument("name", help="name of a topic, service, event, blackboard or queue")
     add_format(parser)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which topics, services, events and blackboards there are."""
+"""Which topics, services, events, blackboards and queues there are."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from shmnd import ipc
 
 from ..output import add_format, show_rows
 
-HELP = "list topics, services, events and blackboards"
+HELP = "list topics, services, events, blackboards and queues"
 EXAMPLE = "shmnd ipc list --format json"
 
 KINDS = {
@@ -17,6 +17,7 @@ KINDS = {
     "service": ipc.services,
     "event": ipc.events,
     "blackboard": ipc.blackboards,
+    "queue": ipc.queues,
 }
 
 

@@ -32,7 +32,7 @@ _PARTS: Final = ("processes", "connections", "ranks")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("what", nargs="?", choices=_PARTS, help="show only one of the two tables")
+    parser.add_argument("what", nargs="?", choices=_PARTS, help="show only one of the tables")
     add_namespace(parser)
     add_format(parser)
 

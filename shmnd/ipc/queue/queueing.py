@@ -30,7 +30,10 @@ from shmnd.ipc.queue.waits import ITEM, ROOM, Waits, core_of
 if TYPE_CHECKING:
     from shmnd.ipc.common.shared_name import SharedName
 
-__all__ = ["Queue"]
+__all__ = ["QUEUE", "Queue"]
+
+QUEUE: Final = "ipc.queue"
+"""The kind of the records of those who have one by name."""
 
 _LONGEST: Final = 1 << 16
 """Items that a queue without a limit holds in shared memory."""
@@ -50,9 +53,7 @@ class Queue(QueueCalls, Waits):
         if name is None:
             self._start(make_file(limit or _LONGEST, bool(limit)))
             return
-        from shmnd.ipc.common.shared_name import SharedName
-
-        self._named = SharedName(type(self).__name__, "ipc.queue", name)
+        self._named = self._by_name(name)
         try:
             self._start(self._named.descriptor(lambda: make_file(limit or _LONGEST, bool(limit))))
         except BaseException:
@@ -107,10 +108,14 @@ class Queue(QueueCalls, Waits):
         self._named = None
         self._start(passed.detach())
         if name is not None:
-            from shmnd.ipc.common.shared_name import SharedName
-
-            self._named = SharedName(type(self).__name__, "ipc.queue", name)
+            self._named = self._by_name(name)
             self._named.announce(self._core.fd)
+
+    @classmethod
+    def _by_name(cls, name: str) -> SharedName:
+        from shmnd.ipc.common.shared_name import SharedName
+
+        return SharedName(cls.__name__, QUEUE, name, role="member")
 
     @property
     def name(self) -> str | None:
