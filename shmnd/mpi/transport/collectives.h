@@ -22,7 +22,10 @@ struct shmpi_group {
  * sends slice i of every rank to rank i, which reduces it; a tree of all data would leave one rank with
  * most of the copies and all of the last reduction. The brackets are those of the tree below, so that a
  * result has the same bits whatever way and size it took. */
-enum { SHMPI_SLICED = 64 << 10 }; /* bytes from which on slices are worth a second round */
+enum {
+    SHMPI_SLICED = 64 << 10,     /* bytes from which on slices are worth a second round */
+    SHMPI_PAIR_MOST = 256 << 10, /* and beyond this if two ranks reduce what they receive at once */
+};
 
 static inline bool shmpi_is_sliced(const struct shmpi_group *g, uint64_t items, uint64_t bytes)
 {
@@ -44,6 +47,7 @@ static inline uint64_t shmpi_slice(const struct shmpi_group *g, uint64_t items, 
 struct shmpi_rows {
     char **row;
     char *own, *to; /* rows that are special; NULL: none is */
+    int pair;       /* whose row is reduced with the own one while it is received; -1: none is */
 };
 
 /* Reduces two rows; returns the one that has the result. */
@@ -64,7 +68,8 @@ static inline char *shmpi_build_rows(struct shmpi_sched *s, const struct shmpi_r
 {
     for (int step = 1; step < n; step *= 2)
         for (int i = 0; i + step < n; i += 2 * step)
-            r->row[i] = shmpi_build_pair(s, r, r->row[i], r->row[i + step], items);
+            if (step > 1 || i != (r->pair & ~1)) /* else row i has the result */
+                r->row[i] = shmpi_build_pair(s, r, r->row[i], r->row[i + step], items);
     return r->row[0];
 }
 
@@ -76,11 +81,12 @@ static inline bool shmpi_lay_rows(struct shmpi_sched *s, const struct shmpi_grou
     uint64_t bytes = (first[g->rank + 1] - first[g->rank]) * extent;
     char *own = (char *)(uintptr_t)from + first[g->rank] * extent;
     bool apart = to + bytes <= from || to >= from + first[g->size] * extent;
-    int other = g->rank ? 0 : 1;
-    *r = (struct shmpi_rows){0};
+    int other = (g->rank ^ 1) < g->size ? g->rank ^ 1 : 0;
+    *r = (struct shmpi_rows){.pair = -1};
     if (s->swaps) {
         r->own = own;
         r->to = apart || to == own ? to : NULL;
+        r->pair = bytes && other == (g->rank ^ 1) ? other : -1;
     }
     bool received = g->size > 1 && r->to && r->to != own; /* the row of `other` lies at `to` */
     /* One block: of several smaller ones malloc returns the last to the kernel in each call. */
@@ -116,7 +122,10 @@ static inline void shmpi_build_reduce_slices(struct shmpi_sched *s, const struct
         return;
     for (int k = 1; k < g->size; k++) {
         int i = (g->rank + g->size - k) % g->size;
-        shmpi_sched_receive(s, g->ranks[i], r.row[i], bytes);
+        if (i == r.pair)
+            shmpi_sched_merge(s, g->ranks[i], r.own, r.row[i], items, bytes, r.to == r.own);
+        else
+            shmpi_sched_receive(s, g->ranks[i], r.row[i], bytes);
     }
     for (int k = 1; k < g->size; k++) {
         int i = (g->rank + k) % g->size;
@@ -124,6 +133,8 @@ static inline void shmpi_build_reduce_slices(struct shmpi_sched *s, const struct
                          (first[i + 1] - first[i]) * extent);
     }
     shmpi_sched_round(s);
+    if (r.pair >= 0)
+        r.row[r.pair & ~1] = r.to == r.own ? r.own : r.row[r.pair];
     shmpi_sched_copy(s, shmpi_build_rows(s, &r, g->size, items), to, bytes);
     shmpi_sched_round(s);
 }
@@ -292,7 +303,13 @@ static inline void shmpi_build_allreduce_pair(struct shmpi_sched *s, const struc
                                               uint64_t bytes)
 {
     int other = g->ranks[!g->rank];
-    bool copies = g->rank && !s->swaps;
+    if (s->swaps && items) {
+        shmpi_sched_merge(s, other, from, to, items, bytes, false);
+        shmpi_sched_send(s, other, from, bytes);
+        shmpi_sched_round(s);
+        return;
+    }
+    bool copies = g->rank;
     char *theirs = copies ? shmpi_sched_block(s, bytes) : to;
     if (!theirs)
         return;
@@ -307,11 +324,12 @@ static inline void shmpi_build_allreduce_pair(struct shmpi_sched *s, const struc
 static inline void shmpi_build_allreduce(struct shmpi_sched *s, const struct shmpi_group *g,
                                          const char *from, char *to, uint64_t items, uint64_t bytes)
 {
-    if (shmpi_is_sliced(g, items, bytes)) {
+    bool pair = g->size == 2 && from != to;
+    if (!(pair && s->swaps && bytes <= SHMPI_PAIR_MOST) && shmpi_is_sliced(g, items, bytes)) {
         shmpi_build_allreduce_sliced(s, g, from, to, items, bytes);
         return;
     }
-    if (g->size == 2 && from != to) {
+    if (pair) {
         shmpi_build_allreduce_pair(s, g, from, to, items, bytes);
         return;
     }

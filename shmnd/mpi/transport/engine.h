@@ -158,6 +158,10 @@ static inline struct shmpi_req *shmpi_req_named(struct shmpi_engine *e, uint64_t
 }
 
 static inline void shmpi_sched_part_done(struct shmpi_engine *e, struct shmpi_req *r);
+static inline bool shmpi_merges_all(const struct shmpi_req *r);
+static inline uint64_t shmpi_whole_items(const struct shmpi_req *r, uint64_t most);
+static inline void shmpi_merge_piece(struct shmpi_req *r, const char *came, uint64_t at,
+                                     uint64_t n);
 
 /* At the end of a send: its word of the lane is free. One that failed leaves the word to its receiver
  * for good (shared_copy.h). */

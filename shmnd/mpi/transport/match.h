@@ -25,6 +25,7 @@ enum shmpi_fault {
 };
 
 struct shmpi_sched;
+struct shmpi_step;
 
 /* One operation under way. Sources and peers are ranks of the job. */
 struct shmpi_req {
@@ -52,7 +53,9 @@ struct shmpi_req {
     bool divided;              /* a send whose receiver reads too */
     bool placing;              /* a receive whose sender writes into its buffer */
     bool by_kernel;            /* private memory that both sides copy by calls of the kernel */
+    bool by_pieces;            /* what it `merges` is reduced piece by piece, when it is read */
     char *mapped; /* the peer's memory: that of the message, or (a send) of the buffer */
+    struct shmpi_step *merges; /* a receive that is reduced with own items: its step */
 };
 
 /* A message without a receive. */

@@ -18,7 +18,10 @@ struct shmpi_step {
     bool ends_round;
     int peer;
     char *from, *to;
-    uint64_t n; /* bytes; REDUCE: items */
+    uint64_t n;     /* bytes; REDUCE: items */
+    uint64_t items; /* of a RECEIVE that is reduced with the items at `from`; 0: it is not */
+    bool into_own;  /* the result belongs there, and not where the bytes are received */
+    bool due;       /* it was received, and is reduced when its round has ended */
 };
 
 /* to = from op to; not 0: it failed, and the caller's side knows why. */
@@ -32,6 +35,7 @@ struct shmpi_sched {
     struct shmpi_sched *next;
     struct shmpi_step *steps;
     uint32_t count, room, at, outstanding;
+    uint32_t round; /* its first step */
     uint32_t context;
     int tag;
     bool started, running, queued, done, no_memory;
@@ -85,8 +89,8 @@ static inline void shmpi_sched_add(struct shmpi_sched *s, uint8_t kind, int peer
         s->steps = steps;
         s->room = room;
     }
-    s->steps[s->count++] =
-        (struct shmpi_step){kind, false, peer, (char *)(uintptr_t)from, (char *)to, n};
+    s->steps[s->count++] = (struct shmpi_step){
+        kind, false, peer, (char *)(uintptr_t)from, (char *)to, n, 0, false, false};
 }
 
 static inline void shmpi_sched_send(struct shmpi_sched *s, int peer, const void *from, uint64_t n)
@@ -97,6 +101,20 @@ static inline void shmpi_sched_send(struct shmpi_sched *s, int peer, const void 
 static inline void shmpi_sched_receive(struct shmpi_sched *s, int peer, void *to, uint64_t n)
 {
     shmpi_sched_add(s, SHMPI_STEP_RECEIVE, peer, NULL, to, n);
+}
+
+/* Receives items and reduces them with own ones, by an operation that `swaps`. The bytes are received
+ * at `to`; the result is there, or with `into_own` in place of the own items. It is there when the
+ * round has ended: a rank that reduced earlier could let another one wait for its part of a copy. */
+static inline void shmpi_sched_merge(struct shmpi_sched *s, int peer, const void *own, void *to,
+                                     uint64_t items, uint64_t bytes, bool into_own)
+{
+    uint32_t count = s->count;
+    shmpi_sched_add(s, SHMPI_STEP_RECEIVE, peer, own, to, bytes);
+    if (s->count == count)
+        return;
+    s->steps[count].items = items;
+    s->steps[count].into_own = into_own;
 }
 
 static inline void shmpi_sched_copy(struct shmpi_sched *s, const void *from, void *to, uint64_t n)
@@ -132,10 +150,43 @@ static inline void shmpi_sched_queue(struct shmpi_engine *e, struct shmpi_sched 
     e->ready = s;
 }
 
+/* Whether a receive is reduced with own items, and has the bytes of all of them. */
+static inline bool shmpi_merges_all(const struct shmpi_req *r)
+{
+    return r->merges && r->got == r->merges->n;
+}
+
+/* The bytes of as many whole items as there is room for, and of one at least. */
+static inline uint64_t shmpi_whole_items(const struct shmpi_req *r, uint64_t most)
+{
+    uint64_t extent = r->merges->n / r->merges->items;
+    return most < extent ? extent : most - most % extent;
+}
+
+/* Reduces [at, at + n) of what a step received, of which the bytes are at `came`. */
+static inline void shmpi_merge(struct shmpi_sched *s, const struct shmpi_step *step,
+                               const char *came, uint64_t at, uint64_t n)
+{
+    uint64_t items = n / (step->n / step->items);
+    char *own = step->from + at, *to = step->to + at;
+    if (!step->into_own && came != to)
+        memcpy(to, came, n);
+    if (s->reduce(s->arg, step->into_own ? came : own, step->into_own ? own : to, items) &&
+        !s->fault)
+        s->fault = SHMPI_CALLBACK;
+}
+
+static inline void shmpi_merge_piece(struct shmpi_req *r, const char *came, uint64_t at, uint64_t n)
+{
+    shmpi_merge(r->sched, r->merges, came, at, n);
+}
+
 /* A send or receive of a schedule has ended. */
 static inline void shmpi_sched_part_done(struct shmpi_engine *e, struct shmpi_req *r)
 {
     struct shmpi_sched *s = r->sched;
+    if (shmpi_merges_all(r))
+        r->merges->due = !r->fault && !r->by_pieces;
     if (r->fault && !s->fault)
         s->fault = r->fault;
     if (r->fault == SHMPI_FAILED_PEER || r->fault == SHMPI_REVOKED)
@@ -146,7 +197,7 @@ static inline void shmpi_sched_part_done(struct shmpi_engine *e, struct shmpi_re
 }
 
 static inline void shmpi_sched_step(struct shmpi_engine *e, struct shmpi_sched *s,
-                                    const struct shmpi_step *step)
+                                    struct shmpi_step *step)
 {
     struct shmpi_req *r;
     switch (step->kind) {
@@ -167,6 +218,8 @@ static inline void shmpi_sched_step(struct shmpi_engine *e, struct shmpi_sched *
         r->bytes = step->n;
         r->receives = step->kind == SHMPI_STEP_RECEIVE;
         r->buffer = r->receives ? step->to : step->from;
+        r->merges = step->items ? step : NULL;
+        step->due = false;
         r->spoils = !r->receives && s->fault; /* its bytes may depend on what failed */
         s->outstanding++;
         if (!(r->receives ? shmpi_start_receive(e, r) : shmpi_start_send(e, r))) {
@@ -176,12 +229,26 @@ static inline void shmpi_sched_step(struct shmpi_engine *e, struct shmpi_sched *
     }
 }
 
+/* A round has ended. */
+static inline void shmpi_sched_merge_due(struct shmpi_sched *s)
+{
+    for (uint32_t i = s->round; i < s->at; i++)
+        if (s->steps[i].due) {
+            s->steps[i].due = false;
+            shmpi_merge(s, &s->steps[i], s->steps[i].to, 0, s->steps[i].n);
+        }
+    s->round = s->at;
+}
+
 /* Runs as many rounds as it can without waiting. */
 static inline void shmpi_sched_go_on(struct shmpi_engine *e, struct shmpi_sched *s)
 {
     s->running = true;
-    while (!s->stopped && !s->outstanding && s->at < s->count) {
-        const struct shmpi_step *step;
+    while (!s->stopped && !s->outstanding) {
+        struct shmpi_step *step;
+        shmpi_sched_merge_due(s);
+        if (s->at == s->count)
+            break;
         do {
             step = &s->steps[s->at++];
             shmpi_sched_step(e, s, step);
@@ -198,7 +265,7 @@ static inline void shmpi_sched_go_on(struct shmpi_engine *e, struct shmpi_sched 
 
 static inline void shmpi_sched_start(struct shmpi_engine *e, struct shmpi_sched *s)
 {
-    s->at = 0;
+    s->at = s->round = 0;
     s->done = s->stopped = false;
     s->fault = 0;
     s->started = true;

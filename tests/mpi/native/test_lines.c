@@ -195,7 +195,7 @@ static void brackets_are_those_of_schedules(void)
             other[i] = (char *)&rows[i];
         }
         struct shmpi_sched *s = shmpi_sched_new();
-        struct shmpi_rows these = {.row = other};
+        struct shmpi_rows these = {.row = other, .pair = -1};
         char *sum = shmpi_build_rows(s, &these, n, 1);
         for (uint32_t i = 0; i < s->count; i++)
             add(s->steps[i].from, s->steps[i].to, s->steps[i].n);

@@ -100,13 +100,15 @@ static void collectives_keep_the_order_of_ranks(void)
     }
 }
 
+static uint64_t words = 1; /* of an item */
+
 /* The brackets show in the result; an exchange of operands does not. */
 static int nest(void *arg, const void *from, void *to, uint64_t items)
 {
     const uint64_t *a = from;
     uint64_t *b = to;
     (void)arg;
-    for (uint64_t i = 0; i < items; i++)
+    for (uint64_t i = 0; i < items * words; i++)
         b[i] = 3 * (a[i] + b[i]) + a[i] * b[i];
     return 0;
 }
@@ -115,8 +117,26 @@ static uint64_t nested(uint64_t *row, uint32_t n)
 {
     for (uint32_t step = 1; step < n; step *= 2)
         for (uint32_t i = 0; i + step < n; i += 2 * step)
-            nest(NULL, &row[i + step], &row[i], 1);
+            row[i] = 3 * (row[i] + row[i + step]) + row[i] * row[i + step];
     return row[0];
+}
+
+/* Words of one rank, in its arena if it has one. */
+static uint64_t *words_of(uint32_t of_rank, uint64_t n)
+{
+    bool zero;
+    if (!rank[of_rank]->arenas)
+        return calloc(n, 8);
+    uint64_t bytes = n * 8 < SHMPI_ARENA_LEAST ? SHMPI_ARENA_LEAST : n * 8;
+    uint64_t *data = shmpi_arena_take(&rank[of_rank]->arena, bytes, &zero);
+    CHECK(data != NULL && zero);
+    return data;
+}
+
+static void returned(uint32_t of_rank, uint64_t *data)
+{
+    if (!rank[of_rank]->arenas)
+        free(data); /* arenas end with their job */
 }
 
 static uint64_t part_of(uint32_t of_rank, uint64_t item)
@@ -136,21 +156,23 @@ static void exchanged_by(uint32_t size, uint64_t items, int shape, bool in_place
         first[i + 1] = i + 1 == size ? items : first[i] + (items / size) * (i % 2);
     for (uint32_t i = 0; i < size; i++) {
         struct shmpi_group g = {(int)size, (int)i, everyone};
-        mine[i] = malloc(items * 8);
-        apart[i] = calloc(items, 8);
-        for (uint64_t k = 0; k < items; k++)
+        mine[i] = words_of(i, items * words);
+        apart[i] = words_of(i, items * words);
+        for (uint64_t k = 0; k < items * words; k++)
             mine[i][k] = part_of(i, k);
         CHECK((s[i] = shmpi_sched_new()) != NULL);
         s[i]->swaps = true;
-        got[i] = (in_place ? mine : apart)[i] + (shape == SLICES ? first[i] : 0);
+        got[i] = (in_place ? mine : apart)[i] + (shape == SLICES ? first[i] * words : 0);
+        char *from = (char *)mine[i], *to = (char *)got[i];
         if (shape == ALL)
-            shmpi_build_allreduce(s[i], &g, (char *)mine[i], (char *)got[i], items, items * 8);
+            shmpi_build_allreduce(s[i], &g, from, to, items, items * words * 8);
         else
-            shmpi_build_reduce_slices(s[i], &g, (char *)mine[i], (char *)got[i], first, 8);
+            shmpi_build_reduce_slices(s[i], &g, from, to, first, words * 8);
     }
     run_all(s, nest);
     for (uint32_t i = 0; i < size; i++) {
-        uint64_t begin = shape == ALL ? 0 : first[i], end = shape == ALL ? items : first[i + 1];
+        uint64_t begin = shape == ALL ? 0 : first[i] * words;
+        uint64_t end = (shape == ALL ? items : first[i + 1]) * words;
         for (uint64_t k = 0; k < end - begin; k++) {
             uint64_t row[MOST];
             for (uint32_t j = 0; j < size; j++)
@@ -158,10 +180,10 @@ static void exchanged_by(uint32_t size, uint64_t items, int shape, bool in_place
             NOTE("shape %d of %u ranks, rank %u, item %llu", shape, size, i, (unsigned long long)k);
             EQUAL(got[i][k], nested(row, size));
         }
-        for (uint64_t k = 0; k < items && !in_place; k++)
+        for (uint64_t k = 0; k < items * words && !in_place; k++)
             EQUAL(mine[i][k], part_of(i, k));
-        free(mine[i]);
-        free(apart[i]);
+        returned(i, mine[i]);
+        returned(i, apart[i]);
     }
     job_close();
 }
@@ -175,9 +197,27 @@ static void operands_are_exchanged_where_they_may_be(void)
                     exchanged_by(size, items, shape, in_place);
 }
 
+/* What is received from an arena is reduced piece by piece, each of whole items. */
+static void what_lies_in_an_arena_is_reduced_as_it_is_read(void)
+{
+    static const uint64_t lengths[] = {1, 3, 5 << 14};
+    arena_bytes = 32 << 20;
+    operands_are_exchanged_where_they_may_be();
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        words = lengths[i]; /* the last item is longer than what is read between two polls */
+        for (uint32_t size = 2; size <= 3; size++)
+            for (int shape = ALL; shape < SHAPES; shape++)
+                for (int in_place = 0; in_place < 2; in_place++)
+                    exchanged_by(size, words > 3 ? size : (1 << 17) / words, shape, in_place);
+    }
+    words = 1;
+    arena_bytes = 0;
+}
+
 static const struct check_test tests[] = {
     TEST(collectives_keep_the_order_of_ranks),
     TEST(operands_are_exchanged_where_they_may_be),
+    TEST(what_lies_in_an_arena_is_reduced_as_it_is_read),
 };
 
 MAIN(tests)

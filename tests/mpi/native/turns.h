@@ -11,12 +11,17 @@
 
 static struct shmpi_job *job;
 static struct shmpi_engine *rank[MOST];
+static uint64_t arena_bytes; /* of each rank; 0: there are no arenas */
 
 static void job_open(uint32_t size, uint64_t lane)
 {
-    job = guard_alloc(shmpi_job_bytes(size, lane));
+    uint64_t whole = arena_bytes ? shmpi_arena_at(size, lane, arena_bytes, (int)size)
+                                 : shmpi_job_bytes(size, lane);
+    job = guard_alloc(whole);
     shmpi_job_lay_out(job, size, lane, true);
-    CHECK(shmpi_job_fits(job, shmpi_job_bytes(size, lane)));
+    if (arena_bytes)
+        shmpi_job_add_arenas(job, arena_bytes);
+    CHECK(shmpi_job_fits(job, whole));
     for (uint32_t i = 0; i < size; i++)
         CHECK((rank[i] = shmpi_engine_new(job, (int)i)) != NULL);
 }

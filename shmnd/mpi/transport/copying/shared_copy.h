@@ -33,6 +33,9 @@
  * short one the receiver copies alone. Of a longer one, whose receive lies in an arena as well, the
  * sender writes its units into the receiver's buffer, without the kernel.
  *
+ * What a reduction receives from there (schedule.h) its receiver reads alone, and reduces piece by piece
+ * while the bytes are in its cache.
+ *
  * A sender that writes into the buffer says so after its last unit (PLACED).
  *
  * SYNC placed: a receive that ends by an error gives its buffer back while its sender may still be writing a
@@ -60,7 +63,8 @@ enum {
     SHMPI_PATIENCE = 400,    /* polls for a first piece before the receiver reads */
     SHMPI_STRETCH_LEAST = 64 << 10,
     SHMPI_STRETCH_MOST = 256 << 10,
-    SHMPI_COPY_ALONE = 128 << 10, /* bytes of a mapped message that the receiver copies alone */
+    SHMPI_COPY_ALONE = 128 << 10,   /* bytes of a mapped message that the receiver copies alone */
+    SHMPI_MERGE_AT_ONCE = 16 << 10, /* bytes that are copied and then reduced, in the first cache */
 };
 
 /* `placed` of a sender that writes nothing into the buffer any more. */

@@ -130,7 +130,8 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
         return;
     }
     bool reads = mapped || shmpi_may_read(e, r->source, address);
-    bool alone = mapped && (e->crowded || r->got <= SHMPI_COPY_ALONE);
+    r->by_pieces = mapped && shmpi_merges_all(r);
+    bool alone = mapped && (e->crowded || r->got <= SHMPI_COPY_ALONE || r->by_pieces);
     r->share = reads && !alone && share <= SHMPI_SHARES ? share : 0;
     r->by_kernel = r->share && !mapped && shmpi_choose_kernel(e, r);
     if (r->by_kernel && p->shares)
@@ -147,7 +148,8 @@ static inline uint64_t shmpi_read_next(struct shmpi_engine *e, struct shmpi_req 
 {
     uint64_t n;
     if (!r->share) {
-        n = r->low < SHMPI_COPY_AT_ONCE ? r->low : SHMPI_COPY_AT_ONCE;
+        n = r->by_pieces ? shmpi_whole_items(r, SHMPI_COPY_AT_ONCE) : SHMPI_COPY_AT_ONCE;
+        n = r->low < n ? r->low : n;
         r->low -= n;
         return n;
     }
@@ -171,7 +173,13 @@ static inline int shmpi_read(struct shmpi_engine *e, struct shmpi_req *r, uint64
     if (!r->mapped)
         return shmpi_copy_by_kernel(e, r->source, r->buffer + r->low, r->address + r->low, n,
                                     false);
-    memcpy(r->buffer + r->low, r->mapped + r->low, n);
+    if (!r->by_pieces) {
+        memcpy(r->buffer + r->low, r->mapped + r->low, n);
+        return 0;
+    }
+    uint64_t piece = shmpi_whole_items(r, SHMPI_MERGE_AT_ONCE);
+    for (uint64_t at = r->low, end = at + n; at < end; at += piece)
+        shmpi_merge_piece(r, r->mapped + at, at, end - at < piece ? end - at : piece);
     return 0;
 }
 
