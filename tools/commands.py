@@ -203,10 +203,9 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
         0: "success",
         1: getattr(module, "FAILURE", _FAILURE),
         2: "the command or an option is wrong",
-        **getattr(module, "MORE_CODES", {}),
         130: "ended by Ctrl-C",
-    }
+    } | getattr(module, "MORE_CODES", {})
     _add_example(parser, module.EXAMPLE)
-    lines = "\n".join(f"  {code:<5}{meaning}" for code, meaning in codes.items())
+    lines = "\n".join(f"  {code:<5}{meaning}" for code, meaning in sorted(codes.items()))
     parser.epilog = f"{parser.epilog}\n\nexit codes:\n{lines}"
     parser.set_defaults(run=module.run)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmnd.common import records
 from shmnd.common.closing import Closing
+from shmnd.common.deadline import deadline_of
 from shmnd.common.weak_methods import without_owner
 from shmnd.directory import Directory
 from shmnd.ipc.blackboard.keys import BLACKBOARD
@@ -199,6 +200,7 @@ class Watch(Closing):
     def wait(self, timeout: float | None = None) -> Change | None:
         """Wait for the next change; None when `timeout` seconds end first."""
         self._check()
+        deadline_of(timeout, "ipc.watch")
         if not self._changes and not self._take():
             try:
                 self._adapter._engine.wait(self._pending, timeout)
@@ -288,6 +290,7 @@ class Watch(Closing):
         for each in self._watches:
             each.close()
         self._wake()
+        self._adapter._engine.news()  # for threads
         self._adapter.close()
 
     def __enter__(self) -> Self:

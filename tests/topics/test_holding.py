@@ -387,3 +387,20 @@ def test_a_loan_whose_send_raises_behind_its_publication_is_read_only(name: str)
         with pytest.raises(ipc.Closed, match="spent"):
             room.send()
         assert [int(sub.receive(PATIENCE).array[9]) for _ in range(2)] == [0, 7]
+
+
+def test_samples_of_a_publisher_that_has_gone_count_as_held() -> None:
+    with ipc.Subscriber("t", "f8") as sub:
+        with ipc.Publisher("t", "f8") as pub:
+            pub.send([1.0] * 100)
+            sample, array = sub.receive(60), None
+            pub.send([2.0] * 100)
+            array = sub.receive(60).array
+        assert sub.try_receive() is None
+        assert (sub.publishers, sub.held) == (0, 2)
+        sample.release()
+        assert sub.held == 1
+        assert array[0] == 2
+        del array
+        assert sub.held == 0
+    assert sub.held == 0

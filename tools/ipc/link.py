@@ -19,6 +19,7 @@ from ..values import seconds
 HELP = "carry topics and services to other hosts and from them, over zenoh"
 EXAMPLE = "shmnd ipc link --connect tcp/192.0.2.7:7447 --topic 'camera*'"
 FAILURE = "zenoh is not installed, or cannot listen there"
+MORE_CODES = {0: "success; Ctrl-C ends a link", 130: "ended by Ctrl-C before the link began"}
 
 _NAMES = ("direction", "kind", "name", "number", "bytes", "lost")
 

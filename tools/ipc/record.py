@@ -17,6 +17,10 @@ from .recording import Writer
 HELP = "record topics to a file until Ctrl-C"
 EXAMPLE = "shmnd ipc record run.rec camera pose --seconds 60"
 FAILURE = "the file exists, the disk is full, or no topic was named and there is none"
+MORE_CODES = {
+    0: "success; Ctrl-C ends a recording",
+    130: "ended by Ctrl-C before the recording began",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -131,13 +131,13 @@ class BlackboardReader(Closing):
 
     def version(self, key: str) -> int:
         """Return how often a key was written by this writer; 0 for never."""
-        writer, version = self._version(key)
+        writer, version = self._version(key, "BlackboardReader.version")
         self._asked_of[key] = writer
         return version
 
-    def _version(self, key: str) -> tuple[int, int]:
+    def _version(self, key: str, call: str) -> tuple[int, int]:
         """Return the number of the present writer and its version of the key."""
-        board, found = self._key(key, "BlackboardReader.version")
+        board, found = self._key(key, call)
         return board.number, board.words.cell_version(found.offset)
 
     def keys(self) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ class BlackboardReader(Closing):
     def _is_newer(self, key: str, since: _Since) -> bool:
         """Read, and count it as not read."""
         try:
-            writer, version = self._version(key)
+            writer, version = self._version(key, "BlackboardReader.wait")
             if since.after is None or since.writer not in (0, writer):
                 # A version of an earlier writer says nothing of those of the present one.
                 return version > self._seen.get(key, 0)
@@ -276,7 +276,10 @@ class BlackboardReader(Closing):
         if self._bell is not None:
             self._calm(self._bell)
         try:
-            return any(self._version(key)[1] > self._seen.get(key, 0) for key in self.keys())
+            return any(
+                self._version(key, "BlackboardReader.ready")[1] > self._seen.get(key, 0)
+                for key in self.keys()
+            )
         except NoPublisher:
             return False
 

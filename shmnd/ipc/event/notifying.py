@@ -56,6 +56,11 @@ class _End(Closing):
             raise unusable(call, type(self).__name__.lower(), closed=self._room is None)
         return self._room
 
+    @property
+    def closed(self) -> bool:
+        """Whether it has left its name."""
+        return self._room is None
+
     def close(self) -> None:
         """Leave the name. Harmless when repeated."""
         room, self._room = getattr(self, "_room", None), None

@@ -7,6 +7,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from shmnd.common.timeouts cimport is_plain_timeout
 from shmnd.ipc.common.gate_c cimport *
 from shmnd.ipc.queue.queue_c cimport *
 from shmnd.ipc.queue.queue_items cimport QueueItems
@@ -68,8 +69,7 @@ cdef class QueueCore(QueueItems):
 
     cdef bint pushed(self, uint64_t packed, bint wake) except -1:
         cdef uint64_t pos
-        cdef uint32_t ref = <uint32_t>packed
-        cdef uint32_t held = 0
+        cdef uint32_t ref = <uint32_t>packed, held = 0
         cdef int rc
         self.check()
         self.prepare_slots()
@@ -183,8 +183,7 @@ cdef class QueueCore(QueueItems):
         # By the length of waits, and not by the polls that failed: where both sides sleep, each
         # wait lasts as long as the other's wake-up, so that short polls would fail for ever.
         # On a single CPU the other side may have the same one: it runs when this one yields.
-        cdef uint64_t pos, word
-        cdef uint64_t end, soon = now + YIELD_NS, window = SPIN_NS + 2 * self._waited
+        cdef uint64_t pos, word, end, soon = now + YIELD_NS, window = SPIN_NS + 2 * self._waited
         cdef bint found = False
         if self._waited > SHORT_NS:
             window = SPIN_NS // 8
@@ -354,18 +353,19 @@ cdef class QueueCalls:
 
     cdef public QueueCore _core
     cdef public bint _closed
-    cdef public object _behind  # packed items that found no room
-    cdef public object _bell
+    cdef public object _bell, _behind  # packed items that found no room
     cdef public uint64_t _maxsize
 
-    cdef QueueCore open_core(self):
+    cdef QueueCore open_core(self, timeout):
         if self._closed or self._core is None:
             raise ValueError(f"Queue {self!r} is closed")
+        if not is_plain_timeout(timeout):
+            self._check_timeout(timeout)
         return self._core
 
     def put(self, obj, block=True, timeout=None):
         """Append an object; `queue.Full` when there is no room in time, ValueError when closed."""
-        cdef QueueCore core = self.open_core()
+        cdef QueueCore core = self.open_core(timeout)
         cdef uint64_t packed
         if self._maxsize and not core._has_room() and not self._await_room(block, timeout):
             raise Full
@@ -384,7 +384,7 @@ cdef class QueueCalls:
 
     def get(self, block=True, timeout=None):
         """Remove and return the first item; `queue.Empty` when none comes in time."""
-        cdef QueueCore core = self.open_core()
+        cdef QueueCore core = self.open_core(timeout)
         found = core.take()
         if found is _NOTHING:
             if block:

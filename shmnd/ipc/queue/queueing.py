@@ -97,6 +97,10 @@ class Queue(QueueCalls, Waits):
         self._bell = None
         self._also = None
 
+    def _require_open(self) -> None:
+        if self._closed:  # be it by another thread, during a wait
+            raise ValueError(f"Queue {self!r} is closed")
+
     # -- to other processes --
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -139,6 +143,7 @@ class Queue(QueueCalls, Waits):
         deadline = _deadline(block, timeout)
         long = False
         while self._core.full():
+            self._require_open()
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
@@ -157,6 +162,7 @@ class Queue(QueueCalls, Waits):
         deadline = _deadline(block, timeout)
         long, pause = False, 0.0001
         while not self._core.push(block_ref):
+            self._require_open()
             left = deadline - time.monotonic()
             if left <= 0:
                 raise queue.Full
@@ -166,6 +172,11 @@ class Queue(QueueCalls, Waits):
             else:  # another process is between two steps, or stopped there
                 time.sleep(min(left, pause))
                 pause = min(2 * pause, PAUSE)
+
+    @staticmethod
+    def _check_timeout(timeout: float | None) -> None:
+        """Raise if it is not a number, also where nothing waits for it."""
+        end_of_wait(timeout)
 
     def _first_wait(self, timeout: float | None) -> int:
         """Return how long a get waits at first, in nanoseconds; `PAUSE` at most."""
@@ -177,8 +188,7 @@ class Queue(QueueCalls, Waits):
 
     def _await_item(self, end: float) -> bool:
         """Sleep until there may be an item; False at the end of the wait."""
-        if self._closed:
-            raise ValueError(f"Queue {self!r} is closed")
+        self._require_open()
         left = end - time.monotonic()
         if left <= 0:
             return False
@@ -300,8 +310,7 @@ class Queue(QueueCalls, Waits):
 
         It stays readable until a get finds nothing.
         """
-        if self._closed:
-            raise ValueError(f"Queue {self!r} is closed")
+        self._require_open()
         return self._bell_of().fd
 
     async def aget(self, timeout: float | None = None) -> Any:
@@ -345,21 +354,21 @@ def _deadline(block: bool, timeout: float | None) -> float:
 
 
 def _short(timeout: float) -> float:
-    try:
-        return max(0.0, min(timeout, PAUSE))
-    except TypeError:
-        end_of_wait(timeout)
-        raise
+    return max(0.0, min(timeout, PAUSE))
 
 
 def end_of_wait(timeout: float | None) -> float:
     """Return when a wait ends. As in multiprocessing, one of less than nothing ends at once."""
     try:
-        return end_after(timeout)
+        end = end_after(timeout)
+        is_none = math.isnan(end)
     except TypeError:
         raise TypeError(
             f"Queue: timeout {timeout!r} is not a number of seconds such as 0.5"
         ) from None
+    if is_none:
+        raise ValueError(f"Queue: timeout {timeout!r} is not a number of seconds such as 0.5")
+    return end
 
 
 def ns_of(seconds: float) -> int:

@@ -79,7 +79,8 @@ class Client(Answers, Closing):
 
     def send(self, value: Any, timeout: float | None = None) -> Pending:
         """Send a request and return at once; TimeoutError while too many requests wait."""
-        return self._sent(value, timeout, "Client.send")
+        end = deadline_of(timeout, "Client.send")
+        return self._sent(value, left_until(end), "Client.send")
 
     def _sent(self, value: Any, timeout: float | None, call: str) -> Pending:
         pending, item = self._begun(value, call)

@@ -14,6 +14,7 @@ from typing import Any, Final, Self, SupportsIndex
 import numpy as np
 
 from shmnd.common.closing import refuse_copy
+from shmnd.common.deadline import deadline_of
 from shmnd.common.interruption import is_interruption
 from shmnd.ipc.errors import RemoteError, TypeMismatch
 from shmnd.ipc.types.plain_values import require_fit
@@ -76,6 +77,9 @@ class Loan:
 
     def send(self, header: bytes | None = None, timeout: float | None = None) -> int:
         """Respond with the array; the loan is spent."""
+        if header is not None:
+            raise TypeError("Loan.send: an answer has no header; put it into the value")
+        deadline_of(timeout, "Loan.send")  # checked alone: an answer waits for no subscriber
         request, self._request = self._request, None
         if request is None:
             raise RuntimeError("Loan.send: the loan was sent or dropped before; take a new one")

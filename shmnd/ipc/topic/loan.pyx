@@ -7,6 +7,7 @@ cimport numpy as cnp
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
+from shmnd.common.timeouts cimport is_plain_timeout
 from shmnd.ipc.common.array_over cimport (
     NPY_ARRAY_CARRAY, Py_REFCNT, PyDataType_REFCHK, array_over, empty_row, is_spare_row, use_row
 )
@@ -15,6 +16,7 @@ from shmnd.ring.process.forks cimport forks
 
 import numpy as np
 
+from shmnd.common.arguments import seconds
 from shmnd.ipc.errors import Closed
 from shmnd.ipc.types.loan_layouts import layout_of
 from shmnd.ipc.types.record import Record
@@ -96,6 +98,8 @@ cdef class Loan:
         """
         cdef Loaned loaned = self.slot()
         cdef bint lent = not loaned.spent
+        if not is_plain_timeout(timeout):
+            seconds("Loan.send", 0, "timeout", timeout)
         if header is not None and lent:
             loaned = self.with_room(bytes_of(header))
         try:

@@ -24,7 +24,7 @@ from shmnd.ipc.errors import LoanLimit, TypeMismatch
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.loan import Lender, Loan
 from shmnd.ipc.topic.seats import Seats
-from shmnd.ipc.topic.writer import class_bytes
+from shmnd.ipc.topic.writer_board import class_bytes
 from shmnd.ipc.types import forms, objects
 from shmnd.ipc.types.plain_values import as_array, as_bytes, is_plain_array
 from shmnd.provider import open_adapter

@@ -8,11 +8,13 @@ What happens now and then (publishers that come and go, waiting) is in `subscrib
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t, uint64_t
 
+from shmnd.common.timeouts cimport is_plain_timeout
 from shmnd.ipc.common.gate_c cimport shmnd_on_one_cpu, shmnd_yield
 from shmnd.ipc.topic.source cimport Source
 from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ring.process.forks cimport forks
 
+from shmnd.common.arguments import seconds
 from shmnd.ipc.common.closed import stay_at_exit
 from shmnd.ipc.errors import Closed
 from shmnd.status import IN_CHILD
@@ -151,6 +153,8 @@ cdef class ReaderCore:
         cdef uint64_t started, waited
         if self.closed or self.born != forks:
             self.enter("Subscriber.receive")
+        if not is_plain_timeout(timeout):
+            seconds("Subscriber.receive", 0, "timeout", timeout)
         sample = self.take()
         if sample is not None:
             return sample

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import weakref
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -84,6 +85,7 @@ class Subscriber(ReaderCore, Closing):
         self._checking = 0  # the thread that takes changes
         self._changes: deque[Change] = deque()  # each is there until it is taken in
         self._unreached: Unreached[str] = Unreached()
+        self._parted: weakref.WeakSet[Source] = weakref.WeakSet()  # while samples of it are held
         self._room = Room.of(namespace, group)
         try:
             self._waiter = Waiter(self._room.adapter, self._anything, self._doze)
@@ -229,7 +231,7 @@ class Subscriber(ReaderCore, Closing):
     @property
     def held(self) -> int:
         """How many samples are held."""
-        return sum(source.held for source in self._sources)
+        return sum(source.held for source in (*self._sources, *self._parted))
 
     @property
     def publishers(self) -> int:
@@ -352,20 +354,11 @@ class Subscriber(ReaderCore, Closing):
                 history=self._history, early=self._opened,
             )  # fmt: skip
             segment, offset = room.adapter.locate(page)
-            announcement = room.directory.announce(
-                SEAT,
-                entry.adapter,
-                {
-                    "topic": self.name,
-                    "segment": segment,
-                    "offset": offset,
-                    "held": self._max_held,
-                    "policy": policy,
-                    "buffer": self._buffer,
-                    "first": source.wanted,
-                    "ident": ident,
-                },
-            )
+            record = {
+                "topic": self.name, "segment": segment, "offset": offset, "held": self._max_held,
+                "policy": policy, "buffer": self._buffer, "first": source.wanted, "ident": ident,
+            }  # fmt: skip
+            announcement = room.directory.announce(SEAT, entry.adapter, record)
             source.owner = Tie(room, neighbour, announcement)
             self._add(source)
         except BaseException:  # of a handler of a signal, it may be: the publisher is met again
@@ -386,6 +379,7 @@ class Subscriber(ReaderCore, Closing):
         self._lost_before += source.lost
         self._remove(source)
         source.close()
+        self._parted.add(source)
         if source.held == 0:
             source.owner.close()
 

@@ -3,7 +3,6 @@ from typing import Any, final
 
 from shmnd.ipc.topic.writer_board import WriterBoard
 
-def class_bytes(number: int) -> int: ...
 def too_large(call: str, nbytes: int) -> Exception: ...
 
 @final

@@ -11,10 +11,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, P
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from shmnd.common.timeouts cimport is_plain_timeout
 from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ipc.topic.writer_board cimport WriterBoard
 from shmnd.ring.process.forks cimport forks
 
+from shmnd.common.arguments import seconds
 from shmnd.ipc.common.closed import stay_at_exit
 from shmnd.ipc.errors import Closed, LoanLimit
 from shmnd.status import IN_CHILD, NdError
@@ -25,11 +27,6 @@ cdef uint64_t _CHECK_NS = 10_000_000
 cdef uint64_t _LONG_COPY = 64 << 10
 cdef int _MOST_TRIES = 1000  # of a thread for memory that others take
 cdef uint32_t _SELF = 4  # kind of an array that brings its type along
-
-
-def class_bytes(number: int) -> int:
-    """The bytes of a slot of a class."""
-    return shmnd_class_bytes(number)
 
 
 def too_large(call: str, nbytes: int) -> LoanLimit:
@@ -286,6 +283,8 @@ cdef class WriterCore(WriterBoard):
         cdef cnp.ndarray array
         if self.closed or self.born != forks:
             self.refuse("Publisher.send")
+        if not is_plain_timeout(timeout):
+            seconds("Publisher.send", 0, "timeout", timeout)
         if self.dtype is not None and isinstance(value, cnp.ndarray):
             array = <cnp.ndarray>value
             if (<void *>cnp.PyArray_DESCR(array) == <void *>self.dtype

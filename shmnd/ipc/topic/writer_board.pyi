@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
+def class_bytes(number: int) -> int: ...
+
 class WriterBoard:
     @property
     def closed(self) -> bool: ...

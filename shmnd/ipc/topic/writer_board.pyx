@@ -14,6 +14,11 @@ from shmnd.ring.process.forks cimport forks
 cnp.import_array()
 
 
+def class_bytes(number: int) -> int:
+    """The bytes of a slot of a class."""
+    return shmnd_class_bytes(number)
+
+
 @cython.no_gc_clear  # loans that end later in the same garbage use its memory
 cdef class WriterBoard:
     """The memory of a publisher, and the subscribers that it counts."""
