@@ -327,6 +327,22 @@ def test_wrong_rows_are_refused(name: str) -> None:
         assert sub.receive(PATIENCE).value["x"].tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("type_", [ipc.Array(POINT, 2), np.dtype((POINT, (2,)))])
+def test_an_array_of_records_keeps_its_fields(name: str, type_: Any) -> None:
+    rows = np.array([(1.5, 2), (2.5, 3)], POINT)
+    with (
+        ipc.Publisher(name, type_) as pub, ipc.Subscriber(name) as adopting,
+        ipc.Subscriber(name, type_) as sub,
+    ):  # fmt: skip
+        pub.send(rows)
+        for each in (sub, adopting):
+            found = each.receive(PATIENCE).value
+            assert found.dtype == POINT
+            assert np.array_equal(found, rows)
+        with pytest.raises(ipc.TypeMismatch, match="other"):
+            ipc.Subscriber(name, ipc.Array([("x", "f8"), ("other", "i4")], 2))
+
+
 def test_a_record_and_a_structured_type_of_the_same_fields_agree(name: str) -> None:
     layout = dataclass_dtype(Point, "test")
     with ipc.Publisher(name, Point) as pub, ipc.Subscriber(name, layout) as sub:

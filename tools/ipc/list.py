@@ -62,8 +62,9 @@ def text_of(type_: Any) -> str:
     if isinstance(type_, dict) and set(type_) == {"dtype"}:
         return str(type_["dtype"])
     if isinstance(type_, dict) and set(type_) == {"array"}:
-        dtype, shape = type_["array"]
-        return f"{dtype}[{', '.join(map(str, shape))}]"
+        layout, shape = type_["array"]
+        each = layout if isinstance(layout, str) else text_of({"structured": layout})
+        return f"{each}[{', '.join(map(str, shape))}]"
     for what in ("record", "structured"):
         if isinstance(type_, dict) and set(type_) == {what}:
             return f"{what}(" + ", ".join(field[0] for field in type_[what][1]) + ")"

@@ -89,7 +89,7 @@ class _Dtype(Form):
 
 class _Fixed(Form):
     def __init__(self, array: Array) -> None:
-        super().__init__(json.dumps({"array": [array.dtype.str, list(array.shape)]}))
+        super().__init__(json.dumps({"array": [layout_of(array.dtype), list(array.shape)]}))
         self.dtype = array.dtype
         self.shape = array.shape
         self.nbytes = int(np.prod(array.shape, dtype=object)) * array.dtype.itemsize
@@ -239,7 +239,7 @@ def form_from_text(text: object) -> Form:
     if what == "dtype":
         return _Dtype(plain(np.dtype(str(inner)), "Subscriber"))
     if what == "array":
-        return _Fixed(Array(str(inner[0]), tuple(int(each) for each in inner[1])))
+        return _Fixed(Array(dtype_from_layout(inner[0]), tuple(int(each) for each in inner[1])))
     if what == "record":
         return _Record(dtype_from_layout(inner), "record")
     if what == "structured":
