@@ -46,9 +46,25 @@ def test_a_whole_number_that_does_not_fit_is_refused() -> None:
     with ipc.Blackboard("b", {"mode": "u1"}) as board:
         board["mode"] = 7
         for number in (300, -1, np.int64(300), np.array(-1)):
-            with pytest.raises(OverflowError, match="the value of 'mode'"):
+            with pytest.raises(OverflowError, match=r"the value of 'mode'"):
                 board["mode"] = number
         assert board["mode"] == 7
+
+
+def test_what_is_no_number_of_the_type_is_refused() -> None:
+    with ipc.Blackboard("b", {"mode": "u1", "at": [("a", "i4"), ("b", "f8")], "s": "S3"}) as board:
+        for value in (2.5, np.array(0.5), "1", None):
+            with pytest.raises(TypeError, match=r"the value of 'mode'.* is not a"):
+                board["mode"] = value
+        other = np.zeros((), [("b", "f8"), ("a", "i4")])
+        other["a"] = 3
+        for at in ((3, 0), {"b": 0, "a": 3}, other):
+            board["at"] = at
+            assert board["at"]["a"] == 3
+        with pytest.raises(TypeError, match=r"field a: 0\.5"):
+            board["at"] = 0.5, 1
+        with pytest.raises(ValueError, match="the value of 's'"):
+            board["s"] = "é"
 
 
 def test_keys_are_added_while_running() -> None:

@@ -245,6 +245,39 @@ def test_a_whole_number_that_does_not_fit_is_refused(name: str) -> None:
         assert pub.send({"id": np.uint64(7), "pose": Pose(1, 2, True, np.zeros(3))}) == 0
 
 
+@pytest.mark.parametrize("number", [2.5, [1.5, 2], np.float64(0.5), (1j,), ["1"]])
+def test_what_is_no_whole_number_is_refused(name: str, number: Any) -> None:
+    with ipc.Publisher(name, "i8") as pub, pytest.raises(ipc.TypeMismatch, match=r"not a .*number"):
+        pub.send(number)
+    one = np.ravel(number)[0]
+    for value in ({"x": 1, "id": one}, (1, one), Point(np.float64(1), one)):
+        with ipc.Publisher(name, POINT) as pub, pytest.raises(ipc.TypeMismatch, match="field id"):
+            pub.send(value)
+
+
+def test_numbers_beyond_all_whole_ones_are_refused(name: str) -> None:
+    for number in (1 << 70, [1, -1 << 70], 1e300, float("nan"), float(1 << 63)):
+        with ipc.Publisher(name, "i8") as pub, pytest.raises(OverflowError, match=r"\.\.922337"):
+            pub.send(number)
+    with ipc.Publisher(name, "i8") as pub, ipc.Subscriber(name) as sub:
+        pub.send([3.0, True, -(1 << 63)])
+        assert sub.receive(PATIENCE).value.tolist() == [3, 1, -(1 << 63)]
+
+
+def test_fields_in_another_order_are_not_exchanged(name: str) -> None:
+    other = np.zeros(2, [("id", "i8"), ("x", "f8")])
+    other["id"] = 7, 1 << 40
+    with ipc.Publisher(name, POINT) as pub, ipc.Subscriber(name) as sub:
+        with pytest.raises(ipc.TypeMismatch, match="id"):
+            pub.send(other)
+        pub.send(other[0])
+        assert sub.receive(PATIENCE).value.id == 7
+        with pytest.raises(OverflowError, match="field id"):
+            pub.send(other[1])
+        with pytest.raises(OverflowError, match="field id"):
+            pub.send(other[["x", "id"]])
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [

@@ -35,6 +35,7 @@ from shmnd.ipc.common.shared_name import SharedName, identity
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import unusable
 from shmnd.ipc.types.plain_values import require_fit
+from shmnd.ipc.types.record import fill_record
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.status import Status, error
 
@@ -184,12 +185,15 @@ class Blackboard(Closing):
         if found is None:
             self.add(key, np.asarray(value))
             found = self._keys[key]
-        if isinstance(value, (np.ndarray, np.integer)):
-            require_fit(np.asarray(value), found.dtype, f"Blackboard: the value of {key!r}")
         try:
-            found.array[...] = value
+            if found.dtype.names is not None and not found.shape:
+                fill_record(found.array, value, "this one")
+            else:
+                given = np.asarray(value, None if found.dtype.names is None else found.dtype)
+                require_fit(given, found.dtype, "this one")
+                found.array[...] = given
         except (ValueError, TypeError, OverflowError) as exc:
-            raise type(exc)(
+            raise (ValueError if isinstance(exc, UnicodeError) else type(exc))(
                 f"Blackboard: the value of {key!r} is {found.dtype} of shape {found.shape}: {exc}"
             ) from None
         self._words.write_cell(found.offset, found.words)

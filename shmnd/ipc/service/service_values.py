@@ -17,7 +17,8 @@ from shmnd.common.closing import refuse_copy
 from shmnd.common.deadline import deadline_of
 from shmnd.common.interruption import is_interruption
 from shmnd.ipc.errors import RemoteError, TypeMismatch
-from shmnd.ipc.types.plain_values import require_fit
+from shmnd.ipc.types.plain_values import as_dtype
+from shmnd.ipc.types.record import fill_record
 
 __all__ = [
     "Answer",
@@ -159,11 +160,12 @@ def conforming(value: Any, type_: Any, call: str) -> Any:
     if isinstance(arrays, dict):
         return {name: conforming(value[name], each, call) for name, each in arrays.items()}
     dtype, shape = _array_type(type_, call)
-    array = np.asarray(value)
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise TypeError(f"{call}: an array of {array.dtype}, not of {dtype}; convert it first")
-    require_fit(array, dtype, call)
-    array = array.astype(dtype, copy=False)
+    if dtype.names is not None and not isinstance(value, (list, np.ndarray)):
+        array = np.zeros((), dtype)
+        fill_record(array, value, call)
+    else:
+        found = np.asarray(value, None if dtype.names is None else dtype)
+        array = as_dtype(value, found, dtype, f"and not {dtype}", call)
     if shape and array.shape != shape:
         raise ValueError(f"{call}: an array of shape {array.shape}, not of {shape}; reshape it")
     return array

@@ -19,29 +19,66 @@ def as_array(value: Any, form: Any, call: str) -> Any:
         found = np.asarray(value, form.dtype if rows else None)
     except (ValueError, TypeError) as exc:
         raise TypeMismatch(f"{call}: the value cannot be an array: {exc}") from exc
-    plain = isinstance(value, (int, float, list, tuple)) and not found.dtype.hasobject
-    if not plain and not np.can_cast(found.dtype, form.dtype, "same_kind"):
-        hint = f"convert it first, value.astype({str(form.dtype)!r})"
-        if found.dtype.kind in "OUS":
-            hint = "pass numbers, or open the topic with type object"
-        raise TypeMismatch(f"{call}: the value has dtype {found.dtype}, the topic {form!r}; {hint}")
+    array = as_dtype(value, found, form.dtype, f"the topic {form!r}", call)
     if form.shape is not None and found.shape != form.shape:
         raise ValueError(
             f"{call}: the value has shape {found.shape}, the topic {form!r}; reshape it"
         )
-    require_fit(found, form.dtype, call)
-    return np.require(found, form.dtype, "C")
+    return np.require(array, requirements="C")
+
+
+def as_dtype(value: Any, found: Any, dtype: np.dtype[Any], wanted: str, call: str) -> Any:
+    """Return `found`, the array of a value, in a type; TypeMismatch unless it can be that.
+
+    Numbers of Python have no type of their own, so those that fit are converted.
+    """
+    plain = isinstance(value, (int, float, list, tuple)) and (
+        dtype.kind in "iu" or not found.dtype.hasobject
+    )
+    if found.dtype.names != dtype.names or not (
+        plain or np.can_cast(found.dtype, dtype, "same_kind")
+    ):
+        hint = f"convert it first, value.astype({str(dtype)!r})"
+        if found.dtype.kind in "OUS":
+            hint = "pass numbers, or use type object"
+        raise TypeMismatch(f"{call}: the value has dtype {found.dtype}, {wanted}; {hint}")
+    require_fit(found, dtype, call)
+    return found.astype(dtype, copy=False)
 
 
 def require_fit(found: Any, dtype: np.dtype[Any], who: str) -> None:
-    """Raise OverflowError for whole numbers that a type cannot hold: numpy wraps them."""
-    if not (found.dtype.kind in "iu" and dtype.kind in "iu" and found.size):
+    """Raise unless an array keeps its values in a type: numpy wraps and cuts them.
+
+    OverflowError for numbers beyond the range of whole ones, TypeMismatch for values that are not
+    numbers of the type at all. Real numbers may lose digits. Fields go by their names.
+    """
+    if dtype.names is not None or found.dtype.names is not None:
+        if found.dtype.names != dtype.names:
+            raise TypeMismatch(
+                f"{who}: the value has dtype {found.dtype}, and not {dtype}; pass the same fields "
+                "in the same order"
+            )
+        for name in dtype.names or ():
+            require_fit(found[name], dtype[name].base, f"{who}: field {name}")
         return
-    if np.can_cast(found.dtype, dtype):
+    kind, wanted = found.dtype.kind, dtype.kind
+    if not found.size or wanted not in "biufc":
         return
+    if kind == "O" and wanted in "iu" and all(type(each) is int for each in found.flat):
+        kind = "i"  # beyond 64 bits
+    if kind not in "biufc" or (kind == "c" and wanted != "c"):
+        first = found.ravel().tolist()[0]
+        raise TypeMismatch(f"{who}: {first!r} is not a number of type {dtype}; convert it")
+    if wanted not in "iu" or kind == "b" or np.can_cast(found.dtype, dtype):
+        return
+    if kind == "f":
+        cut = found[np.isfinite(found) & (found != np.trunc(found))]
+        if cut.size:
+            raise TypeMismatch(f"{who}: {cut[0]} is not a whole number, as those of {dtype} are")
     range_ = np.iinfo(dtype)
-    for number in (int(found.min()), int(found.max())):
-        if not range_.min <= number <= range_.max:
+    for number in (found.min(), found.max()):
+        finite = kind != "f" or np.isfinite(number)
+        if not finite or not range_.min <= int(number) <= range_.max:
             raise OverflowError(
                 f"{who}: {number} is outside {range_.min}..{range_.max}, the range of {dtype}; "
                 "use a wider type at both ends"

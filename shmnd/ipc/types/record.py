@@ -113,11 +113,15 @@ def fill_record(array: Any, value: Any, call: str) -> None:
     if isinstance(value, Record):
         value = value.array
     if isinstance(value, (np.ndarray, np.void)) and value.dtype.names is not None:
-        array[...] = value
-        return
-    if isinstance(value, tuple):
-        array[...] = value
-        return
+        if value.size != 1:
+            raise ValueError(f"{call}: the value has shape {value.shape}; pass one record")
+        value = value.reshape(())
+        if value.dtype == array.dtype:
+            array[...] = value
+            return
+        value = {name: value[name] for name in value.dtype.names}
+    elif isinstance(value, tuple) and len(value) == len(array.dtype.names):
+        value = dict(zip(array.dtype.names, value, strict=True))
     if is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if not hasattr(value, "keys"):
