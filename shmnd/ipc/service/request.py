@@ -93,10 +93,15 @@ class Request:
         self._send("value", conforming(value, self._server.response, "Request.respond"))
         self._answers = None
 
-    def fail(self, exception: BaseException) -> None:
+    def fail(self, exception: BaseException | type[BaseException]) -> None:
         """Answer with an exception: a built-in one as itself, others as `ipc.RemoteError`."""
         self._refuse_in_stream()
-        self._fail(exception)
+        if isinstance(exception, type):
+            exception = exception()  # as `raise` does
+        given: object = exception
+        if not isinstance(given, BaseException):
+            raise TypeError(f"Request.fail: {given!r} is not an exception; pass one")
+        self._fail(given)
 
     def _fail(self, exception: BaseException) -> None:
         self._send("failure", failure_of(exception))

@@ -178,15 +178,28 @@ def failure_of(exc: BaseException) -> tuple[str, tuple[Any, ...], str]:
     """Return the parts of an exception that are sent: its built-in type, arguments and text."""
     kind = type(exc)
     builtin = getattr(builtins, kind.__name__, None) is kind
+    said = _said_by(exc)
+    args: Any = exc.args
+    if isinstance(exc, OSError):
+        args = exc.__reduce__()[1]  # with the names of its files, unlike `args`
     try:
-        pickle.dumps(exc.args)
-        args = exc.args
+        pickle.dumps(args)
     except Exception as failure:
         if is_interruption(failure):
             raise
-        args = (str(exc),)
-    text = f"{kind.__module__}.{kind.__qualname__}: {exc}"
+        args = (said,)
+    text = f"{kind.__module__}.{kind.__qualname__}: {said}"
     return (kind.__name__ if builtin else ""), args, text
+
+
+def _said_by(exc: BaseException) -> str:
+    """Return the text of an exception, whose class may be the program's, with any `__str__`."""
+    try:
+        return str(exc)
+    except Exception as failure:
+        if is_interruption(failure):
+            raise
+        return f"<its __str__ raised {type(failure).__name__}>"
 
 
 def raised_from(failure: tuple[str, tuple[Any, ...], str]) -> Exception:

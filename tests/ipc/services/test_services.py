@@ -138,6 +138,43 @@ def test_failures_come_as_they_were_raised() -> None:
             client.call("own", timeout=60)
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_exception_that_has_no_text_reaches_the_client_alone(asynchronous: bool) -> None:
+    def handler(request: Any) -> Any:
+        if request.value == "mute":
+            raise Mute(threading.Lock())
+        if request.value == "file":
+            raise FileNotFoundError(2, "not there", "a", None, "b")
+        return request.value
+
+    async def later(request: Any) -> Any:
+        return handler(request)
+
+    def serve() -> None:
+        served = server.serve(later if asynchronous else handler)
+        if served is not None:
+            asyncio.run(as_coroutine(served))
+
+    async def as_coroutine(awaitable: Any) -> None:
+        await awaitable
+
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(ipc.RemoteError, match="Mute: <its __str__ raised ValueError>"):
+            client.call("mute", timeout=60)
+        with pytest.raises(FileNotFoundError, match="'a' -> 'b'"):
+            client.call("file", timeout=60)
+        assert client.call(3, timeout=60).value == 3
+        server.close()
+        thread.join()
+
+
 def test_a_cancelled_handler_answers_its_client() -> None:
     async def handler(request: Any) -> Any:
         if request.value == "cancelled":
@@ -206,6 +243,13 @@ def test_requests_one_by_one() -> None:
         request = server.receive(60)
         request.fail(PermissionError("not you"))
         with pytest.raises(PermissionError, match="not you"):
+            pending.result(60)
+        pending = client.send(1)
+        request = server.receive(60)
+        with pytest.raises(TypeError, match="'text' is not an exception"):
+            request.fail("text")  # type: ignore[arg-type]
+        request.fail(KeyError)
+        with pytest.raises(KeyError):
             pending.result(60)
         pending = client.send(1)
         server.receive(60)
