@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import select
 import time
@@ -17,7 +18,7 @@ from shmnd.common.descriptors import taking_from_the_system
 from shmnd.ipc.common.closed import observe
 from shmnd.ipc.common.ringing import Bell, finish
 from shmnd.ipc.errors import Closed
-from shmnd.status import NdMemoryError
+from shmnd.status import NdError, NdMemoryError
 from shmnd.waiter import Waiter, WaiterGroup
 
 __all__ = ["WaitSet"]
@@ -123,8 +124,12 @@ class WaitSet(Closing):
         """Return those to sleep at; a group has one for all objects that have waiters."""
         found = set()
         for group in self._groups:
-            with contextlib.suppress(ValueError):  # another thread has just closed it
+            try:
                 found.add(group.fileno())
+            except (ValueError, NdError) as exc:
+                if isinstance(exc, NdMemoryError):
+                    raise
+                # Another thread has just closed it, and the waker says so.
         return found | self._descriptors()
 
     def _descriptors(self) -> set[int]:
@@ -182,7 +187,11 @@ class WaitSet(Closing):
                 ready = descriptor < 0 or descriptor in readable
             else:
                 _require_open(each)
-                ready = ask()
+                try:
+                    ready = ask()
+                except NdError:
+                    _require_open(each)  # another thread has closed it
+                    raise
             if ready:
                 found.append(each)
         return tuple(found)
@@ -215,8 +224,14 @@ class WaitSet(Closing):
                 for each in self._groups:
                     stack.enter_context(each.resolving(came))
                 for descriptor in self._descriptors() | {waker.fd}:
-                    with taking_from_the_system("WaitSet.await_ready"):
-                        own.append(os.dup(descriptor))
+                    try:
+                        with taking_from_the_system("WaitSet.await_ready"):
+                            own.append(os.dup(descriptor))
+                    except OSError as exc:
+                        if exc.errno != errno.EBADF:
+                            raise
+                        finish(came)  # closed by another thread: ask again
+                        break
                     loop.add_reader(own[-1], finish, came)
                 await came
 

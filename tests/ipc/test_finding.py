@@ -2,6 +2,7 @@
 """Wait sets over all kinds of objects, and which names there are."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import socket
@@ -292,6 +293,62 @@ def test_a_wait_set_says_what_another_thread_closes(kind: str, task: bool) -> No
         timer.join()
         both.remove(obj)
         assert both.wait(0) == ()
+
+
+def test_a_task_that_begins_to_wait_as_another_thread_closes_does_not_sleep() -> None:
+    def closing_in(queue: ipc.Queue, obj: Any) -> Any:
+        begin = queue._task
+        queue._task = lambda: obj.close() or begin()  # type: ignore[method-assign]
+        return obj
+
+    async def ended(awaitable: Any) -> None:
+        await asyncio.wait_for(awaitable, 30)
+
+    queue = ipc.Queue()
+    with pytest.raises(ValueError, match="is closed"):
+        asyncio.run(ended(closing_in(queue, queue).aget()))
+    server = ipc.Server("s")
+    asyncio.run(ended(_served(closing_in(server._requests, server))))
+    client = ipc.Client("s")
+    with pytest.raises(ipc.Closed, match="the client is closed"):
+        asyncio.run(ended(closing_in(client._answers, client).acall(1)))
+
+
+async def _served(server: ipc.Server) -> None:
+    async for _ in server:
+        pass
+
+
+def _read(reader: Any) -> None:
+    with contextlib.suppress(ipc.NoPublisher):
+        reader["x"]
+
+
+def _repeat(call: Callable[[Any], object], obj: Any) -> None:
+    while True:
+        call(obj)
+
+
+_BUSY: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "reader": (lambda: ipc.BlackboardReader("b"), _read),
+    "board": (lambda: ipc.Blackboard("c", {"x": "f8"}), lambda board: board.__setitem__("x", 1)),
+    "publisher": (lambda: ipc.Publisher("t", "i8"), lambda pub: pub.send([1] * 9999)),
+    "set": (lambda: ipc.BlackboardReader("b"), lambda reader: ipc.WaitSet(reader).wait(0)),
+}
+
+
+@pytest.mark.parametrize("kind", _BUSY)
+def test_a_call_that_another_thread_overtakes_with_close_is_closed(kind: str) -> None:
+    make, call = _BUSY[kind]
+    with ipc.Blackboard("b", {"x": "f8"}) as board:
+        board["x"] = 1
+        for number in range(40):
+            obj = make()
+            closing = threading.Timer(0.0003 * number, obj.close)
+            closing.start()
+            with pytest.raises(ipc.Closed):
+                _repeat(call, obj)
+            closing.join()
 
 
 def test_an_observer_that_is_gone_is_forgotten() -> None:

@@ -17,8 +17,8 @@ from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import GATE
 from shmnd.ipc.common.ringing import PAUSE, POLL, Bell, Poller, TaskSleeper, task_at
 from shmnd.ipc.common.shared_name import SharedName
-from shmnd.ipc.errors import Closed, NoPublisher, unusable
-from shmnd.status import NdMemoryError
+from shmnd.ipc.errors import NoPublisher, unusable
+from shmnd.status import NdError, NdMemoryError
 from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
@@ -64,17 +64,27 @@ class BlackboardReader(Closing):
 
     def _search(self) -> None:
         """Find a writer, or the one that came after the last."""
-        assert self._named is not None
+        try:
+            self._search_open()
+        except (NdError, OSError):
+            if self._closed:  # by another thread
+                raise unusable("BlackboardReader", "reader", closed=True) from None
+            raise
+
+    def _search_open(self) -> None:
+        named = self._named
+        if named is None:
+            raise unusable("BlackboardReader", "reader", closed=True)
         for _ in self._writers.changes():
             pass
         self._next_search = time.monotonic() + PAUSE
         if self._board is not None and self._board.lives:
             return
-        for entry in self._named.entries():
+        for entry in named.entries():
             if entry.data.get("role") != "writer":
                 continue
             try:
-                board = Board(self._named, entry, "BlackboardReader")
+                board = Board(named, entry, "BlackboardReader")
             except NoPublisher:
                 continue
             if self._board is not None and self._board.room is not None:
@@ -293,14 +303,15 @@ class BlackboardReader(Closing):
         return number
 
     def _bell_of(self) -> Bell:
-        if self._bell is None:
+        bell = self._bell
+        if bell is None:
             if self._closed:
-                raise Closed("BlackboardReader.fileno: the reader is closed")
-            self._bell = Bell()
+                raise unusable("BlackboardReader.fileno", "reader", closed=True)
+            bell = self._bell = Bell()
             if self._board is not None and self._board.room is not None:
-                self._board.room.set_address(self._bell.address)
-            self._bell.ring()
-        return self._bell
+                self._board.room.set_address(bell.address)
+            bell.ring()
+        return bell
 
     def _calm(self, bell: Bell) -> None:
         bell.drain()

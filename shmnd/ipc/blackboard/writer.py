@@ -201,15 +201,12 @@ class Blackboard(Closing):
 
     def _wake(self) -> None:
         room = self._room
-        assert room is not None
-        descriptor = self._words_of_room().open(GATE)
+        if room is None:
+            raise unusable("Blackboard", "blackboard", closed=True)  # by another thread
+        descriptor = room.words.open(GATE)
         if descriptor:
             room.ring(room.members())
-            self._words_of_room().rung(GATE, descriptor)
-
-    def _words_of_room(self) -> Words:
-        assert self._room is not None
-        return self._room.words
+            room.words.rung(GATE, descriptor)
 
     def __getitem__(self, key: str) -> Any:
         """Return a copy of the value that was written last."""

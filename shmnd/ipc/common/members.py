@@ -10,6 +10,7 @@ a page whose lock is free belongs to no member, and the next one clears it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -76,8 +77,15 @@ def take_lock(fd: int, at: int) -> bool:
 
 def holds_lock(fd: int, at: int) -> bool:
     """Return whether another file has the lock of a byte: whether its owner lives."""
+    if fd < 0:
+        return False  # another thread has closed the room
     wanted = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
-    found = struct.unpack(_LOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, wanted))
+    try:
+        found = struct.unpack(_LOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, wanted))
+    except OSError as exc:
+        if exc.errno != errno.EBADF:
+            raise
+        return False
     return bool(found[0] != fcntl.F_UNLCK)
 
 

@@ -187,12 +187,13 @@ class Listener(_End):
         return self._bell_of().fd
 
     def _bell_of(self) -> Bell:
-        if self._bell is None:
+        bell = self._bell
+        if bell is None:
             room = self._open("Listener.fileno")
-            self._bell = Bell()
-            room.set_address(self._bell.address)
-            self._calm(self._bell)
-        return self._bell
+            bell = self._bell = Bell()
+            room.set_address(bell.address)
+            self._calm(bell)
+        return bell
 
     def _calm(self, bell: Bell) -> None:
         room = self._open("Listener")

@@ -326,7 +326,7 @@ class Queue(QueueCalls, Waits):
                 if deadline <= time.monotonic():
                     raise queue.Empty
                 with self._task() as sleeper:
-                    if not self.ready():
+                    if not self.ready() and not self._closed:
                         await sleeper.sleep(deadline - time.monotonic())
         except BaseException:
             if box:

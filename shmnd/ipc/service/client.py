@@ -93,6 +93,9 @@ class Client(Answers, Closing):
         except queue.Full:
             pending._over = True
             raise self._late(call) from None
+        except ValueError:
+            self._check(call)  # another thread has closed it
+            raise
         pending._pos = self._requests._core.last_pos
 
     def _begun(self, value: Any, call: str) -> tuple[Pending, tuple[Any, ...]]:
@@ -108,6 +111,9 @@ class Client(Answers, Closing):
         except queue.Full:
             pending._over = True
             raise self._late(call) from None
+        except ValueError:
+            self._check(call)  # another thread has closed it
+            raise
         pending._pos = self._requests._core.last_pos
 
     def call(self, value: Any = None, timeout: float | None = None) -> Answer:
@@ -211,13 +217,18 @@ class Client(Answers, Closing):
         while True:
             self._check("Client")
             with self._answers._task() as sleeper:
-                self._take_answers()
+                try:
+                    self._take_answers()
+                except ValueError:
+                    self._check("Client")  # another thread has closed it
+                    raise
                 if pending._answers or pending._over:
                     return True
                 left = end - time.monotonic()
                 if left <= 0:
                     return False
-                await sleeper.sleep(min(left, self._until_lost()))
+                if not self._closed:
+                    await sleeper.sleep(min(left, self._until_lost()))
 
     def _until_lost(self) -> float:
         """Return the seconds after which a request that was taken counts as lost."""

@@ -237,6 +237,9 @@ class Publisher(Lender, Closing):
             segment = self._adapter.locate(memory)[0]
             self._groups += 1
             self._add_slots(memory, segment, number, each, self._groups)
+        except NdError:
+            self._require_open("Publisher.send")  # another thread has closed it
+            raise
         finally:
             self._making -= count
         return True

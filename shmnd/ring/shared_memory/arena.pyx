@@ -226,6 +226,8 @@ cdef class Arena:
         """End allocation; a block stays mapped until its last view is gone."""
         self._closed = True
         self._announce = self._withdraw = None
-        for segment in self._segments.values():
+        # A copy: the lock of the interpreter is let go of within, and another thread that enters a
+        # segment takes it out again.
+        for segment in list(self._segments.values()):
             (<Segment>segment).close_fd()
         self._segments.clear()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations that begin while another thread closes their object, or cancels what it began."""
 
+import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -189,3 +191,22 @@ def test_the_descriptor_of_a_queue_that_is_closed_meanwhile_is_refused(
             queue.fileno()
         assert caught.value.status == Status.INVALID_HANDLE
         assert len(engine.request_progress._sleepers) == sleepers, "no queue announces for it"
+
+
+def test_an_adapter_is_closed_while_other_threads_make_memory() -> None:
+    for _ in range(5):
+        with shmnd.open_adapter() as adapter:
+            kept = [adapter.allocate_segment(4096) for _ in range(300)]
+
+            def make(adapter: shmnd.Adapter = adapter) -> None:
+                with contextlib.suppress(shmnd.NdError):
+                    while True:
+                        adapter.allocate_segment(4096)
+
+            threads = [threading.Thread(target=make) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            adapter.close()
+            for thread in threads:
+                thread.join()
+            assert len(kept) == 300
