@@ -314,6 +314,31 @@ def test_a_task_that_begins_to_wait_as_another_thread_closes_does_not_sleep() ->
         asyncio.run(ended(closing_in(client._answers, client).acall(1)))
 
 
+@pytest.mark.parametrize("way", ["put", "aput"])
+def test_a_put_that_waits_ends_when_another_thread_closes(way: str) -> None:
+    queue = ipc.Queue(1)
+    queue.put(1)
+    threading.Timer(0.3, queue.close).start()
+    with pytest.raises(ValueError, match="is closed"):
+        queue.put(2, timeout=60) if way == "put" else asyncio.run(queue.aput(2, timeout=60))
+
+
+def test_items_behind_a_closed_queue_wait_without_a_cost() -> None:
+    queue = ipc.Queue()
+    for _ in range((1 << 16) + 1):
+        queue.put(None)
+    other = ipc.Queue.of_descriptor(os.dup(queue._core.fd))
+    queue.close()
+    time.sleep(0.5)
+    began = time.process_time()
+    time.sleep(1.0)
+    cost = time.process_time() - began
+    other.get()
+    queue.join_thread()
+    other.close()
+    assert cost < 0.5
+
+
 async def _served(server: ipc.Server) -> None:
     async for _ in server:
         pass

@@ -148,12 +148,13 @@ class Queue(QueueCalls, Waits):
             if left <= 0:
                 return False
             self._wait_for_room(left, long)
+            self._require_open()
             long = True
         return True
 
     def _wait_for_room(self, left: float, long: bool) -> None:
         """Wait once: a short time for a wake-up, or long, and for deaths as well."""
-        if long:
+        if long and not self._closed:  # a feeder continues, and has no bell then
             self._wait_long(ROOM, left)
         else:
             self._core.wait_for_room(ns_of(left))
@@ -168,6 +169,7 @@ class Queue(QueueCalls, Waits):
                 raise queue.Full
             if self._core.full():
                 self._wait_for_room(left, long)
+                self._require_open()
                 long = True
             else:  # another process is between two steps, or stopped there
                 time.sleep(min(left, pause))
@@ -194,6 +196,10 @@ class Queue(QueueCalls, Waits):
             return False
         self._wait_long(ITEM, left)
         return True
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError(f"Queue {self!r} is closed")
 
     def put_nowait(self, obj: object) -> None:
         """Put without waiting."""
