@@ -67,6 +67,23 @@ def test_what_is_no_number_of_the_type_is_refused() -> None:
             board["s"] = "é"
 
 
+def test_a_value_beyond_all_memory_is_refused_before_it_takes_any() -> None:
+    with ipc.Blackboard("b") as board:
+        for type_ in (ipc.Array("u1", 1 << 40), ipc.Array("f8", (1 << 40, 1 << 40))):
+            with pytest.raises(NdError, match=r"Blackboard\.add: .* in four copies"):
+                board.add("huge", type_)
+        assert board.keys() == ()
+
+
+def test_an_error_names_the_first_of_many_keys() -> None:
+    with ipc.Blackboard("b") as board, ipc.BlackboardReader("b") as reader:
+        for number in range(50):
+            board[f"k{number}"] = number
+        with pytest.raises(KeyError, match=r"its keys: k0, .*, k19, …") as caught:
+            reader["other"]
+        assert "k20" not in str(caught.value)
+
+
 def test_keys_are_added_while_running() -> None:
     with ipc.Blackboard("b") as board, ipc.BlackboardReader("b") as reader:
         assert reader.keys() == ()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,9 +23,12 @@ from shmnd.status import NdError, NdMemoryError
 from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["BlackboardReader"]
+
+_MOST_SHOWN: Final = 20
+"""Keys that an error names."""
 
 
 class _Since(NamedTuple):
@@ -120,8 +124,7 @@ class BlackboardReader(Closing):
             found = board.keys.get(key)
         if found is None:
             raise KeyError(
-                f"{call}: blackboard {self.name!r} has no {key!r}; "
-                f"its keys: {', '.join(board.keys)}"
+                f"{call}: blackboard {self.name!r} has no {key!r}; its keys: {_shown(board.keys)}"
             )
         return board, found
 
@@ -351,6 +354,13 @@ class BlackboardReader(Closing):
             return f"<BlackboardReader {self.name!r} closed>"
         writer = f"written by process {self.writer}" if self.writer else "without a writer"
         return f"<BlackboardReader {self.name!r} {writer}>"
+
+
+def _shown(keys: Iterable[str]) -> str:
+    """Return the first keys, as text of an error."""
+    first = list(itertools.islice(keys, _MOST_SHOWN + 1))
+    more = ", …" if len(first) > _MOST_SHOWN else ""
+    return ", ".join(first[:_MOST_SHOWN]) + more
 
 
 def _check_after(after: object, call: str) -> None:

@@ -9,6 +9,7 @@ disturbs neither the writer nor other readers.
 from __future__ import annotations
 
 import fcntl
+import math
 import mmap
 import os
 import struct
@@ -151,6 +152,13 @@ class Blackboard(Closing):
                 Status.INSUFFICIENT_RESOURCES,
                 call,
                 f"{MOST_KEYS} keys are the most; put several values into one of a structured type",
+            )
+        most, nbytes = len(self._words), math.prod(shape) * dtype.itemsize
+        if 4 * nbytes > most:  # before memory is taken for it
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                f"{nbytes} bytes in four copies; a blackboard has {most} bytes",
             )
         made = Key(key, dtype, shape, 0)
         text = made.text
