@@ -278,6 +278,23 @@ def test_fields_in_another_order_are_not_exchanged(name: str) -> None:
             pub.send(other[["x", "id"]])
 
 
+@dataclasses.dataclass
+class Tree:
+    value: float
+    left: "Tree"
+
+
+def test_annotations_that_lead_nowhere_are_told(name: str) -> None:
+    @dataclasses.dataclass
+    class Lost:
+        at: "Nowhere"  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(TypeError, match=r"Publisher: .* Lost cannot be resolved: .*'Nowhere'"):
+        ipc.Publisher(name, Lost)
+    with pytest.raises(TypeError, match="Subscriber: Tree has itself as a field"):
+        ipc.Subscriber(name, Tree)
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [

@@ -81,37 +81,49 @@ def arrays_dtype(arrays: Arrays) -> np.dtype[Any]:
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": at or 1})
 
 
-def dataclass_dtype(type_: type, call: str) -> np.dtype[Any]:
-    """Return the structured type of a dataclass; TypeError names the field that has none."""
-    hints = get_type_hints(type_, include_extras=True)
+def dataclass_dtype(type_: type, call: str, within: tuple[type, ...] = ()) -> np.dtype[Any]:
+    """Return the structured type of a dataclass; TypeError names the field that has none.
+
+    `within` are the dataclasses of whose fields it is the type.
+    """
+    if type_ in within:
+        raise TypeError(f"{call}: {type_.__name__} has itself as a field; a record has an end")
+    try:
+        hints = get_type_hints(type_, include_extras=True)
+    except NameError as exc:
+        raise TypeError(
+            f"{call}: an annotation of {type_.__name__} cannot be resolved: {exc}; define that in "
+            "the module, or leave out `from __future__ import annotations`"
+        ) from exc
+    within = (*within, type_)
     parts: list[Any] = []
     for field in fields(type_):
-        parts.append((field.name, _field_dtype(hints[field.name], field.name, type_, call)))
+        parts.append((field.name, _field_dtype(hints[field.name], field.name, within, call)))
     if not parts:
         raise TypeError(f"{call}: {type_.__name__} has no fields")
     return np.dtype(parts, align=True)
 
 
-def _field_dtype(hint: Any, name: str, type_: type, call: str) -> Any:
+def _field_dtype(hint: Any, name: str, within: tuple[type, ...], call: str) -> Any:
     if get_origin(hint) is Annotated:
         for extra in get_args(hint)[1:]:
             if isinstance(extra, (Array, str, np.dtype)):
-                return _field_dtype(extra, name, type_, call)
-        return _field_dtype(get_args(hint)[0], name, type_, call)
+                return _field_dtype(extra, name, within, call)
+        return _field_dtype(get_args(hint)[0], name, within, call)
     if isinstance(hint, Array):
         return np.dtype((hint.dtype, hint.shape))
     if hint in _SCALARS:
         return np.dtype(_SCALARS[hint])
     if is_dataclass(hint) and isinstance(hint, type):
-        return dataclass_dtype(hint, call)
+        return dataclass_dtype(hint, call, within)
     try:
         if isinstance(hint, (str, np.dtype)) or issubclass(hint, np.generic):
             return plain(np.dtype(hint), call)
     except TypeError:
         pass
     raise TypeError(
-        f"{call}: field {name} of {type_.__name__} is {hint!r}; a record has numbers (int, float, "
-        "bool, complex, numpy scalars), ipc.Array fields and dataclasses of these"
+        f"{call}: field {name} of {within[-1].__name__} is {hint!r}; a record has numbers (int, "
+        "float, bool, complex, numpy scalars), ipc.Array fields and dataclasses of these"
     )
 
 
