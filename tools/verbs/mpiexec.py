@@ -9,7 +9,11 @@ from shmnd.mpi.launcher import job, options
 HELP = "run a program written for mpi4py as N ranks on this host"
 EXAMPLE = "shmnd mpiexec -n 4 program.py"
 FAILURE = "the job could not be started; otherwise the exit code of the first rank that failed"
-MORE_CODES = {124: "the job took longer than --timeout allows"}
+MORE_CODES = {
+    124: "the job took longer than --timeout allows",
+    126: "the program cannot be executed",
+    127: "there is no such program",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -143,7 +143,6 @@ class Queue(QueueCalls, Waits):
         deadline = _deadline(block, timeout)
         long = False
         while self._core.full():
-            self._require_open()
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
@@ -163,7 +162,6 @@ class Queue(QueueCalls, Waits):
         deadline = _deadline(block, timeout)
         long, pause = False, 0.0001
         while not self._core.push(block_ref):
-            self._require_open()
             left = deadline - time.monotonic()
             if left <= 0:
                 raise queue.Full
@@ -196,10 +194,6 @@ class Queue(QueueCalls, Waits):
             return False
         self._wait_long(ITEM, left)
         return True
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise ValueError(f"Queue {self!r} is closed")
 
     def put_nowait(self, obj: object) -> None:
         """Put without waiting."""

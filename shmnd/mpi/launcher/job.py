@@ -26,6 +26,7 @@ from shmnd.mpi.communicators.agreement import Agreements
 from shmnd.mpi.launcher import signals, waiting
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines
+from shmnd.mpi.launcher.rank import Rank
 from shmnd.mpi.transport import job_memory
 from shmnd.mpi.transport.place import outside
 from shmnd.ring.shared_memory.segment import Segment
@@ -39,6 +40,9 @@ _GRACE: Final = 2.0
 _POLL_SECONDS: Final = 0.2
 _PATIENCE: Final = 0.5
 """Seconds in which ranks may begin to wait for one that has died."""
+_NOT_EXECUTABLE: Final = 126
+_NO_PROGRAM: Final = 127
+"""Exit codes, as those of shells."""
 _TOLD: Final = 16
 """Ranks of which is said what they wait for."""
 
@@ -65,36 +69,6 @@ def arena_bytes(ranks: int) -> int:
     if limited or strict or ranks == 1:
         return 0
     return (1 << 30) if ranks <= 16 else (1 << 28) if ranks <= 64 else (1 << 26)
-
-
-class Rank:
-    """One process of the job."""
-
-    def __init__(self, number: int, process: subprocess.Popen[bytes], group: bool) -> None:
-        self.number: Final = number
-        self.process: Final = process
-        self.descriptor: Final = os.pidfd_open(process.pid)
-        self._group: Final = group
-        self.ended: float | None = None
-        """When, by the clock of `time.monotonic`; None while it runs."""
-
-    def send(self, what: signal.Signals) -> None:
-        """Send a signal to the rank and, where it has a group of its own, to its children."""
-        with contextlib.suppress(ProcessLookupError):
-            if self._group:
-                os.killpg(self.process.pid, what)
-            elif self.process.poll() is None:
-                self.process.send_signal(what)
-
-    def end_of(self) -> str:
-        """Say how it has ended."""
-        code = self.process.returncode
-        if code >= 0:
-            return f"rank {self.number} (process {self.process.pid}) ended with exit code {code}"
-        with contextlib.suppress(ValueError):
-            name = signal.Signals(-code).name
-            return f"rank {self.number} (process {self.process.pid}) was killed by {name}"
-        return f"rank {self.number} (process {self.process.pid}) was killed by signal {-code}"
 
 
 class Job:
@@ -159,14 +133,18 @@ class Job:
         try:
             job_memory.lay_out(memory, size, lane, self._crowded, arena)
             for number in range(size):
+                if self._ending is not None:
+                    return  # by a signal
                 self._start_rank(number, memory.fd)
-        except FileNotFoundError as exc:
-            raise SystemExit(f"shmnd mpiexec: {exc.filename}: no such program") from exc
+        except (FileNotFoundError, NotADirectoryError) as exc:
+            _say(f"{exc.filename}: no such program")
+            raise SystemExit(_NO_PROGRAM) from exc
         except PermissionError as exc:
-            raise SystemExit(
-                f"shmnd mpiexec: {exc.filename}: the program cannot be executed; chmod +x permits "
-                "it, and a script of Python without .py is run as: python SCRIPT"
-            ) from exc
+            _say(
+                f"{exc.filename}: the program cannot be executed; chmod +x permits it, and a "
+                "script of Python without .py is run as: python SCRIPT"
+            )
+            raise SystemExit(_NOT_EXECUTABLE) from exc
 
     def _environment(self, number: int, descriptor: int) -> dict[str, str]:
         path = os.environ.get("PYTHONPATH")
@@ -217,6 +195,8 @@ class Job:
         self._ranks.append(rank)
         self._running.add(rank)
         self._selector.register(rank.descriptor, selectors.EVENT_READ, rank)
+        if self._ending is not None:  # a signal came before it could be passed on to this rank
+            rank.send(signal.SIGTERM)
         for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
             if source is not None:
                 self._show(source.fileno(), number, target.buffer)

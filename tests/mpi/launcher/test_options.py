@@ -40,8 +40,14 @@ def test_a_variable_that_is_not_set_stays_so_in_the_ranks(monkeypatch: pytest.Mo
 def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("print(1)")
-    ran = launch(2, str(program), expect=1)
+    ran = launch(2, str(program), expect=126)
     assert f"shmnd mpiexec: {program}: the program cannot be executed; chmod +x" in ran.stderr
+
+
+@pytest.mark.parametrize("program", ["no-such-program", "/no/such/program", "/dev/null/program"])
+def test_a_program_that_is_missing_is_named(program: str) -> None:
+    ran = launch(2, program, expect=127)
+    assert f"shmnd mpiexec: {program}: no such program\n" in ran.stderr
 
 
 def test_an_executor_of_a_communicator_uses_the_ranks_that_serve_already(tmp_path: Path) -> None:

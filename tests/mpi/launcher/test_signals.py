@@ -8,10 +8,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mpi.launcher.jobs import PATIENCE
+from shmnd.mpi.launcher.job import Job
+from shmnd.mpi.launcher.options import parse
 
 STARTS = """
 import subprocess, time
@@ -70,3 +73,31 @@ def test_a_hangup_that_is_ignored_stays_so() -> None:
         ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *line], timeout=PATIENCE, check=False
     )
     assert ran.returncode == 0
+
+
+SLEEPS = ["-n", "3", "--oversubscribe", "-c", "import time; time.sleep(60)"]
+
+
+def test_a_signal_between_two_starts_ends_the_job() -> None:
+    class Early(Job):
+        def _start_rank(self, number: int, descriptor: int) -> None:
+            super()._start_rank(number, descriptor)
+            signal.raise_signal(signal.SIGINT)
+
+    job = Early(parse(SLEEPS, "mpiexec"))
+    assert job.run() == 130
+    assert len(job._ranks) == 1
+
+
+def test_a_rank_that_starts_while_a_signal_comes_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher does not know of it yet; it would be left to the SIGKILL behind the grace."""
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("shmnd.mpi.launcher.job.subprocess.Popen", Popen)
+    job = Job(parse(SLEEPS, "mpiexec"))
+    assert job.run() == 128 + signal.SIGTERM
+    assert [rank.process.returncode for rank in job._ranks] == [-signal.SIGTERM]

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process of a job, as its launcher has it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from typing import Final
+
+__all__ = ["Rank"]
+
+
+class Rank:
+    """One process of the job."""
+
+    def __init__(self, number: int, process: subprocess.Popen[bytes], group: bool) -> None:
+        self.number: Final = number
+        self.process: Final = process
+        self.descriptor: Final = os.pidfd_open(process.pid)
+        self._group: Final = group
+        self.ended: float | None = None
+        """When, by the clock of `time.monotonic`; None while it runs."""
+
+    def send(self, what: signal.Signals) -> None:
+        """Send a signal to the rank and, where it has a group of its own, to its children."""
+        with contextlib.suppress(ProcessLookupError):
+            if self._group:
+                os.killpg(self.process.pid, what)
+            elif self.process.poll() is None:
+                self.process.send_signal(what)
+
+    def end_of(self) -> str:
+        """Say how it has ended."""
+        code = self.process.returncode
+        if code >= 0:
+            return f"rank {self.number} (process {self.process.pid}) ended with exit code {code}"
+        with contextlib.suppress(ValueError):
+            name = signal.Signals(-code).name
+            return f"rank {self.number} (process {self.process.pid}) was killed by {name}"
+        return f"rank {self.number} (process {self.process.pid}) was killed by signal {-code}"
