@@ -220,6 +220,33 @@ def test_a_solver_goes_back_to_the_last_step_that_all_survivors_have() -> None:
     assert ran.stdout.count("well 3") == 3
 
 
+EPOCH = """
+import time
+win = MPI.Win.Create(bytearray(8), comm=comm)
+win.Set_errhandler(MPI.ERRORS_RETURN)
+targets = comm.Get_group().Incl([1, 2])
+origin = comm.Get_group().Incl([0])
+if comm.rank == 0:
+    win.Start(targets)
+    comm.send(0, 1)
+    while comm.Get_failed().size == 0:
+        time.sleep(0.001)
+    assert fails(win.Complete).Get_error_class() == MPI.ERR_PROC_FAILED
+    print("well")
+else:
+    win.Post(origin)
+    if comm.rank == 1:
+        comm.recv(source=0)
+        dies()
+    win.Wait()
+    print("well")
+"""
+
+
+def test_an_epoch_ends_at_its_other_targets_when_one_has_died() -> None:
+    assert launch(3, EPOCH, "--enable-recovery").stdout.count("well") == 2
+
+
 def test_abort_ends_a_job_with_recovery_all_the_same() -> None:
     launch(2, "comm.Abort(5) if comm.rank else comm.recv()", "--enable-recovery", expect=5)
 

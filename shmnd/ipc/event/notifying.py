@@ -18,7 +18,7 @@ from shmnd.ipc.common.members import Room, make_room
 from shmnd.ipc.common.ringing import PAUSE, POLL, Bell, task_at
 from shmnd.ipc.common.shared_name import SharedName
 from shmnd.ipc.common.shared_words import SIGNALS
-from shmnd.ipc.errors import unusable
+from shmnd.ipc.errors import Closed, unusable
 from shmnd.status import NdMemoryError
 
 if TYPE_CHECKING:
@@ -173,9 +173,13 @@ class Listener(_End):
         return self._signalled(room)
 
     def __iter__(self) -> Iterator[set[int]]:
-        """Return sets of numbers as they come."""
+        """Return sets of numbers as they come, until it is closed."""
         while True:
-            yield self.wait()
+            try:
+                found = self.wait()
+            except Closed:
+                return
+            yield found
 
     # -- descriptors and asyncio --
 
@@ -217,9 +221,13 @@ class Listener(_End):
                     await sleeper.sleep(left)
 
     async def __aiter__(self) -> AsyncIterator[set[int]]:
-        """Return sets of numbers as they come."""
+        """Return sets of numbers as they come, until it is closed."""
         while True:
-            yield await self.await_ids()
+            try:
+                found = await self.await_ids()
+            except Closed:
+                return
+            yield found
 
     def close(self) -> None:
         """Leave the name. Harmless when repeated."""

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.group import Group
 from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.request import Request
 
 _POSTED, _DONE = 1, 2
@@ -107,8 +108,7 @@ class Epochs:
             self._out_of_turn("Complete", "no epoch of Start is open; call Start first")
         places, state.started = state.started, None
         state.close(None)
-        for place in places:
-            state.comm.Send(_nothing(), place, _DONE)
+        self._tell(places, _DONE)
 
     def Post(self, group: Group, assertion: int = 0) -> None:
         """Start an RMA exposure epoch."""
@@ -118,8 +118,18 @@ class Epochs:
         if state.posted is not None:
             self._out_of_turn("Post", "an exposure epoch is open; call Wait first")
         state.posted = [state.post_receive(place, _DONE, "Wait") for place in places]
+        self._tell(places, _POSTED)
+
+    def _tell(self, places: list[int], tag: int) -> None:
+        """Tell all of them, also where one has died, and raise the first error then."""
+        failures = []
         for place in places:
-            state.comm.Send(_nothing(), place, _POSTED)
+            try:
+                self.ob.comm.Send(_nothing(), place, tag)
+            except MPIException as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _posted(self, call: str) -> list[Request]:
         posted: list[Request] | None = self._state(call).posted

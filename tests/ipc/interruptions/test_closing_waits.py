@@ -64,7 +64,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "a set's queue": lambda: _in_a_set(ipc.Queue()),
     "a set's server": lambda: _in_a_set(ipc.Server("s")),
 }
-ENDS = {"samples", "changes", "requests", "serve"}
+ENDS = {"samples", "numbers", "changes", "requests", "serve"}
 """Waits that return: a close ends such a loop without an error."""
 QUEUES = {"get", "get by name", "put"}
 LONG = 10.0

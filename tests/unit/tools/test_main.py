@@ -58,7 +58,7 @@ def test_every_verb_has_an_example_that_is_right(command: argparse.ArgumentParse
     arguments = example.split()[1:]
     args = parser_of(arguments[0]).parse_args(arguments)
     assert args.run is command.get_default("run")
-    assert re.search(r"^exit codes:\n  0 .*\n  1 .*\n  2 .*\n(  124 .*\n)?  130 ", text, re.M)
+    assert re.search(r"^exit codes:\n  0 .*\n  1 .*\n  2 .*\n(  12[467] .*\n)*  130 ", text, re.M)
     assert ("\n  124 " in text) == ("--timeout SECONDS     end the job" in text)
 
 
@@ -250,6 +250,31 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         assert command.stderr is not None
         command.stdout.close()
         assert command.stderr.read() == b""
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_the_command_loads_is_no_traceback() -> None:
+    program = f"""
+import signal, sys
+sys.path[:0] = {sys.path!r}
+from shmnd_tools.entry import main
+
+class Loading:
+    def find_spec(self, name, path=None, target=None):
+        if name == "shmnd":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Loading())
+sys.exit(main())
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "ps"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
 
 
 _COMMAND = (
