@@ -38,15 +38,14 @@ class Neighbour(Closing):
         adapter._check_open(call)
         self._adapter: Final = adapter
         self._closed = False
-        self._met = False
         self.name: Final[str] = entry.name
         """The name of the record by which it was found."""
         self.uid: Final[str] = entry.adapter
         """Names its adapter."""
         self.pid: Final[int] = entry.pid
         """Its process, as the broker sees it."""
-        self._peer: Final[PeerLike] = adapter._engine.meetings.meet(adapter, entry.adapter, call)
-        self._met = True
+        meetings = adapter._engine.meetings
+        self._peer: Final[PeerLike] = meetings.meet(adapter, entry.adapter, id(self), call)
 
     # -- its process --
 
@@ -143,8 +142,7 @@ class Neighbour(Closing):
         if self._closed:
             return
         self._closed = True
-        if self._met:
-            self._adapter._engine.meetings.part(self._adapter, self.uid)
+        self._adapter._engine.meetings.part(self._adapter, self.uid, id(self))
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "dead" if self.dead else "alive"

@@ -281,6 +281,33 @@ def test_a_neighbour_in_the_same_process(adapter: shmnd.Adapter) -> None:
                 assert two.pid == os.getpid()
 
 
+@pytest.mark.usefixtures("owner")
+def test_a_handler_that_raises_behind_a_meeting_leaves_none(
+    adapter: shmnd.Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker, which counts the meetings of a process, then hears of each end."""
+    meetings = adapter._engine.meetings
+    meet = meetings.meet
+
+    def meet_and_raise(*args: Any) -> Any:
+        meet(*args)
+        raise KeyboardInterrupt
+
+    with met(adapter)[0] as kept:
+        monkeypatch.setattr(meetings, "meet", meet_and_raise)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                met(adapter)
+            gc.collect()
+        monkeypatch.undo()
+        with met(adapter)[0]:
+            pass
+        assert kept.pid
+        (mine,) = meetings._tokens.values()
+        assert mine == {id(kept)}
+    assert not meetings._tokens
+
+
 # -- waiting --
 
 

@@ -121,7 +121,7 @@ class Epochs:
         self._tell(places, _POSTED)
 
     def _tell(self, places: list[int], tag: int) -> None:
-        """Tell all of them, also where one has died, and raise the first error then."""
+        """Send to all of them, also where one has died, and raise the first error then."""
         failures = []
         for place in places:
             try:

@@ -16,59 +16,70 @@ __all__ = ["Meetings"]
 
 
 class Meetings:
-    """The meetings of one progress engine. Several neighbours may share one."""
+    """The meetings of one progress engine. Several neighbours may share one.
+
+    Each has a token of its own, so that an end which comes twice, or where a handler of a signal
+    has ended the beginning, takes nothing from the others.
+    """
 
     def __init__(self, engine: EngineOfMeetings) -> None:
         self._engine = engine
         self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
-        self._count: dict[tuple[str, str], int] = {}
+        self._tokens: dict[tuple[str, str], set[int]] = {}
         self._own: dict[str, weakref.ref[SegmentOwner]] = {}
 
-    def meet(self, adapter: SegmentOwner, peer: str, call: str) -> PeerLike:
-        """Introduce an adapter to another one; return the record of that."""
+    def meet(self, adapter: SegmentOwner, peer: str, token: int, call: str) -> PeerLike:
+        """Introduce an adapter to another one; return the record of that.
+
+        `part` with the same token ends it, also where this raises.
+        """
         key = adapter.uid, peer
         with self._engine.rpc:
             try:
                 self._engine.call("meet", caller=call, adapter=adapter.uid, peer=peer)
                 with self._lock:
-                    self._count[key] = self._count.get(key, 0) + 1
                     self._own[adapter.uid] = weakref.ref(adapter)
+                    self._tokens[key] = self._tokens.get(key, set()) | {token}
             except BaseException:
                 # The broker may have heard of it. With the lock: another thread may meet it too.
-                if key not in self._count:
+                if key not in self._tokens:
                     self._engine.post("part", adapter=adapter.uid, peer=peer)
                 raise
         try:
             self._engine.sync()  # the introduction follows the answer
             return self._engine.require_peer(peer, call, Status.CONNECTION_INVALID, "its adapter")
         except BaseException:
-            self.part(adapter, peer)
+            self.part(adapter, peer, token)
             raise
 
-    def part(self, adapter: SegmentOwner, peer: str) -> None:
-        """One that has met it needs it no more. Comes from finalisers, so it only posts."""
+    def part(self, adapter: SegmentOwner, peer: str, token: int) -> None:
+        """One that has met it needs it no more. Harmless for one that has not, and twice.
+
+        Comes from finalisers, so it only posts.
+        """
         key = adapter.uid, peer
         with self._lock:
-            left = self._count.get(key, 0) - 1
-            if left > 0:
-                self._count[key] = left
+            tokens = self._tokens.get(key, set())
+            if token not in tokens:
                 return
-            if self._count.pop(key, None) is None:
+            if len(tokens) > 1:
+                self._tokens[key] = tokens - {token}
                 return
+            del self._tokens[key]
         self._engine.post("part", adapter=adapter.uid, peer=peer)
 
     def replay(self, client: BrokerLike) -> None:
         """Replay to a new broker, in whatever order the processes come back."""
-        for own, peer in list(self._count):
+        for own, peer in list(self._tokens):
             owner = self._own[own]()
             if owner is None or not self._engine.has(owner):
                 with self._lock:
-                    self._count.pop((own, peer), None)
+                    self._tokens.pop((own, peer), None)
             else:
                 client.call("meet", adapter=own, peer=peer)
 
     def close_in_child(self) -> None:
         """After fork: all of it is the parent's."""
         self._lock = threading.RLock()
-        self._count.clear()
+        self._tokens.clear()
         self._own.clear()
