@@ -165,7 +165,7 @@ def conforming(value: Any, type_: Any, call: str) -> Any:
         fill_record(array, value, call)
     else:
         found = np.asarray(value, None if dtype.names is None else dtype)
-        array = as_dtype(value, found, dtype, f"and not {dtype}", call)
+        array = as_dtype(value, found, dtype, call)
     if shape and array.shape != shape:
         raise ValueError(f"{call}: an array of shape {array.shape}, not of {shape}; reshape it")
     return array

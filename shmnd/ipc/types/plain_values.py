@@ -19,19 +19,24 @@ def as_array(value: Any, form: Any, call: str) -> Any:
         found = np.asarray(value, form.dtype if rows else None)
     except (ValueError, TypeError) as exc:
         raise TypeMismatch(f"{call}: the value cannot be an array: {exc}") from exc
-    array = as_dtype(value, found, form.dtype, f"the topic {form!r}", call)
+    array = as_dtype(value, found, form.dtype, call, form)
     if form.shape is not None and found.shape != form.shape:
         raise ValueError(
             f"{call}: the value has shape {found.shape}, the topic {form!r}; reshape it"
         )
-    return np.require(array, requirements="C")
+    return array if array.flags.c_contiguous else np.require(array, requirements="C")
 
 
-def as_dtype(value: Any, found: Any, dtype: np.dtype[Any], wanted: str, call: str) -> Any:
+def as_dtype(
+    value: Any, found: Any, dtype: np.dtype[Any], call: str, topic: object | None = None
+) -> Any:
     """Return `found`, the array of a value, in a type; TypeMismatch unless it can be that.
 
-    Numbers of Python have no type of their own, so those that fit are converted.
+    Numbers of Python have no type of their own, so those that fit are converted. The error names
+    the topic, if it is one of a topic.
     """
+    if found.dtype == dtype:
+        return found
     plain = isinstance(value, (int, float, list, tuple)) and (
         dtype.kind in "iu" or not found.dtype.hasobject
     )
@@ -41,6 +46,7 @@ def as_dtype(value: Any, found: Any, dtype: np.dtype[Any], wanted: str, call: st
         hint = f"convert it first, value.astype({str(dtype)!r})"
         if found.dtype.kind in "OUS":
             hint = "pass numbers, or use type object"
+        wanted = f"and not {dtype}" if topic is None else f"the topic {topic!r}"
         raise TypeMismatch(f"{call}: the value has dtype {found.dtype}, {wanted}; {hint}")
     require_fit(found, dtype, call)
     return found.astype(dtype, copy=False)
@@ -52,14 +58,10 @@ def require_fit(found: Any, dtype: np.dtype[Any], who: str) -> None:
     OverflowError for numbers beyond the range of whole ones, TypeMismatch for values that are not
     numbers of the type at all. Real numbers may lose digits. Fields go by their names.
     """
+    if found.dtype == dtype:
+        return
     if dtype.names is not None or found.dtype.names is not None:
-        if found.dtype.names != dtype.names:
-            raise TypeMismatch(
-                f"{who}: the value has dtype {found.dtype}, and not {dtype}; pass the same fields "
-                "in the same order"
-            )
-        for name in dtype.names or ():
-            require_fit(found[name], dtype[name].base, f"{who}: field {name}")
+        _require_fields_fit(found, dtype, who)
         return
     kind, wanted = found.dtype.kind, dtype.kind
     if not found.size or wanted not in "biufc":
@@ -83,6 +85,16 @@ def require_fit(found: Any, dtype: np.dtype[Any], who: str) -> None:
                 f"{who}: {number} is outside {range_.min}..{range_.max}, the range of {dtype}; "
                 "use a wider type at both ends"
             )
+
+
+def _require_fields_fit(found: Any, dtype: np.dtype[Any], who: str) -> None:
+    if found.dtype.names != dtype.names:
+        raise TypeMismatch(
+            f"{who}: the value has dtype {found.dtype}, and not {dtype}; pass the same fields "
+            "in the same order"
+        )
+    for name in dtype.names or ():
+        require_fit(found[name], dtype[name].base, f"{who}: field {name}")
 
 
 def as_bytes(value: Any, call: str) -> memoryview:
