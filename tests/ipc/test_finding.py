@@ -295,10 +295,12 @@ def test_a_wait_set_says_what_another_thread_closes(kind: str, task: bool) -> No
         assert both.wait(0) == ()
 
 
-def test_a_task_that_begins_to_wait_as_another_thread_closes_does_not_sleep() -> None:
+def test_a_task_that_begins_to_wait_as_another_thread_closes_does_not_sleep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def closing_in(queue: ipc.Queue, obj: Any) -> Any:
         begin = queue._task
-        queue._task = lambda: obj.close() or begin()  # type: ignore[method-assign]
+        monkeypatch.setattr(queue, "_task", lambda: obj.close() or begin())
         return obj
 
     async def ended(awaitable: Any) -> None:

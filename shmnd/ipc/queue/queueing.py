@@ -361,12 +361,12 @@ def end_of_wait(timeout: float | None) -> float:
     """Return when a wait ends. As in multiprocessing, one of less than nothing ends at once."""
     try:
         end = end_after(timeout)
-        is_none = math.isnan(end)
+        is_number = not math.isnan(end)
     except TypeError:
         raise TypeError(
             f"Queue: timeout {timeout!r} is not a number of seconds such as 0.5"
         ) from None
-    if is_none:
+    if not is_number:
         raise ValueError(f"Queue: timeout {timeout!r} is not a number of seconds such as 0.5")
     return end
 
