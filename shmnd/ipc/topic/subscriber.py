@@ -85,7 +85,8 @@ class Subscriber(ReaderCore, Closing):
         self._checking = 0  # the thread that takes changes
         self._changes: deque[Change] = deque()  # each is there until it is taken in
         self._unreached: Unreached[str] = Unreached()
-        self._parted: weakref.WeakSet[Source] = weakref.WeakSet()  # while samples of it are held
+        # Sources that have gone, as long as samples of them are held.
+        self._parted: weakref.WeakValueDictionary[int, Source] = weakref.WeakValueDictionary()
         self._room = Room.of(namespace, group)
         try:
             self._waiter = Waiter(self._room.adapter, self._anything, self._doze)
@@ -231,7 +232,8 @@ class Subscriber(ReaderCore, Closing):
     @property
     def held(self) -> int:
         """How many samples are held."""
-        return sum(source.held for source in (*self._sources, *self._parted))
+        parted = (each() for each in self._parted.valuerefs())  # another thread may add one
+        return sum(source.held for source in (*self._sources, *parted) if source is not None)
 
     @property
     def publishers(self) -> int:
@@ -379,7 +381,7 @@ class Subscriber(ReaderCore, Closing):
         self._lost_before += source.lost
         self._remove(source)
         source.close()
-        self._parted.add(source)
+        self._parted[id(source)] = source
         if source.held == 0:
             source.owner.close()
 
