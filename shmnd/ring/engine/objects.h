@@ -166,6 +166,7 @@ enum shmnd_wqe_state {
     SHMND_WQE_QUEUED = 0,
     SHMND_WQE_SENT, /* a Send that is sent and not complete */
     SHMND_WQE_DONE,
+    SHMND_WQE_RECALLED, /* by the end of the connection, which decides its status */
 };
 
 struct shmnd_wqe {

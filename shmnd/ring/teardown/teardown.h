@@ -217,7 +217,7 @@ static inline bool shmnd_teardown_recall(struct shmnd_qp *qp)
             !shmnd_teardown_recalls_before(qp, i, taken))
             continue;
         if (parts ? shmnd_slots_recall(&qp->out, w->slot_pos) : shmnd_tx_recall(qp, w)) {
-            shmnd_tx_fail(w, SHMND_CANCELED);
+            w->state = SHMND_WQE_RECALLED;
             continue;
         }
         uint64_t at = shmnd_teardown_cut_before(qp, i, taken);

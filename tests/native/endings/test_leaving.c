@@ -210,11 +210,31 @@ static void one_that_sent_to_one_that_closes_hears_whether_it_was_taken(void)
     duo_close(&s.d);
 }
 
+/* The other side stands still in a copy, and continues when the connection ends for that reason: the
+ * oldest Send has the reason, also where it was recalled. */
+static void the_oldest_recalled_has_the_reason(void)
+{
+    struct scene s = {.count = 2};
+    open_scene(&s);
+    post_sends(&s);
+    uint64_t since = 1;
+    shmnd_put64(&s.d.b->q.link.mine->hazard, SHMND_HAZARD_PUSH);
+    shmnd_qp_check_stall(&s.d.a->q, &since, since + 11 * W_SECOND);
+    settle(s.d.a);
+    EQUAL(queue_turn(s.d.qa), 0);
+    shmnd_put64(&s.d.b->q.link.mine->hazard, 0);
+    settle(s.d.a);
+    EXPECT(s.d.qa, SHMND_SEND, 0, SHMND_IO_TIMEOUT);
+    EXPECT(s.d.qa, SHMND_SEND, 1, SHMND_CANCELED);
+    duo_close(&s.d);
+}
+
 static const struct check_test tests[] = {
     TEST(what_stays_meets_its_receive),
     TEST(one_that_sent_to_one_that_closes_hears_whether_it_was_taken),
     TEST(one_that_leaves_waits_for_no_copy_that_never_begins),
     TEST(one_that_leaves_waits_for_none_that_does_nothing),
+    TEST(the_oldest_recalled_has_the_reason),
 };
 
 MAIN(tests)
