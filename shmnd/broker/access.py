@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from shmnd.common.shortages import remedy
 from shmnd.common.steps import step
 from shmnd.status import NdError, Status, error
 
@@ -276,4 +277,5 @@ def _refused(directory: Path, why: str) -> NdError:
 def unusable(path: Path, why: str, exc: OSError) -> NdError:
     """Make the error of a file or directory that the system does not let us use."""
     status = _ERRNO_STATUS.get(exc.errno or 0, Status.DEVICE_NOT_READY)
-    return error(status, _CALL, f"{path} {why}. SHMND_RUNTIME_DIR names another directory")
+    help_ = remedy(exc, "SHMND_RUNTIME_DIR names another directory")
+    return error(status, _CALL, f"{path} {why}; {help_}")

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_STREAM, socket
 from typing import Final
 
+from shmnd.common.shortages import remedy
 from shmnd.status import NdError, Status, error
 
 __all__ = [
@@ -32,13 +33,11 @@ __all__ = [
 _RINGS: Final = 256
 """Bytes that are taken at once, one for each ring."""
 _LIMITS: Final = {
-    errno.EMFILE: "the limit of descriptors of a process is ulimit -n",
-    errno.ENFILE: "the limit of open files of the machine is fs.file-max",
     errno.ENOMEM: "the limits of address space and mappings are ulimit -v and vm.max_map_count",
     errno.ENOSPC: "the limit of watched descriptors of a user is fs.epoll.max_user_watches",
     errno.ENODEV: "the kernel has no file system to make it in",
 }
-"""What a system may be out of, and where that is set."""
+"""What else a system may be out of, and where that is set."""
 _FORBIDDEN: Final = (errno.EPERM, errno.ENOSYS)
 
 
@@ -58,12 +57,13 @@ def taking_from_the_system(call: str) -> Iterator[None]:
                 " calls (seccomp, of a container for instance) forbids what this needs; `shmnd"
                 " doctor` tells what that is",
             ) from exc
-        if exc.errno not in _LIMITS:
+        limit = remedy(exc, _LIMITS.get(exc.errno or 0, ""))
+        if not limit:
             raise
         raise error(
             Status.INSUFFICIENT_RESOURCES,
             call,
-            f"{exc.strerror or exc} (errno {exc.errno}); {_LIMITS[exc.errno]}",
+            f"{exc.strerror or exc} (errno {exc.errno}); {limit}",
         ) from exc
 
 

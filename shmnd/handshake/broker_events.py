@@ -98,7 +98,11 @@ class BrokerEvents(ConnectionStateMachine):
         assert attempt.theirs is not None
         call = "Connector.connect"
         if not fds:
-            raise error(Status.INSUFFICIENT_RESOURCES, call, "no descriptor was free for the link")
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                "no descriptor was free for the link (ulimit -n)",
+            )
         peer = self._engine.require_peer(
             attempt.peer_adapter, call, Status.CONNECTION_REFUSED, "the process that accepted"
         )

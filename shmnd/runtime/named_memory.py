@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final
 import posix_ipc
 
 from shmnd.broker.leftovers import RECORD, unlink_own
+from shmnd.common.shortages import remedy
 from shmnd.ring.shared_memory.bounds import require_room
-from shmnd.ring.shared_memory.committing import commit, remedy
+from shmnd.ring.shared_memory.committing import commit
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:

@@ -58,11 +58,11 @@ OTHERS = {
 }
 
 
-def _open(name: str) -> tuple[int | None, Any]:
+def _open(name: str) -> tuple[NdError | None, Any]:
     try:
         return None, OPENED[name]()
     except NdError as exc:
-        return exc.status, None
+        return exc, None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,8 @@ def test_opening_says_that_none_is_free(name: str, others: tuple[str, ...]) -> N
                 failed, made = _open(name)
             if failed is None:
                 break
-            assert failed == Status.INSUFFICIENT_RESOURCES
+            assert failed.status == Status.INSUFFICIENT_RESOURCES
+            assert "ulimit -n" in str(failed)
         assert failed is None
         if made is not None:
             made.close()
@@ -255,7 +256,8 @@ def test_a_subscriber_says_that_it_cannot_reach_a_publisher_and_tries_again() ->
             if made is not None:
                 made.close()
                 break
-            assert failed == Status.INSUFFICIENT_RESOURCES
+            assert failed is not None
+            assert failed.status == Status.INSUFFICIENT_RESOURCES
         assert failed is None
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shmnd.common.closing import Closing
+from shmnd.common.shortages import remedy
 from shmnd.ipc.blackboard.keys import (
     BLACKBOARD,
     COUNT,
@@ -114,8 +115,8 @@ class Blackboard(Closing):
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
                 call,
-                f"no memory for a blackboard: {exc.strerror}; free memory, descriptors or address "
-                "space (ulimit -v)",
+                f"no memory for a blackboard: {exc.strerror}; "
+                + remedy(exc, "free memory, or address space (ulimit -v)"),
             ) from exc
         self._words = Words(self._map)
         self._words.store(0, _MAGIC)

@@ -19,6 +19,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.descriptors import taking_from_the_system
+from shmnd.common.shortages import remedy
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import ringer
 from shmnd.ipc.common.shared_words import Words
@@ -60,7 +61,7 @@ def make_room(call: str) -> int:
         raise error(
             Status.INSUFFICIENT_RESOURCES,
             call,
-            f"{_PAGE} bytes of shared memory wanted: {exc.strerror}; free memory or descriptors",
+            f"{_PAGE} bytes of shared memory wanted: {exc.strerror}; {remedy(exc, 'free memory')}",
         ) from exc
     return fd
 

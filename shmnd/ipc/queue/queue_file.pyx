@@ -12,6 +12,7 @@ from shmnd.ipc.queue.queue_c cimport *
 
 from shmnd.ipc.common.limits import most_memory
 from shmnd.ring.shared_memory.bounds import require_room
+from shmnd.common.shortages import remedy
 from shmnd.status import Status, error
 
 __all__ = ["commit", "make_file"]
@@ -29,10 +30,10 @@ def commit(fd: int, at: int, nbytes: int, call: str) -> None:
         except InterruptedError:
             continue
         except OSError as err:
+            otherwise = "take items from the queue, set a maxsize, or give the machine more memory"
             raise error(
                 Status.INSUFFICIENT_RESOURCES, call,
-                f"{nbytes} bytes of shared memory wanted: {err.strerror}; take items from the "
-                "queue, set a maxsize, or give the machine more memory",
+                f"{nbytes} bytes of shared memory wanted: {err.strerror}; {remedy(err, otherwise)}",
             ) from err
 
 
@@ -69,7 +70,8 @@ def make_file(slots: int, limited: bool) -> int:
         if fd >= 0:
             os.close(fd)
         raise error(
-            Status.INSUFFICIENT_RESOURCES, call, f"cannot make a queue's memory: {err.strerror}"
+            Status.INSUFFICIENT_RESOURCES, call,
+            f"cannot make a queue's memory: {err.strerror}; {remedy(err, 'free memory')}",
         ) from err
     return fd
 

@@ -21,7 +21,8 @@ from libc.stdlib cimport free, malloc
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from shmnd.ring.shared_memory.bounds import require_room
-from shmnd.ring.shared_memory.committing import commit, remedy
+from shmnd.ring.shared_memory.committing import commit
+from shmnd.common.shortages import remedy
 from shmnd.status import Status, error
 from shmnd.common.steps import step
 

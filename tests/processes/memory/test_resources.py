@@ -75,6 +75,8 @@ def test_descriptors_used_up_at_each_step(broker: None) -> None:
         assert (reached == "the end") == (not why)
         if why:
             assert "INSUFFICIENT_RESOURCES" in why or "NO_MEMORY" in why, why
+            assert "ulimit -n" in why, why
+            assert "RUNTIME_DIR" not in why, "no other directory helps"
     assert steps[-1] == "the end"
 
 
