@@ -53,21 +53,6 @@ class CompletionQueue(NotifyCore, OverlappedObject):
 
     # -- one result at a time --
 
-    def wait_one(self, timeout: float | None = None) -> Result:
-        """Wait for one result and return it.
-
-        TimeoutError when `timeout` seconds end first; it names the outstanding requests and their
-        peers.
-        """
-        results = self.wait(1, timeout)
-        if results:
-            return results[0]
-        outstanding = self._outstanding()
-        raise TimeoutError(
-            f"CompletionQueue.wait_one: no result within {timeout} s; "
-            + ("; ".join(outstanding) or "no connected queue pair completes here")
-        )
-
     async def __aiter__(self) -> AsyncIterator[Result]:
         """Return results as they come, one by one, and let other tasks run meanwhile."""
         told: Overlapped | None = None

@@ -83,7 +83,6 @@ class Connection(Closing):
         self._messages: Final = ends.messages
         self._inbox: Final = ends.messages.inbox
         self._send_now: Final = ends.messages.send_now
-        self._receive: Final = ends.messages.receive
         self._disconnected: Final = ends.connector.notify_disconnect()
         self._refusal = ""  # of every call, from the end of this side on
         self._told: Overlapped | None = None
@@ -158,16 +157,17 @@ class Connection(Closing):
         """
         call = "Connection.recv_bytes"
         if maxlength is None:
+            messages = self._messages
             try:
-                message = self._receive(timeout)
+                messages.patience = timeout
+                for message in messages:
+                    return message
             except NdError:
                 if not self._refusal:
-                    raise
-                message = None  # another thread has closed this connection
-            if isinstance(message, bytes):
-                return message
-            if message is False:
-                raise self._late(call, _NOTHING)
+                    raise  # else another thread has closed this connection
+            else:
+                if messages.late:
+                    raise self._late(call, _NOTHING)
         return self._next(timeout, maxlength, call)
 
     def recv_into(self, buffer: AnyBuffer, timeout: float | None = None) -> int:
@@ -295,17 +295,17 @@ class Connection(Closing):
         while True:
             if not self._wait(lambda: self._arrived(call), deadline):
                 raise self._late(call, _NOTHING)
-            try:
-                message = self._inbox.popleft()
-            except IndexError:
+            if not self._inbox:
                 continue  # another thread took it
-            if maxlength is None or len(message) <= maxlength:
+            message = self._inbox[0]
+            if maxlength is not None and len(message) > maxlength:
+                raise OSError(
+                    f"{call}: the message has {len(message)} bytes, more than maxlength "
+                    f"{maxlength}; receive it with a larger one"
+                )
+            if self._inbox and self._inbox[0] is message:  # else another thread took it
+                del self._inbox[0]
                 return message
-            self._inbox.appendleft(message)
-            raise OSError(
-                f"{call}: the message has {len(message)} bytes, more than maxlength {maxlength}; "
-                "receive it with a larger one"
-            )
 
     def _wait(self, ready: Callable[[], bool], deadline: float | None) -> bool:
         """Wait for a step to succeed; False when the time ends first.

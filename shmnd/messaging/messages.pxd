@@ -12,7 +12,8 @@ cdef class Slot:
 
 cdef class Messages:
     cdef readonly int depth, piece, receives
-    cdef readonly bint goodbye, pumping
+    cdef readonly bint goodbye, pumping, late
+    cdef public object patience  # seconds that the next step of the iterator waits; None: no end
     cdef public bint busy
     cdef public int followers
     cdef readonly object inbox

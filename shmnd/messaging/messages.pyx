@@ -228,33 +228,45 @@ cdef class Messages:
             self.qp.send(Sge(word, WORD, 0), flags=_INLINE)
         except NdError:
             self.owed += owed  # there is no connection any more; the receives say so
+        except BaseException:
+            self.owed += owed  # the handler of a signal raised before the post
+            raise
         return 0
 
     # -- receiving --
 
-    def receive(self, timeout=None) -> object:
-        """Wait for a message and return it; False when the time ends first.
+    def __iter__(self):
+        """Yield the messages, waiting `patience` for each.
 
-        None when there is something else to do: another thread waits already, or none comes.
+        The caller takes a message by a step of a loop: behind a call, the interpreter runs handlers
+        of signals, which may raise, and the message would be lost.
         """
+        return self
+
+    def __next__(self) -> bytes:
+        """Stop when the time ends first (`late`), and when there is something else to do: another
+        thread waits already, or no message comes any more."""
         cdef uint64_t end = 0, now
+        timeout = self.patience
+        self.late = False
         if timeout is not None and not (type(timeout) is float and timeout >= 0):
             timeout = seconds("Connection.recv_bytes", 0, "timeout", timeout)
         if self.inbox:
             return self.inbox.popleft()
         if self.shut or self.pumping:
-            return None
+            raise StopIteration
         self.poll()
         if timeout is not None and not self.inbox:
             end = c.shmnd_now_ns() + <uint64_t>(min(<double>timeout, 1e9) * 1e9)
         while not self.inbox:
             if self.goodbye or self.ended or self.shut or self.pumping:
-                return None
+                raise StopIteration
             if end:
                 now = c.shmnd_now_ns()
                 timeout = (end - now) * 1e-9 if now < end else 0.0
             if not self.pump(timeout) and end and c.shmnd_now_ns() >= end:
-                return False
+                self.late = True
+                raise StopIteration
         return self.inbox.popleft()
 
     def pump(self, timeout=None) -> bool:

@@ -106,6 +106,35 @@ def test_ctrl_c_ends_a_wait_and_loses_nothing(peer_of: MakePeer) -> None:
         peer.connection.recv_bytes(LIMIT)
 
 
+class Alarm(BaseException):
+    """What the handler raises."""
+
+
+def test_a_handler_that_raises_while_a_message_is_copied_loses_none(pair: Pair) -> None:
+    near, far = pair
+    raised = 0
+
+    def handle(number: int, frame: object) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        for number in range(300):
+            near.send_bytes(pattern(100_000, number))
+            got = b""
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 + number % 100 * 1e-6)
+                got = far.recv_bytes(LIMIT)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Alarm:
+                raised += 1
+                got = got or far.recv_bytes(LIMIT)
+            assert got == pattern(100_000, number)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert raised
+
+
 def test_a_forked_child_leaves_the_connection_alone(pair: Pair) -> None:
     near, far = pair
     child = os.fork()

@@ -124,6 +124,21 @@ cdef class CompletionCore(PollingCore):
             self._refuse_taking("wait")
         return results
 
+    def wait_one(self, timeout=None) -> Result:
+        """Wait for one result and return it.
+
+        TimeoutError when `timeout` seconds end first; it names the outstanding requests and their
+        peers.
+        """
+        cdef list results = self.wait(1, timeout)
+        if results:
+            return results[0]
+        outstanding = self._outstanding()
+        raise TimeoutError(
+            f"CompletionQueue.wait_one: no result within {timeout} s; "
+            + ("; ".join(outstanding) or "no connected queue pair completes here")
+        )
+
     # -- polling for a while --
 
     cdef list _spin(self, Py_ssize_t max, object timeout):
