@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 from shmnd.common.interruption import is_interruption
 from shmnd.mpi.communicators.intracomm import COMM_WORLD
 from shmnd.mpi.futures.remote import Remote, execute
-from shmnd.mpi.futures.workers import Ranks, begin, name_program, prepare, serve
+from shmnd.mpi.futures.workers import Ranks, Team, begin, name_program, prepare, serve
 from shmnd.mpi.transport.place import outside
 
 _OPTIONS: Final = frozenset(
@@ -162,7 +162,7 @@ class MPIPoolExecutor(Executor):
         if self._closed:
             return 0
         backend = self._begun()
-        return len(backend.workers) if isinstance(backend, Ranks) else self._max_workers
+        return len(backend.ranks.workers) if isinstance(backend, Team) else self._max_workers
 
     def bootup(self, wait: bool = True) -> Self:
         """Allocate executor resources eagerly."""
@@ -202,10 +202,10 @@ class MPIPoolExecutor(Executor):
                 self._backend = self._make()
             else:
                 name_program()
-                ranks.everywhere(prepare, (self._setting(),))
+                self._backend = Team(ranks)
+                self._backend.everywhere(prepare, (self._setting(),))
                 if self._initializer is not None:
-                    ranks.everywhere(begin, (self._initializer, self._initargs))
-                self._backend = ranks
+                    self._backend.everywhere(begin, (self._initializer, self._initargs))
         return self._backend
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -288,7 +288,7 @@ class MPIPoolExecutor(Executor):
             for future in list(self._futures):
                 future.cancel()
         backend = self._backend
-        if isinstance(backend, Ranks):
+        if isinstance(backend, Team):
             if wait:
                 cf.wait(list(self._futures))
         elif backend is not None:

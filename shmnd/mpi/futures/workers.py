@@ -116,31 +116,18 @@ class Ranks:
         self._news = threading.Condition()
         self._free = list(workers)
         self._given: dict[int, Future[Any]] = {}
-        self._broken: BaseException | None = None
         self._thread = threading.Thread(target=self._manage, name="shmnd-futures", daemon=True)
         self._thread.start()
 
-    def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        """Queue a task for the next worker that is free, and return its future."""
-        future: Future[Any] = Future()
-        self._put((future, function, args, kwargs))
-        return future
-
-    def everywhere(self, function: Any, args: tuple[Any, ...]) -> None:
-        """Have every worker run a function, before all tasks that are submitted later.
-
-        If one raises, the pool is broken: tasks end by BrokenExecutor.
-        """
-        self._put((None, function, args, {}))
-
-    def _put(self, task: Any) -> None:
+    def put(self, task: Any) -> None:
+        """Queue a task for the next worker that is free: one of an executor, or the end."""
         with self._news:
             self._tasks.append(task)
             self._news.notify()
 
     def close(self, wait: bool, send_off: bool) -> None:
         """End when all tasks have; send the workers home if they are not shared."""
-        self._put(send_off)
+        self.put(send_off)
         if wait:
             self._thread.join()
 
@@ -168,35 +155,43 @@ class Ranks:
             if not (self._free and self._tasks):
                 self._news.wait(_pause if self._given else None)
 
-    def _give(self, future: Future[Any] | None, function: Any, args: Any, kwargs: Any) -> None:
+    def _give(self, team: Team, future: Future[Any] | None, task: tuple[Any, ...]) -> None:
         if future is None:
-            self._begin_all(function, args)
+            self._begin_all(team, task)
             return
         if not future.set_running_or_notify_cancel():
             return
-        if self._broken is not None:
-            future.set_exception(BrokenExecutor(f"an initializer failed: {self._broken!r}"))
+        if team.failure is not None:
+            future.set_exception(BrokenExecutor(f"an initializer failed: {team.failure!r}"))
             return
         worker = self._free.pop(0)
         try:
-            self.comm.send((function, args, kwargs), worker, TASK)
+            self.comm.send(task, worker, TASK)
         except BaseException as error:
             self._free.append(worker)
             future.set_exception(error)
             return
         self._given[worker] = future
 
-    def _begin_all(self, function: Any, args: Any) -> None:
+    def _begin_all(self, team: Team, task: tuple[Any, ...]) -> None:
         """Have every worker run a function, after what it does now."""
         while self._given:
             if not self._take():
                 time.sleep(_pause)
-        for worker in self.workers:
-            self.comm.send((function, args, {}), worker, TASK)
-        for worker in self.workers:
-            good, value = self.comm.recv(source=worker, tag=RESULT)
+        begun = []
+        try:
+            for worker in self.workers:
+                self.comm.send(task, worker, TASK)
+                begun.append(worker)
+        except BaseException as error:  # such as a function that cannot be pickled
+            team.failure = error
+        for worker in begun:
+            try:
+                good, value = self.comm.recv(source=worker, tag=RESULT)
+            except BaseException as error:  # one of the function that cannot be unpickled
+                good, value = False, error
             if not good:
-                self._broken = value
+                team.failure = value
 
     def _take(self) -> bool:
         """Take a result, if there is one."""
@@ -216,3 +211,26 @@ class Ranks:
         else:
             future.set_exception(value)
         return True
+
+
+class Team:
+    """The ranks of a pool as the workers of one executor; several may share the pool."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        """Take the ranks of a pool."""
+        self.ranks: Final = ranks
+        self.failure: BaseException | None = None
+        """Of what every worker runs first: the executor is broken, and others are not."""
+
+    def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
+        """Queue a task for the next worker that is free, and return its future."""
+        future: Future[Any] = Future()
+        self.ranks.put((self, future, (function, args, kwargs)))
+        return future
+
+    def everywhere(self, function: Any, args: tuple[Any, ...]) -> None:
+        """Have every worker run a function, before all tasks that are submitted later.
+
+        If one raises, the executor is broken: its tasks end by BrokenExecutor.
+        """
+        self.ranks.put((self, None, (function, args, {})))

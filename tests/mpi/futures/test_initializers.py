@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every rank of a pool runs first fails: the executor is broken, and no other."""
+
+from pathlib import Path
+
+import pytest
+
+from mpi.launcher.jobs import launch
+
+PROGRAM = """
+import sys
+from concurrent.futures import BrokenExecutor
+from mpi4py.futures import MPICommExecutor, MPIPoolExecutor
+
+class Pair(Exception):
+    "Its pickle does not load: that calls it with one argument."
+    def __init__(self, one, other):
+        super().__init__(one)
+
+class Cuts:
+    "Pickles for one rank, and not for the next."
+    pickles = 0
+    def __reduce__(self):
+        Cuts.pickles += 1
+        if Cuts.pickles > 1:
+            raise ValueError("no more")
+        return str, ("",)
+
+def fail(error): raise error
+def fail_with_pair(): raise Pair(1, 2)
+
+OPTIONS = {
+    "raises": dict(initializer=fail, initargs=(ValueError("no"),)),
+    "has no pickle": dict(initializer=lambda: None),
+    "global has no pickle": dict(globals={"f": lambda: None}),
+    "error has no pickle": dict(initializer=fail_with_pair),
+    "no pickle for the second": dict(initializer=fail, initargs=(Cuts(),)),
+}
+
+def check(make, options):
+    with make(**options) as executor:
+        if executor is None:
+            return
+        for _ in range(2):
+            error = executor.submit(abs, -1).exception()
+            assert isinstance(error, BrokenExecutor), error
+
+if __name__ == "__main__":
+    make = MPIPoolExecutor if "pool" in sys.argv else MPICommExecutor
+    for name, options in OPTIONS.items():
+        check(make, options)
+        with make() as executor:
+            if executor is not None:
+                print(name, sum(executor.map(abs, range(-3, 0))))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [("-m", "mpi4py.futures"), ()], ids=["pool", "communicator"])
+def test_an_initializer_that_fails_breaks_its_executor_alone(
+    module: tuple[str, ...], tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    words = ("pool",) if module else ()
+    ran = launch(3, *module, str(program), *words, patience=60)
+    names = ("raises", "has no pickle", "global has no pickle", "error has no pickle")
+    expected = [f"{name} 6" for name in (*names, "no pickle for the second")]
+    assert ran.stdout.splitlines() == expected
