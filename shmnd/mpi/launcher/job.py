@@ -229,7 +229,14 @@ class Job:
                 for rank in self._running:
                     rank.send(signal.SIGKILL)
                 if not self._running:
-                    return  # a process that still holds a pipe is not a rank
+                    self._leave_pipes()
+                    return
+
+    def _leave_pipes(self) -> None:
+        """Show the last output of ranks whose pipes another process still holds."""
+        for key in self._selector.get_map().values():
+            if isinstance(key.data, Lines):
+                key.data.end()
 
     def _ended(self, rank: Rank) -> None:
         self._selector.unregister(rank.descriptor)

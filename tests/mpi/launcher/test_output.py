@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What several ranks print into one file or pipe: every line is whole."""
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,41 @@ def test_the_launcher_leaves_no_pipe_open() -> None:
         check=True,
     )
     assert (sorted(ran.stdout.splitlines()), ran.stderr) == (["[0] 1", "[1] 1"], "")
+
+
+@pytest.mark.slow
+def test_a_part_of_a_line_is_shown_though_another_process_holds_the_pipe() -> None:
+    program = """
+import subprocess, sys
+print("x" * 100_000, end="", flush=True)
+subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"])
+"""
+    line = [sys.executable, "-m", "shmnd.mpi", "--prefix", "-n", "1", "-c", program]
+    reader, writer = os.pipe()  # the process stays until its end
+    try:
+        ran = subprocess.run(
+            line, stdin=reader, stdout=subprocess.PIPE, text=True, timeout=PATIENCE, check=True
+        )
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert ran.stdout == f"[0] {'x' * 100_000}\n"
+
+
+@pytest.mark.slow
+def test_lines_are_whole_where_the_target_does_not_wait() -> None:
+    """Another process that has the same pipe may have made it so."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    command = [sys.executable, "-m", "shmnd.mpi", "--prefix", "-n", "2", "--oversubscribe", "-c"]
+    program = "for k in range(20000): print(k)"
+    line = [*command, program]
+    with subprocess.Popen(line, stdout=writer) as launcher, os.fdopen(reader) as shown:
+        os.close(writer)
+        time.sleep(1)  # the pipe is full by now
+        lines = shown.read().splitlines()
+        assert launcher.wait(PATIENCE) == 0
+    for rank in range(2):
+        assert [each for each in lines if each.startswith(f"[{rank}] ")] == [
+            f"[{rank}] {k}" for k in range(20000)
+        ]
