@@ -3,7 +3,6 @@
 
 import argparse
 import contextlib
-import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import Final
 
 from shmnd import NdError
 from shmnd.broker.place import namespace_name
+from shmnd.common.streams import discard_output, open_streams
 
 from .commands import in_order, parser_of
 
@@ -20,7 +20,7 @@ _SAID: Final = (NdError, OSError, ImportError)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; give its exit code."""
-    _open_streams()
+    open_streams()
     line = list(sys.argv[1:] if arguments is None else arguments)
     try:
         try:
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # here, where an error of it can be reported
             sys.stderr.flush()
     except BrokenPipeError:
-        _discard_output()  # the reader has closed the pipe
+        discard_output()  # the reader has closed the pipe
         return 1
     except KeyboardInterrupt:
         return 130
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Who typed a command has called nothing of that name.
         with contextlib.suppress(OSError):
             print(f"shmnd: {str(exc).removeprefix('open_adapter: ')}", file=sys.stderr)
-        _discard_output()
+        discard_output()
         return 1
 
 
@@ -54,40 +54,6 @@ def _run(line: list[str]) -> int:
             namespace_name(None)  # a name that is not allowed ends every command alike
         code: int = args.run(args)
     return code
-
-
-def _open_streams() -> None:
-    """Open the standard streams that the caller has closed; their output is dropped.
-
-    Otherwise the next file would get their numbers, and the output of a child process.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)
-            if opened == number:
-                os.set_inheritable(number, True)
-            else:
-                os.dup2(opened, number)
-                os.close(opened)
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, "w", closefd=False))
-        stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name may have any character
-
-
-def _discard_output() -> None:
-    """Drop buffered output that nothing takes; it must not raise again at the interpreter's end."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            nothing = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nothing, stream.fileno())
-            os.close(nothing)
 
 
 def _mpiexec(arguments: Sequence[str]) -> int:

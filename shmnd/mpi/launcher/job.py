@@ -23,7 +23,7 @@ from typing import BinaryIO, Final
 
 from shmnd.mpi.communicators import agreement
 from shmnd.mpi.communicators.agreement import Agreements
-from shmnd.mpi.launcher import signals, waiting
+from shmnd.mpi.launcher import refusals, signals, waiting
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines
 from shmnd.mpi.launcher.rank import Rank
@@ -40,9 +40,6 @@ _GRACE: Final = 2.0
 _POLL_SECONDS: Final = 0.2
 _PATIENCE: Final = 0.5
 """Seconds in which ranks may begin to wait for one that has died."""
-_NOT_EXECUTABLE: Final = 126
-_NO_PROGRAM: Final = 127
-"""Exit codes, as those of shells."""
 _TOLD: Final = 16
 """Ranks of which is said what they wait for."""
 
@@ -136,18 +133,14 @@ class Job:
                 if self._ending is not None:
                     return  # by a signal
                 self._start_rank(number, memory.fd)
-        except (FileNotFoundError, NotADirectoryError) as exc:
-            _say(f"{exc.filename}: no such program")
-            raise SystemExit(_NO_PROGRAM) from exc
-        except PermissionError as exc:
-            _say(
-                f"{exc.filename}: the program cannot be executed; chmod +x permits it, and a "
-                "script of Python without .py is run as: python SCRIPT"
-            )
-            raise SystemExit(_NOT_EXECUTABLE) from exc
+        except OSError as exc:
+            words, code = refusals.explain(exc, self._wish)
+            _say(words)
+            raise SystemExit(code) from exc
 
     def _environment(self, number: int, descriptor: int) -> dict[str, str]:
-        path = os.environ.get("PYTHONPATH")
+        given = {**outside(os.environ), **self._wish.environment}
+        path = given.get("PYTHONPATH")
         root = str(Path(__file__).parents[3])
         parts = [str(FRONT)]
         if path:
@@ -155,8 +148,7 @@ class Job:
         if not _found_without(root):
             parts.append(root)
         return {
-            **outside(os.environ),
-            **self._wish.environment,
+            **given,
             "PYTHONPATH": os.pathsep.join(parts),
             "SHMND_MPI_RANK": str(number),
             "SHMND_MPI_SIZE": str(self._wish.ranks),

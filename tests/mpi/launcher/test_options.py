@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Command lines that are wrong, and what the launcher says of them."""
 
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from mpi.launcher.jobs import launch
+from mpi.launcher.jobs import PATIENCE, launch
 from shmnd.mpi.launcher.options import parse
 
 
@@ -42,6 +45,69 @@ def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
     program.write_text("print(1)")
     ran = launch(2, str(program), expect=126)
     assert f"shmnd mpiexec: {program}: the program cannot be executed; chmod +x" in ran.stderr
+
+
+def test_a_program_without_an_interpreter_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("echo 1\n")
+    program.chmod(0o755)
+    ran = launch(2, str(program), expect=126)
+    assert f"shmnd mpiexec: {program}: the program cannot be executed: it is none" in ran.stderr
+    assert ran.stderr.count("\n") == 1
+
+
+def test_a_folder_is_not_a_program(tmp_path: Path) -> None:
+    ran = launch(2, str(tmp_path), expect=126)
+    assert ran.stderr == f"shmnd mpiexec: {tmp_path}: a folder, not a program\n"
+
+
+def test_more_ranks_than_files_may_be_open_are_refused_with_the_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", "90", "--oversubscribe", "true"]
+    limited = f"""
+import os, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (60, {hard}))
+os.execv({sys.executable!r}, {line})
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", limited],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr == (
+        "shmnd mpiexec: 90 ranks could not be started: Too many open files; "
+        "the limit of this process is 60, which ulimit -n raises\n"
+    )
+
+
+def test_a_path_for_modules_that_is_given_holds_in_the_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/of-the-launcher")
+    ran = launch(1, "-x", "PYTHONPATH=/given", "-c", "import sys; print(*sys.path)")
+    assert ran.stdout.split()[1] == "/given"  # behind the front package
+    assert "/of-the-launcher" not in ran.stdout
+
+
+@pytest.mark.parametrize(
+    "shell", ["{} | head -1", "{} >&-", "{} >/dev/full", "{} <&-", "{} <&- >&- 2>&-"]
+)
+def test_the_module_takes_every_kind_of_stream(shell: str) -> None:
+    job = f"{sys.executable} -m shmnd.mpi --prefix -n 1"
+    line = shell.format(f"{job} -c 'print(\"x\\n\" * 99999)'")
+    ran = subprocess.run(
+        ["bash", "-c", f"{line}; exit $PIPESTATUS"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ran.returncode == int("head" in shell or "full" in shell)
+    assert ran.stderr.count("\n") == int("full" in shell)
+    assert "Traceback" not in ran.stderr
 
 
 @pytest.mark.parametrize("program", ["no-such-program", "/no/such/program", "/dev/null/program"])

@@ -309,7 +309,7 @@ def test_a_stream_that_is_closed_is_no_traceback(verb: str, code: int, shell: st
 def test_a_closed_descriptor_is_not_given_to_a_file() -> None:
     """The next one that is opened would have the number, and the output of children."""
     code = (
-        "from shmnd_tools import main; import os; main._open_streams();"
+        "from shmnd_tools import main; import os; main.open_streams();"
         "assert os.open('/', os.O_RDONLY) > 2; os.execvp('true', ['true'])"
     )
     done = subprocess.run(["bash", "-c", f'{sys.executable} -c "{code}" <&- >&- 2>/dev/null'])

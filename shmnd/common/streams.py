@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The standard streams of a command, where its caller has closed one, or nothing takes output."""
+
+import io
+import os
+import sys
+
+
+def open_streams() -> None:
+    """Open the standard streams that the caller has closed; their output is dropped.
+
+    Otherwise the next file would get their numbers, and the output of a child process.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened == number:
+                os.set_inheritable(number, True)
+            else:
+                os.dup2(opened, number)
+                os.close(opened)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name may have any character
+
+
+def discard_output() -> None:
+    """Drop buffered output that nothing takes; it must not raise again at the interpreter's end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, stream.fileno())
+            os.close(nothing)
