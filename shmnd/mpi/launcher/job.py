@@ -101,7 +101,14 @@ class Job:
                 f"{self._wish.ranks} ranks on {len(self._cores)} cores: they take turns and "
                 "nothing is bound; --oversubscribe says that it is meant so"
             )
-        give_back = signals.take(self._interrupted, self._terminated)
+        give_back = signals.take(
+            {
+                signal.SIGINT: self._interrupted,
+                signal.SIGTSTP: self._stopped,
+                **dict.fromkeys(signals.ENDS, self._terminated),
+                **dict.fromkeys(signals.PASSED_ON, self._passed_on),
+            }
+        )
         try:
             self._start()
             self._watch()
@@ -359,6 +366,16 @@ class Job:
     def _terminated(self, number: int, _: object) -> None:
         self._code = self._code or 128 + number
         self._end_others(signal.SIGTERM)
+
+    def _passed_on(self, number: int, _: object) -> None:
+        for rank in self._running:
+            rank.send(signal.Signals(number))
+
+    def _stopped(self, number: int, _: object) -> None:
+        """Stop the ranks, which have process groups of their own, and continue them."""
+        self._passed_on(number, None)
+        signals.stop_here()
+        self._passed_on(signal.SIGCONT, None)
 
 
 def _in_child(launcher: int, own_group: bool, core: int | None) -> Callable[[], None]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mpi.launcher.jobs import PATIENCE
+from mpi.launcher.jobs import PATIENCE, launch
 from shmnd.mpi.launcher.job import Job
 from shmnd.mpi.launcher.options import parse
 
@@ -28,24 +28,29 @@ time.sleep(300)
 """
 
 
-def _lives(process: int) -> bool:
+def _state(process: int) -> str | None:
+    """Return its state, as S if it sleeps and T if it is stopped; None if there is none."""
     try:
-        stat = Path(f"/proc/{process}/stat").read_text()
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+        return None
+
+
+def _lives(process: int) -> bool:
+    return _state(process) not in (None, "Z")
 
 
 @pytest.fixture
-def hangups() -> Iterator[None]:
-    """Have programs started with hangups as a terminal does: a suite under nohup ignores them."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def as_in_a_terminal() -> Iterator[None]:
+    """Have programs started with all signals: a suite under nohup, or behind &, ignores some."""
+    before = {how: signal.signal(how, signal.SIG_DFL) for how in (signal.SIGHUP, signal.SIGQUIT)}
     yield
-    signal.signal(signal.SIGHUP, before)
+    for how, handler in before.items():
+        signal.signal(how, handler)
 
 
-@pytest.mark.usefixtures("hangups")
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.usefixtures("as_in_a_terminal")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_job_ends_with_what_its_ranks_have_started(how: signal.Signals) -> None:
     line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "-c", STARTS]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as launcher:
@@ -101,3 +106,60 @@ def test_a_rank_that_starts_while_a_signal_comes_gets_it(monkeypatch: pytest.Mon
     job = Job(parse(SLEEPS, "mpiexec"))
     assert job.run() == 128 + signal.SIGTERM
     assert [rank.process.returncode for rank in job._ranks] == [-signal.SIGTERM]
+
+
+TELLS = """
+import os, signal, sys
+from shmnd.mpi import MPI
+comm = MPI.COMM_WORLD
+wanted = {signal.SIGUSR1, signal.SIGUSR2}
+signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+comm.Barrier()
+if comm.rank == 0:
+    for how in sorted(wanted):
+        os.kill(int(os.environ["SHMND_MPI_LAUNCHER"]), how)
+come = sorted(signal.sigwait(wanted) for _ in wanted)
+assert come == sorted(wanted), come
+print("well")
+"""
+
+
+def test_signals_for_the_program_reach_every_rank() -> None:
+    assert launch(3, "-c", TELLS).stdout == "well\n" * 3
+
+
+WAITS = """
+import os, time
+from shmnd.mpi import MPI
+print(os.getpid(), flush=True)
+MPI.COMM_WORLD.Barrier()
+time.sleep(300)
+"""
+
+
+def _until(state: str, processes: list[int]) -> None:
+    until = time.monotonic() + PATIENCE
+    for each in processes:
+        while (found := _state(each)) != state:
+            assert time.monotonic() < until, (each, found, state)
+            time.sleep(0.01)
+
+
+def test_a_job_that_is_stopped_stops_with_its_ranks_and_continues_with_them() -> None:
+    """As by Ctrl-Z, and fg."""
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "-c", WAITS]
+    with subprocess.Popen(
+        line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, process_group=0
+    ) as launcher:
+        assert launcher.stdout is not None
+        ranks = [int(launcher.stdout.readline()) for _ in range(2)]
+        try:
+            for _ in range(2):
+                launcher.send_signal(signal.SIGTSTP)
+                _until("T", [launcher.pid, *ranks])
+                launcher.send_signal(signal.SIGCONT)
+                _until("S", [launcher.pid, *ranks])
+            launcher.send_signal(signal.SIGTERM)
+            assert launcher.wait(PATIENCE) == 128 + signal.SIGTERM
+        finally:
+            launcher.kill()
