@@ -20,13 +20,14 @@ from libc.stdlib cimport calloc
 from shmnd.mpi import constants
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.transport import hooks
-from shmnd.mpi.transport.place import place
+from shmnd.mpi.transport.place import place, refuse_taken
 
 cdef extern from "transport/collectives.h" nogil:
     shmpi_engine *shmpi_engine_new(shmpi_job *job, int rank)
     uint64_t shmpi_job_bytes(uint32_t size, uint64_t lane_bytes)
     void shmpi_job_lay_out(shmpi_job *job, uint32_t size, uint64_t lane_bytes, flag crowded)
     flag shmpi_job_fits(const shmpi_job *job, uint64_t n)
+    uint32_t shmpi_take(shmpi_job *job, uint32_t rank)
     uint32_t shmpi_contexts(shmpi_engine *e, uint32_t count)
     shmpi_req *shmpi_req_new(shmpi_engine *e)
     void shmpi_req_free(shmpi_engine *e, shmpi_req *r)
@@ -101,8 +102,8 @@ cdef int _attach() except -1:
                 f"shmnd.mpi: descriptor {descriptor} is not the memory of a job with a rank "
                 f"{rank}; start the program by `shmnd mpiexec` of the same version"
             )
-        # Where Yama guards memory, processes of the launcher may read what they are sent; a kernel
-        # without Yama does not know the request, and needs none.
+        refuse_taken(shmpi_take(job, rank), rank)
+        # Under Yama, processes of the launcher may read what they are sent; others refuse this.
         prctl(PR_SET_PTRACER, int(os.environ.get("SHMND_MPI_LAUNCHER", "0")), 0, 0, 0)
     E = shmpi_engine_new(job, rank)
     if E == NULL:

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a rank comes to its end: it stays until what it began has ended, or can no longer end.
+ * How a process takes the place of a rank, and how it comes to its end: it stays until what it began
+ * has ended, or can no longer end.
+ *
+ * A program between the launcher and the rank, such as a script of a shell, may start several
+ * processes with one place. Two of them at once would both read the records for that rank, and one
+ * that begins anew at lanes in use would read records again. So a process takes the place only if
+ * none has it and nothing was read or written there: the one before it has asked for the size, for
+ * example, and is finalized.
  *
  * First it waits for its sends, because others may read them from its memory. Then it marks itself
  * as left: its program sends nothing more. After that it stays while a receive is posted whose
@@ -142,6 +149,61 @@ static inline struct shmpi_remains shmpi_remaining(const struct shmpi_engine *e,
     shmpi_add_begun(e, &rest, running);
     shmpi_add_posted(e, &rest, running);
     return rest;
+}
+
+/* ---- the place ------------------------------------------------------------------------------ */
+
+/* What `left` of a rank is after its process has given up the place. */
+enum { SHMPI_GIVEN_UP = 2 };
+
+/* The rank, finalized: shows what it has read, then that it is gone. */
+static inline void shmpi_give_place(struct shmpi_engine *e)
+{
+    for (int i = 0; i < e->size; i++)
+        shmnd_put64(&e->peers[i].in.lane->read_pos, e->peers[i].in.read_pos);
+    shmnd_release32(&e->mine->left, SHMPI_GIVEN_UP); /* SYNC place: release */
+}
+
+/* Whether a rank has read or written; `reads` says whether its lanes tell what it has read. Where
+ * they do not, a record that has come counts. */
+static inline bool shmpi_place_used(struct shmpi_job *job, uint32_t rank, bool reads)
+{
+    uint64_t lane = job->lane_bytes;
+    for (uint32_t i = 0; i < job->size; i++) {
+        struct shmpi_lane *in = shmpi_job_lane(job, job->size, lane, i, rank);
+        struct shmpi_lane *out = shmpi_job_lane(job, job->size, lane, rank, i);
+        uint64_t came = shmnd_relaxed64((shmnd_word64 *)(in + 1));
+        uint64_t went = shmnd_relaxed64((shmnd_word64 *)(out + 1));
+        if (shmnd_relaxed64(&in->read_pos) || (came && !reads) || went ||
+            shmnd_relaxed64(&out->read_pos))
+            return true;
+    }
+    for (uint32_t slot = 0; slot < SHMPI_LINE_SLOTS; slot++) {
+        struct shmpi_ring *ring = shmpi_job_ring(job, job->size, slot, rank);
+        bool used = shmnd_relaxed64(&ring->finished);
+        for (int i = 0; i < SHMPI_LINE_ENTRIES; i++)
+            used |= shmnd_relaxed64(&ring->entries[i].mark) != 0;
+        if (used)
+            return true;
+    }
+    return false;
+}
+
+/* Takes the place of a rank for this process. Returns 0, or the process that has it, or had it. */
+static inline uint32_t shmpi_take(struct shmpi_job *job, uint32_t rank)
+{
+    struct shmpi_rank *mine = shmpi_job_rank(job, rank);
+    uint32_t process = (uint32_t)getpid(), holder = 0;
+    if (shmnd_swap32(&mine->pid, &holder, process))
+        return 0;
+    bool given_up = shmnd_acquire32(&mine->left) == SHMPI_GIVEN_UP; /* SYNC place: acquire */
+    if ((!given_up && holder != process) || shmpi_place_used(job, rank, given_up))
+        return holder;
+    uint32_t seen = holder;
+    if (!shmnd_swap32(&mine->pid, &seen, process))
+        return seen;
+    shmnd_put32(&mine->left, 0);
+    return 0;
 }
 
 #endif

@@ -21,6 +21,7 @@ cdef extern from "transport/leaving.h" nogil:
     shmpi_awaited shmpi_await_left(const shmpi_engine *e)
     int shmpi_see_left(shmpi_engine *e)
     void shmpi_leave(shmpi_engine *e)
+    void shmpi_give_place(shmpi_engine *e)
 
 cdef bint _finalized = False
 
@@ -38,6 +39,7 @@ def finalize() -> None:
         _stay(False)
         shmpi_leave(E)
         _stay(True)
+        shmpi_give_place(E)
     notify_holders()
     close()
 

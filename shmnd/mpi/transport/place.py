@@ -38,6 +38,16 @@ def place() -> tuple[int, int] | None:
     return int(text), int(os.environ["SHMND_MPI_RANK"])
 
 
+def refuse_taken(process: int, rank: int) -> None:
+    """Raise an error if another process has the place of this one, or had it; 0: none has."""
+    if process:
+        raise RuntimeError(
+            f"shmnd.mpi: process {process} is rank {rank} of this job, or was it; a script that "
+            "`shmnd mpiexec` starts as a rank can run one program that uses MPI (for each further "
+            "one: a `shmnd mpiexec` of its own)"
+        )
+
+
 def _check(descriptor: int) -> None:
     """Raise an error unless a descriptor is memory that no process can truncate."""
     try:

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts of a shell as ranks: which of their programs is the rank."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpi.launcher.jobs import launch
+
+ASKS = "from mpi4py import MPI; assert MPI.COMM_WORLD.size == 2"
+TALKS = """
+import sys
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+for k in range(3):
+    mine = sys.argv[1], k
+    assert comm.sendrecv(mine, dest=1 - comm.rank, source=1 - comm.rank) == mine
+    assert comm.allgather(mine) == [mine, mine]
+print(sys.argv[1])
+"""
+ENDS = f"import os; {ASKS}; os._exit(0)"
+BECOMES = "import os, sys\n{}\nos.execv(sys.executable, [sys.executable, sys.argv[1], 'b'])"
+BARRIER = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"
+SENDS = "from mpi4py import MPI; c = MPI.COMM_WORLD; c.send(1, 1) if c.rank == 0 else c.recv()"
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> list[str]:
+    """The interpreter and a program, for scripts."""
+    program = tmp_path / "program.py"
+    program.write_text(TALKS)
+    return [sys.executable, str(program)]
+
+
+def test_a_program_may_follow_one_that_did_not_communicate(parts: list[str]) -> None:
+    script = '"$0" -c "$2" && "$0" -c "$2" && "$0" "$1" b'
+    assert launch(2, "sh", "-c", script, *parts, ASKS).stdout == "b\n" * 2
+    script = 'exec "$0" -c "$2" "$1"'
+    assert launch(2, "sh", "-c", script, *parts, BECOMES.format(ASKS)).stdout == "b\n" * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [TALKS, BARRIER, SENDS, ENDS])
+def test_a_program_after_another_one_is_refused(parts: list[str], first: str) -> None:
+    """It would read messages of the first one again."""
+    ran = launch(2, "sh", "-c", '"$0" -c "$2" a; "$0" "$1" b', *parts, first, expect=1)
+    assert "is rank" in ran.stderr
+    assert "of this job, or was it; a script that `shmnd mpiexec` starts" in ran.stderr
+    assert "b\n" not in ran.stdout
+
+
+def test_a_program_in_place_of_another_one_is_refused(parts: list[str]) -> None:
+    becomes = BECOMES.format(BARRIER)
+    ran = launch(2, "sh", "-c", 'exec "$0" -c "$2" "$1"', *parts, becomes, expect=1)
+    assert "of this job, or was it" in ran.stderr
+
+
+def test_a_program_beside_another_one_is_refused(parts: list[str]) -> None:
+    beside = f"{ASKS}; import subprocess, os; names = dict(os.environ)\n" + (
+        "names.pop('SHMND_MPI_PROCESS')\n"
+        "line = [sys.executable, '-c', 'import mpi4py.MPI']\n"
+        "ran = subprocess.run(line, env=names, close_fds=False, stderr=subprocess.PIPE)\n"
+        "print(b'of this job, or was it' in ran.stderr)"
+    )
+    assert launch(2, *parts[:1], "-c", f"import sys; {beside}").stdout == "True\n" * 2
