@@ -409,6 +409,6 @@ def main(arguments: list[str], prog: str = "shmnd mpiexec") -> int:
     from shmnd.mpi.launcher import elsewhere, options
 
     wish = options.parse(arguments, prog)
-    if len(wish.hosts) > 1:
+    if len(set(wish.hosts)) > 1:  # one host several times is as many ranks of it
         elsewhere.hand_over(wish)
     return Job(wish).run()

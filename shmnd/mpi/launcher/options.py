@@ -46,7 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="set a variable in the ranks (may be repeated)",
+        help="set a variable in the ranks (may be repeated); NAME alone: as it is here, which "
+        "ranks get anyway, or unset",
     )
     add(
         "--bind-to",
@@ -78,8 +79,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="arrays of numpy stay in private memory; their messages take longer",
     )
     add("--timeout", type=_seconds, metavar="SECONDS", help="end the job after so long")
-    add("--host", dest="hosts", metavar="A,B", help="hosts; two or more: the real mpiexec runs it")
-    add("--hostfile", metavar="FILE", help="a file of hosts; two or more: the real mpiexec")
+    add(
+        "--host",
+        dest="hosts",
+        metavar="A,B",
+        help="hosts; two different ones or more: the real mpiexec runs it",
+    )
+    add(
+        "--hostfile",
+        metavar="FILE",
+        help="a file of hosts; two different ones or more: the real mpiexec",
+    )
     add(
         "-m",
         dest="module",
@@ -105,7 +115,7 @@ def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
         ranks = len(hosts)
     command = _command(args, parser)
     parts = itertools.pairwise(command)
-    sections = any(word == ":" and after in ("-n", "-np", "--np") for word, after in parts)
+    sections = any(word == ":" and after.startswith("-") for word, after in parts)
     if sections and not hosts:  # the real mpiexec of several hosts takes them
         parser.error("a job has one program: the parts after a : cannot be started")
     environment = {}
@@ -175,6 +185,8 @@ def _hosts_in(name: str, parser: argparse.ArgumentParser) -> list[str]:
         words = line.split("#")[0].split()
         if words:
             slots = [word.partition("=")[2] for word in words[1:] if word.startswith("slots=")]
+            if slots and not slots[0].isdigit():
+                parser.error(f"--hostfile {name}: slots={slots[0]} is not a number")
             hosts += [words[0]] * (int(slots[0]) if slots else 1)
     return hosts
 

@@ -60,7 +60,7 @@ struct shmpi_rank {
     shmnd_word32 asleep; /* the owner: 0, or SHMPI_ASLEEP and what for */
     char gap[120];
     shmnd_word32 dead;     /* the launcher, before it counts: the number of the death */
-    shmnd_word32 pid;      /* the owner: leaving.h; 0 again before others may have it: the launcher */
+    shmnd_word32 pid;      /* the owner; 0 again before others may have it: the launcher */
     shmnd_word32 left;     /* the owner, or the launcher at its end: leaving.h */
     shmnd_word32 released; /* the launcher, once: leaving.h */
     char gap2[112];

@@ -19,6 +19,8 @@ from shmnd.mpi.launcher.options import parse
         ("-n 0 true", "0 ranks; a job has 1 to"),
         ("-n 1 -x =5 true", "--env =5: a name is missing"),
         ("-n 1 true : -n 1 true", "a job has one program"),
+        ("-n 1 true : -x A=1 -n 1 true", "a job has one program"),
+        ("-n 1 true : --wdir / true", "a job has one program"),
         ("-n 1 --timeout -1 true", "'-1' is not a number of seconds above 0"),
         ("-n 1 --timeout nan true", "'nan' is not a number of seconds above 0"),
         ("-n 1 --timeout soon true", "'soon' is not a number of seconds above 0"),
@@ -37,6 +39,33 @@ def test_a_variable_that_is_not_set_stays_so_in_the_ranks(monkeypatch: pytest.Mo
     words = ["-x", "SHMND_TEST_UNSET", "-x", "SHMND_TEST_SET"]
     wish = parse(["-n", "1", *words, "true"], "mpiexec")
     assert wish.environment == {"SHMND_TEST_SET": "1"}
+
+
+def test_a_file_of_hosts_whose_slots_are_no_number_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost slots=x\n")
+    with pytest.raises(SystemExit) as ended:
+        parse(["--hostfile", str(hosts), "true"], "mpiexec")
+    assert ended.value.code == 2
+    assert f"--hostfile {hosts}: slots=x is not a number" in capsys.readouterr().err
+
+
+def test_one_host_with_several_slots_is_this_one(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost slots=2\n")
+    program = "from mpi4py import MPI; print(MPI.COMM_WORLD.size, MPI.get_vendor()[0])"
+    line = [sys.executable, "-m", "shmnd.mpi", "--oversubscribe"]
+    for words in (["--hostfile", str(hosts)], ["--host", "localhost,localhost"]):
+        ran = subprocess.run(
+            [*line, *words, "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
+        )
+        assert ran.stdout == "2 shmnd\n" * 2
 
 
 @pytest.mark.slow

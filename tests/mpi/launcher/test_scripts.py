@@ -56,11 +56,11 @@ def test_a_program_in_place_of_another_one_is_refused(parts: list[str]) -> None:
     assert "of this job, or was it" in ran.stderr
 
 
-def test_a_program_beside_another_one_is_refused(parts: list[str]) -> None:
-    beside = f"{ASKS}; import subprocess, os; names = dict(os.environ)\n" + (
+def test_two_programs_at_once_are_refused(parts: list[str]) -> None:
+    further = f"{ASKS}; import subprocess, os; names = dict(os.environ)\n" + (
         "names.pop('SHMND_MPI_PROCESS')\n"
         "line = [sys.executable, '-c', 'import mpi4py.MPI']\n"
         "ran = subprocess.run(line, env=names, close_fds=False, stderr=subprocess.PIPE)\n"
         "print(b'of this job, or was it' in ran.stderr)"
     )
-    assert launch(2, *parts[:1], "-c", f"import sys; {beside}").stdout == "True\n" * 2
+    assert launch(2, *parts[:1], "-c", f"import sys; {further}").stdout == "True\n" * 2
