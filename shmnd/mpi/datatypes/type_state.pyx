@@ -84,9 +84,12 @@ cdef class TypeState(State):
     cdef TypeState leaf(self):
         """Return the named type that all items are of; None where there are several."""
         cdef TypeState item, found = None, other
+        cdef Py_ssize_t count, length
         if self.predefined or self.pair_value:
             return self
-        for _, _, _, _, item in self.pieces:
+        for _, count, length, _, item in self.pieces:
+            if count * length == 0 or item.size == 0:
+                continue        # no item: the type map does not have this piece
             other = item.leaf()
             if other is None:
                 return None

@@ -45,6 +45,29 @@ def test_items_of_a_derived_type_are_accumulated(window: tuple[Any, Any]) -> Non
     assert words.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        MPI.DOUBLE.Create_contiguous(0),
+        MPI.INT.Create_hvector(0, 1, 128),
+        MPI.Datatype.Create_struct([0, 0], [-8, 0], [MPI.INT, MPI.DOUBLE]),
+    ],
+    ids=["contiguous", "vector", "struct"],
+)
+def test_a_part_without_items_does_not_count_as_another_type(
+    window: tuple[Any, Any], nothing: Any
+) -> None:
+    words, win = window
+    sparse = MPI.Datatype.Create_struct([2, 1, 1], [0, 4, 12], [nothing, MPI.INT, MPI.INT]).Commit()
+    before = np.zeros(2, "i")
+    win.Accumulate([np.arange(8, dtype="i") * 100, 1, sparse], 0, [10, 1, sparse], MPI.SUM)
+    win.Get_accumulate([np.ones(2, "i"), 2, MPI.INT], before, 0, [10, 1, sparse], MPI.MAX)
+    expected = np.arange(N)
+    expected[[11, 13]] += [100, 300]
+    assert words.tolist() == expected.tolist()
+    assert before.tolist() == [111, 313]
+
+
 @pytest.mark.parametrize("steps", [(2, 3), (1, 3), (3, 1), (2, 2)])
 @pytest.mark.parametrize("op", ["SUM", "MAX", "REPLACE", "NO_OP"])
 def test_two_derived_types_are_combined_item_by_item(
