@@ -6,11 +6,19 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import socket
 import sys
 from pathlib import Path
 from typing import NoReturn
 
 from shmnd.mpi.launcher.options import Wish
+
+
+def is_wanted(hosts: list[str]) -> bool:
+    """Return whether hosts are several, or another one than this. One may have several slots."""
+    own = socket.gethostname()
+    here = {"localhost", "127.0.0.1", "::1", own, own.partition(".")[0]}
+    return len(set(hosts)) > 1 or not here.issuperset(hosts)
 
 
 def find_mpiexec() -> str | None:
@@ -41,6 +49,14 @@ def hand_over(wish: Wish) -> NoReturn:
     if wish.oversubscribe:
         command.append("--oversubscribe")
     environment = {**os.environ, **wish.environment}
-    sys.stderr.write(f"shmnd mpiexec: {hosts}: handed over to {found}\n")
+    own = {
+        "--bind-to": wish.bind,
+        "--enable-recovery": wish.recovery,
+        "--prefix": wish.prefix,
+        "--timeout": wish.timeout,
+    }
+    left = ", ".join(option for option, given in own.items() if given)
+    without = f" without {left}, which not every mpiexec has" if left else ""
+    sys.stderr.write(f"shmnd mpiexec: {hosts}: handed over to {found}{without}\n")
     sys.stderr.flush()
     os.execve(found, [*command, *wish.command], environment)

@@ -2,7 +2,8 @@
 """One job: its memory, its ranks, and its end.
 
 The memory has no name: ranks inherit its descriptor, and it is gone with the last of them. Ranks
-die with the launcher (the kernel sends SIGKILL), and the launcher ends all when one fails.
+die with the launcher (the kernel sends SIGKILL; to one that a shell has started, for the end of a
+pipe), and the launcher ends all when one fails.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines
 from shmnd.mpi.launcher.rank import Rank
 from shmnd.mpi.transport import job_memory
-from shmnd.mpi.transport.place import outside
+from shmnd.mpi.transport.place import LIFE, outside
 from shmnd.ring.shared_memory.segment import Segment
 
 FRONT: Final = Path(__file__).parents[1] / "front"
@@ -76,6 +77,8 @@ class Job:
         self._cores: Final = sorted(os.sched_getaffinity(0))
         self._crowded: Final = wish.ranks > len(self._cores)
         self._memory: Segment | None = None
+        self._life, self._end_of_life = os.pipe()
+        """A pipe that ends with this process, however that does: what ranks under a shell watch."""
         self._agreements: Final = Agreements()
         self._voices: dict[int, socket.socket] = {}
         self._succeeded = False
@@ -122,6 +125,8 @@ class Job:
                 voice.close()
             if self._memory is not None:
                 self._memory.close()
+            os.close(self._life)
+            os.close(self._end_of_life)
             self._selector.close()
             give_back()
         return self._code or (0 if self._succeeded else self._worst)
@@ -161,6 +166,7 @@ class Job:
             "SHMND_MPI_SIZE": str(self._wish.ranks),
             "SHMND_MPI_LAUNCHER": str(os.getpid()),
             "SHMND_MPI_JOB": str(descriptor),
+            LIFE: str(self._life),
         }
 
     def _start_rank(self, number: int, descriptor: int) -> None:
@@ -170,7 +176,7 @@ class Job:
         if wish.bind == "core" or (wish.bind is None and not self._crowded):
             core = self._cores[number % len(self._cores)]
         pipe = subprocess.PIPE if wish.prefix else None
-        environment, inherited = self._environment(number, descriptor), [descriptor]
+        environment, inherited = self._environment(number, descriptor), [descriptor, self._life]
         theirs = None
         if wish.recovery:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -409,6 +415,6 @@ def main(arguments: list[str], prog: str = "shmnd mpiexec") -> int:
     from shmnd.mpi.launcher import elsewhere, options
 
     wish = options.parse(arguments, prog)
-    if len(set(wish.hosts)) > 1:  # one host several times is as many ranks of it
+    if elsewhere.is_wanted(wish.hosts):
         elsewhere.hand_over(wish)
     return Job(wish).run()

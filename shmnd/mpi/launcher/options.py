@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -83,12 +82,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--host",
         dest="hosts",
         metavar="A,B",
-        help="hosts; two different ones or more: the real mpiexec runs it",
+        help="hosts, of which a:4 has 4 slots; others than this one: the real mpiexec runs it",
     )
     add(
         "--hostfile",
         metavar="FILE",
-        help="a file of hosts; two different ones or more: the real mpiexec",
+        help="a file of hosts; others than this one: the real mpiexec runs it",
     )
     add(
         "-m",
@@ -105,7 +104,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
     """Return what the parsed arguments ask for; end the program where that cannot be."""
-    hosts = [each for each in (args.hosts or "").split(",") if each]
+    hosts = _hosts_of(args.hosts or "")
     if args.hostfile is not None:
         hosts += _hosts_in(args.hostfile, parser)
     ranks = args.ranks
@@ -114,9 +113,7 @@ def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
             parser.error("-n N says how many ranks to start, as in -n 4")
         ranks = len(hosts)
     command = _command(args, parser)
-    parts = itertools.pairwise(command)
-    sections = any(word == ":" and after.startswith("-") for word, after in parts)
-    if sections and not hosts:  # the real mpiexec of several hosts takes them
+    if ":" in command and not hosts:  # the real mpiexec of several hosts takes the parts
         parser.error("a job has one program: the parts after a : cannot be started")
     environment = {}
     for each in args.environment:
@@ -173,6 +170,16 @@ def _ranks(text: str) -> int:
     if not 1 <= ranks <= MOST:
         raise argparse.ArgumentTypeError(f"{ranks} ranks; a job has 1 to {MOST}")
     return ranks
+
+
+def _hosts_of(text: str) -> list[str]:
+    """Return the hosts of a list such as a,b:4: each as often as it has slots."""
+    hosts = []
+    for each in filter(None, text.split(",")):
+        name, colon, slots = each.partition(":")
+        counts = bool(name and colon) and slots.isdigit()  # not the address ::1
+        hosts += [name] * int(slots) if counts else [each]
+    return hosts
 
 
 def _hosts_in(name: str, parser: argparse.ArgumentParser) -> list[str]:

@@ -3,12 +3,17 @@
 
 import fcntl
 import os
+import select
+import signal
 from collections.abc import Mapping
 from typing import Final
 
 _VARIABLE: Final = "SHMND_MPI_PROCESS"
 """The process that is the rank. Its child processes inherit the variable, and are not the rank."""
 
+
+LIFE: Final = "SHMND_MPI_LIFE"
+"""The descriptor of a pipe that ends with the launcher."""
 
 _PREFIX: Final = "SHMND_MPI_"
 """Of the variables that say which rank a process is."""
@@ -34,8 +39,29 @@ def place() -> tuple[int, int] | None:
             del os.environ[name]
         return None
     _check(int(text))
+    if os.environ.get("SHMND_MPI_LAUNCHER") != str(os.getppid()):
+        _die_with_launcher()
     os.environ[_VARIABLE] = str(os.getpid())
     return int(text), int(os.environ["SHMND_MPI_RANK"])
+
+
+def _die_with_launcher() -> None:
+    """Have the kernel kill this process when the launcher ends, as with child processes of it.
+
+    For a rank that a program between has started, such as a shell. The owner of a signal belongs to
+    an open file, so that each process opens the pipe anew.
+    """
+    try:
+        life = os.open(f"/proc/self/fd/{os.environ[LIFE]}", os.O_RDONLY | os.O_NONBLOCK)
+        fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(life, fcntl.F_SETFL, os.O_RDONLY | os.O_NONBLOCK | os.O_ASYNC)
+    except (KeyError, OSError):
+        return  # the program between has closed it, or there is no /proc
+    watched = select.poll()
+    watched.register(life, 0)
+    if watched.poll(0):  # it has ended already
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def refuse_taken(process: int, rank: int) -> None:

@@ -21,6 +21,7 @@ from shmnd.mpi.launcher.options import parse
         ("-n 1 true : -n 1 true", "a job has one program"),
         ("-n 1 true : -x A=1 -n 1 true", "a job has one program"),
         ("-n 1 true : --wdir / true", "a job has one program"),
+        ("-n 1 true : true", "a job has one program"),
         ("-n 1 --timeout -1 true", "'-1' is not a number of seconds above 0"),
         ("-n 1 --timeout nan true", "'nan' is not a number of seconds above 0"),
         ("-n 1 --timeout soon true", "'soon' is not a number of seconds above 0"),
@@ -57,7 +58,7 @@ def test_one_host_with_several_slots_is_this_one(tmp_path: Path) -> None:
     hosts.write_text("localhost slots=2\n")
     program = "from mpi4py import MPI; print(MPI.COMM_WORLD.size, MPI.get_vendor()[0])"
     line = [sys.executable, "-m", "shmnd.mpi", "--oversubscribe"]
-    for words in (["--hostfile", str(hosts)], ["--host", "localhost,localhost"]):
+    for words in (["--hostfile", str(hosts)], ["--host", "localhost:2"]):
         ran = subprocess.run(
             [*line, *words, "-c", program],
             capture_output=True,

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scripts of a shell as ranks: which of their programs is the rank."""
 
+import contextlib
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from mpi.launcher.jobs import launch
+from mpi.launcher.jobs import PATIENCE, launch
 
 ASKS = "from mpi4py import MPI; assert MPI.COMM_WORLD.size == 2"
 TALKS = """
@@ -46,6 +51,33 @@ def test_a_program_after_another_one_is_refused(parts: list[str], first: str) ->
     assert "is rank" in ran.stderr
     assert "of this job, or was it; a script that `shmnd mpiexec` starts" in ran.stderr
     assert "b\n" not in ran.stdout
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_ranks_under_a_shell_end_with_the_launcher(how: signal.Signals, tmp_path: Path) -> None:
+    """The shell waits for its program, and passes no signal on."""
+    program = (
+        "import os, sys; from mpi4py import MPI; comm = MPI.COMM_WORLD\n"
+        "open(f'{sys.argv[1]}/{comm.rank}', 'w').write(f'{os.getpid()}\\n'); comm.recv()"
+    )
+    command = ["sh", "-c", '"$0" -c "$1" "$2"; true', sys.executable, program, str(tmp_path)]
+    launcher = subprocess.Popen([sys.executable, "-m", "shmnd.mpi", "-n", "2", *command])
+    ranks: list[psutil.Process] = []
+    try:
+        end = time.monotonic() + PATIENCE
+        while len(ranks) < 2:
+            assert time.monotonic() < end
+            written = [file.read_text() for file in tmp_path.iterdir()]
+            ranks = [psutil.Process(int(text)) for text in written if text.endswith("\n")]
+        launcher.send_signal(how)
+        launcher.wait(PATIENCE)
+        assert not psutil.wait_procs(ranks, PATIENCE)[1]
+    finally:
+        launcher.kill()
+        launcher.wait()
+        for rank in ranks:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                rank.kill()
 
 
 def test_a_program_in_place_of_another_one_is_refused(parts: list[str]) -> None:
