@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import resource
 import selectors
 import signal
 import socket
@@ -28,6 +27,7 @@ from shmnd.mpi.launcher import refusals, signals, waiting
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines
 from shmnd.mpi.launcher.rank import Rank
+from shmnd.mpi.launcher.sizes import arena_bytes, lane_bytes
 from shmnd.mpi.transport import job_memory
 from shmnd.mpi.transport.place import LIFE, outside
 from shmnd.ring.shared_memory.segment import Segment
@@ -43,30 +43,6 @@ _PATIENCE: Final = 0.5
 """Seconds in which ranks may begin to wait for one that has died."""
 _TOLD: Final = 16
 """Ranks of which is said what they wait for."""
-
-
-def lane_bytes(ranks: int) -> int:
-    """Return the size of one lane: small where there are many."""
-    for most, size in ((4, 1 << 18), (8, 1 << 17), (16, 1 << 16)):
-        if ranks <= most:
-            return size
-    return 1 << 15
-
-
-def arena_bytes(ranks: int) -> int:
-    """Return the size of the arena of one rank; 0 where sparse memory may be refused later.
-
-    Its pages cost memory only when an array uses them. A limit on address space, or a kernel that
-    commits memory strictly, would end a rank in the midst of its work.
-    """
-    limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-    try:
-        strict = Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2"
-    except OSError:
-        strict = False
-    if limited or strict or ranks == 1:
-        return 0
-    return (1 << 30) if ranks <= 16 else (1 << 28) if ranks <= 64 else (1 << 26)
 
 
 class Job:
@@ -94,6 +70,8 @@ class Job:
         self._code = 0
         self._ending: float | None = None
         self._interrupts = 0
+        self._repeat: float | None = None
+        """When a rank in the group of the launcher gets SIGINT, if the terminal has not sent it."""
 
     # -- starting --
 
@@ -228,6 +206,9 @@ class Job:
             if last is not None and now > last and self._ending is None:
                 _say(f"the job has run for {limit} seconds, the limit of --timeout")
                 self._fail(124)
+            if self._repeat is not None and now > self._repeat:
+                self._repeat = None
+                self._interrupt(has_group=False)
             if self._ending is None:
                 self._end_waits_in_vain()
             if self._ending is not None and now > self._ending:
@@ -365,9 +346,20 @@ class Job:
             rank.send(how)
 
     def _interrupted(self, *_: object) -> None:
+        """End the job as Ctrl-C does: the terminal itself sends it to the group of the launcher."""
         self._interrupts += 1
         self._code = self._code or 130
-        self._end_others(signal.SIGINT if self._interrupts == 1 else signal.SIGKILL)
+        if self._interrupts > 1:
+            self._end_others(signal.SIGKILL)
+            return
+        now = time.monotonic()
+        self._ending, self._repeat = now + _GRACE, now + _GRACE / 2
+        self._interrupt(has_group=True)
+
+    def _interrupt(self, *, has_group: bool) -> None:
+        for rank in self._running:
+            if rank.has_group == has_group:
+                rank.send(signal.SIGINT)
 
     def _terminated(self, number: int, _: object) -> None:
         self._code = self._code or 128 + number

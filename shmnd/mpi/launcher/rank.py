@@ -17,14 +17,15 @@ class Rank:
         self.number: Final = number
         self.process: Final = process
         self.descriptor: Final = os.pidfd_open(process.pid)
-        self._group: Final = group
+        self.has_group: Final = group
+        """Whether it has a process group of its own. One that reads a terminal has not."""
         self.ended: float | None = None
         """When, by the clock of `time.monotonic`; None while it runs."""
 
     def send(self, what: signal.Signals) -> None:
         """Send a signal to the rank and, where it has a group of its own, to its children."""
         with contextlib.suppress(ProcessLookupError):
-            if self._group:
+            if self.has_group:
                 os.killpg(self.process.pid, what)
             elif self.process.poll() is None:
                 self.process.send_signal(what)

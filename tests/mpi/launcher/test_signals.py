@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A signal to the launcher ends the job, with what the ranks have started."""
 
+import contextlib
+import fcntl
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,3 +167,62 @@ def test_a_job_that_is_stopped_stops_with_its_ranks_and_continues_with_them() ->
             assert launcher.wait(PATIENCE) == 128 + signal.SIGTERM
         finally:
             launcher.kill()
+
+
+COUNTS = """
+import signal, sys, time
+from shmnd.mpi import MPI
+came = []
+signal.signal(signal.SIGINT, lambda *_: came.append(time.monotonic()))
+rank = MPI.COMM_WORLD.rank
+MPI.COMM_WORLD.Barrier()
+print("ready", flush=True)
+until = time.monotonic() + 60
+while not came:
+    assert time.monotonic() < until
+    time.sleep(0.001)
+time.sleep(0.5 if rank == 0 else 0)
+print(rank, len(came), flush=True)
+"""
+
+
+@contextlib.contextmanager
+def _on_a_terminal(*command: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Run the launcher as a shell of a terminal does; yield it, and the terminal to type at."""
+    keys, terminal = pty.openpty()
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", *command]
+    try:
+        with subprocess.Popen(
+            line,
+            stdin=terminal,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        ) as launcher:
+            try:
+                yield launcher, keys
+            finally:
+                launcher.kill()
+    finally:
+        os.close(keys)
+        os.close(terminal)
+
+
+def test_ctrl_c_reaches_each_rank_once() -> None:
+    """The terminal sends it to rank 0, too, which reads the keys."""
+    with _on_a_terminal("-c", COUNTS) as (launcher, keys):
+        assert launcher.stdout is not None
+        assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        os.write(keys, b"\x03")
+        assert sorted(launcher.stdout.read().splitlines()) == ["0 1", "1 1"]
+        assert launcher.wait(PATIENCE) == 128 + signal.SIGINT
+
+
+def test_an_interrupt_that_no_terminal_sent_reaches_each_rank_as_well() -> None:
+    with _on_a_terminal("-c", COUNTS) as (launcher, _):
+        assert launcher.stdout is not None
+        assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        launcher.send_signal(signal.SIGINT)
+        assert sorted(launcher.stdout.read().splitlines()) == ["0 1", "1 1"]
+        assert launcher.wait(PATIENCE) == 128 + signal.SIGINT
