@@ -29,7 +29,7 @@ from shmnd.mpi.launcher.output import Lines
 from shmnd.mpi.launcher.rank import Rank
 from shmnd.mpi.launcher.sizes import arena_bytes, lane_bytes
 from shmnd.mpi.transport import job_memory
-from shmnd.mpi.transport.place import LIFE, outside
+from shmnd.mpi.transport.place import LIFE_VARIABLE, outside
 from shmnd.ring.shared_memory.segment import Segment
 
 FRONT: Final = Path(__file__).parents[1] / "front"
@@ -144,7 +144,7 @@ class Job:
             "SHMND_MPI_SIZE": str(self._wish.ranks),
             "SHMND_MPI_LAUNCHER": str(os.getpid()),
             "SHMND_MPI_JOB": str(descriptor),
-            LIFE: str(self._life),
+            LIFE_VARIABLE: str(self._life),
         }
 
     def _start_rank(self, number: int, descriptor: int) -> None:

@@ -12,7 +12,7 @@ _VARIABLE: Final = "SHMND_MPI_PROCESS"
 """The process that is the rank. Its child processes inherit the variable, and are not the rank."""
 
 
-LIFE: Final = "SHMND_MPI_LIFE"
+LIFE_VARIABLE: Final = "SHMND_MPI_LIFE"
 """The descriptor of a pipe that ends with the launcher."""
 
 _PREFIX: Final = "SHMND_MPI_"
@@ -52,7 +52,7 @@ def _die_with_launcher() -> None:
     an open file, so that each process opens the pipe anew.
     """
     try:
-        life = os.open(f"/proc/self/fd/{os.environ[LIFE]}", os.O_RDONLY | os.O_NONBLOCK)
+        life = os.open(f"/proc/self/fd/{os.environ[LIFE_VARIABLE]}", os.O_RDONLY | os.O_NONBLOCK)
         fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(life, fcntl.F_SETFL, os.O_RDONLY | os.O_NONBLOCK | os.O_ASYNC)
