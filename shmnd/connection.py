@@ -21,7 +21,8 @@ from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of
 from shmnd.messaging.buffers import outgoing, writable
-from shmnd.status import IN_CHILD, NdError, Status
+from shmnd.messaging.errors import ended
+from shmnd.status import OWN_IN_CHILD, NdError, Status
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
     from shmnd.ring.interfaces import AnyBuffer
 
 __all__ = ["Connection"]
-
-
-class PeerClosedError(BrokenPipeError, EOFError):
-    """A message cannot be sent: the peer has closed the connection."""
 
 
 class Connection(Closing):
@@ -178,12 +175,17 @@ class Connection(Closing):
         call = "Connection.recv_into"
         target = writable(buffer, call)
         message = self._next(timeout, None, call)
-        if len(message) > target.nbytes:
-            from multiprocessing import BufferTooShort
+        try:
+            nbytes = len(message)
+            if nbytes <= target.nbytes:
+                target[:nbytes] = message
+                return nbytes
+        except BaseException:  # of the handler of a signal: nothing was received
+            self._inbox.appendleft(message)
+            raise
+        from multiprocessing import BufferTooShort
 
-            raise BufferTooShort(message)
-        target[: len(message)] = message
-        return len(message)
+        raise BufferTooShort(message)
 
     def poll(self, timeout: float | None = 0) -> bool:
         """Return whether `recv_bytes` would return, or raise, at once; wait that long for it."""
@@ -340,14 +342,8 @@ class Connection(Closing):
     # -- errors --
 
     def _ended(self, call: str, *, sending: bool) -> OSError | EOFError:
-        peer = f"the peer {written(self.peer_address)}"
-        if self._messages.goodbye:
-            text = f"{call}: {peer} has closed the connection"
-            return PeerClosedError(text) if sending else EOFError(text)
-        reason = self._messages.ended
-        return ConnectionResetError(
-            f"{call}: {reason}: {peer} died, or disconnected without closing"
-        )
+        reason = "" if self._messages.goodbye else self._messages.ended
+        return ended(call, written(self.peer_address), reason, sending=sending)
 
     def _late(self, call: str, why: str) -> TimeoutError:
         return TimeoutError(f"{call}: the time-out ended; {written(self.peer_address)} {why}")
@@ -381,7 +377,7 @@ class Connection(Closing):
         """Refuse all calls after fork: the connection belongs to the parent."""
         self._start_locks()
         self._messages.refuse()
-        self._refusal = self._refusal or f"the connection {IN_CHILD.replace('adapter', 'one')}"
+        self._refusal = self._refusal or f"the connection {OWN_IN_CHILD}"
 
 
 _NO_ROOM: Final = "takes no messages now: it has not received the earlier ones"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 __all__ = [
     "IN_CHILD",
+    "OWN_IN_CHILD",
     "AdapterFlag",
     "CqNotify",
     "MrFlag",
@@ -36,6 +37,8 @@ __all__ = [
 
 IN_CHILD: Final = "was opened before fork(); open a new adapter in the child"
 """What a call on an object of the parent process says, with DEVICE_REMOVED."""
+OWN_IN_CHILD: Final = "was opened before fork(); open a new one in the child"
+"""The same for objects that open their adapter themselves."""
 
 
 class Status(enum.IntEnum):

@@ -110,7 +110,24 @@ class Alarm(BaseException):
     """What the handler raises."""
 
 
-def test_a_handler_that_raises_while_a_message_is_copied_loses_none(pair: Pair) -> None:
+def recv_bytes(connection: shmnd.Connection) -> bytes:
+    return connection.recv_bytes(LIMIT)
+
+
+def recv_bytes_of_a_length(connection: shmnd.Connection) -> bytes:
+    return connection.recv_bytes(LIMIT, maxlength=100_000)
+
+
+def recv_into(connection: shmnd.Connection) -> bytearray:
+    buffer = bytearray(100_000)
+    connection.recv_into(buffer, LIMIT)
+    return buffer
+
+
+@pytest.mark.parametrize("receive", [recv_bytes, recv_bytes_of_a_length, recv_into])
+def test_a_handler_that_raises_while_a_message_is_copied_loses_none(
+    pair: Pair, receive: Callable[[shmnd.Connection], bytes | bytearray]
+) -> None:
     near, far = pair
     raised = 0
 
@@ -121,14 +138,14 @@ def test_a_handler_that_raises_while_a_message_is_copied_loses_none(pair: Pair) 
     try:
         for number in range(300):
             near.send_bytes(pattern(100_000, number))
-            got = b""
+            got: bytes | bytearray = b""
             try:
                 signal.setitimer(signal.ITIMER_REAL, 1e-6 + number % 100 * 1e-6)
-                got = far.recv_bytes(LIMIT)
+                got = receive(far)
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except Alarm:
                 raised += 1
-                got = got or far.recv_bytes(LIMIT)
+                got = got or receive(far)
             assert got == pattern(100_000, number)
     finally:
         signal.signal(signal.SIGALRM, before)

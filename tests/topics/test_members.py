@@ -6,6 +6,8 @@ import logging
 import multiprocessing
 import threading
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +35,29 @@ def test_history_for_those_who_come_late(name: str, overflow: str) -> None:
                 assert seen == [[10], [10], [10]]
             else:
                 assert seen == [[6, 7, 8, 9, 10], [8, 9, 10], [10]]
+
+
+def _try(calls: list[Callable[[], object]], said: Any) -> None:
+    for call in calls:
+        try:
+            call()
+        except ipc.Closed as exc:
+            said.put(str(exc))
+
+
+def test_a_forked_child_is_told_to_open_its_own(name: str) -> None:
+    said = FORK.SimpleQueue()
+    with ipc.Publisher(name, "i8") as pub, ipc.Subscriber(name) as sub:
+        calls: list[Callable[[], object]] = [lambda: pub.send(1), sub.try_receive]
+        child = FORK.Process(target=_try, args=(calls, said))
+        child.start()
+        child.join(PATIENCE)
+        assert child.exitcode == 0
+        for end in ("publisher", "subscriber"):
+            assert f"the {end} of topic {name!r} was opened before fork()" in (text := said.get())
+            assert text.endswith("; open a new one in the child")
+        pub.send(2)
+        assert sub.receive(PATIENCE).value == 2
 
 
 def _look_in(name: str) -> None:

@@ -116,6 +116,7 @@ def test_several_arrays_in_one_sample(name: str) -> None:
             value = sub.receive(timeout=PATIENCE).value
             assert np.array_equal(value.image, image)
             assert np.array_equal(value["pose"], np.arange(6.0))
+    assert list(ipc.Arrays(self=ipc.Array("u1", 1)).arrays) == ["self"]
 
 
 def test_an_object_comes_with_its_arrays_in_place(name: str) -> None:

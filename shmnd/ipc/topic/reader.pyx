@@ -17,7 +17,7 @@ from shmnd.ring.process.forks cimport forks
 from shmnd.common.arguments import seconds
 from shmnd.ipc.common.closed import stay_at_exit
 from shmnd.ipc.errors import Closed
-from shmnd.status import IN_CHILD
+from shmnd.status import OWN_IN_CHILD
 
 cdef extern from "wire/atomics.h" nogil:
     void shmnd_pause()
@@ -43,7 +43,7 @@ cdef class ReaderCore:
         if self.closed or self.born != forks:
             stay_at_exit()
             raise Closed(f"{call}: the subscriber of topic {self.topic!r} "
-                         + ("is closed" if self.born == forks else IN_CHILD))
+                         + ("is closed" if self.born == forks else OWN_IN_CHILD))
         return 0
 
     @property

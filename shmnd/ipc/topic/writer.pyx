@@ -19,7 +19,7 @@ from shmnd.ring.process.forks cimport forks
 from shmnd.common.arguments import seconds
 from shmnd.ipc.common.closed import stay_at_exit
 from shmnd.ipc.errors import Closed, LoanLimit
-from shmnd.status import IN_CHILD, NdError
+from shmnd.status import OWN_IN_CHILD, NdError
 
 cnp.import_array()
 
@@ -109,7 +109,7 @@ cdef class WriterCore(WriterBoard):
     cdef int refuse(self, str call) except -1:
         stay_at_exit()
         raise Closed(f"{call}: the publisher of topic {self.topic!r} "
-                     + ("is closed" if self.born == forks else IN_CHILD))
+                     + ("is closed" if self.born == forks else OWN_IN_CHILD))
 
     def _require_open(self, call):
         """Raise Closed unless the publisher can be used here."""

@@ -39,7 +39,7 @@ class Array:
 class Arrays:
     """Several arrays in one sample: `Arrays(image=Array('u1', (480, 640)), at=Array('f8', 6))`."""
 
-    def __init__(self, **arrays: Array) -> None:
+    def __init__(self, /, **arrays: Array) -> None:
         for name, each in arrays.items():
             if not isinstance(each, Array):
                 raise TypeError(
