@@ -164,18 +164,15 @@ static inline void shmpi_give_place(struct shmpi_engine *e)
     shmnd_release32(&e->mine->left, SHMPI_GIVEN_UP); /* SYNC place: release */
 }
 
-/* Whether a rank has read or written; `reads` says whether its lanes tell what it has read. Where
- * they do not, a record that has come counts. */
-static inline bool shmpi_place_used(struct shmpi_job *job, uint32_t rank, bool reads)
+/* Whether a rank that has given up its place has read or written. */
+static inline bool shmpi_place_used(struct shmpi_job *job, uint32_t rank)
 {
     uint64_t lane = job->lane_bytes;
     for (uint32_t i = 0; i < job->size; i++) {
         struct shmpi_lane *in = shmpi_job_lane(job, job->size, lane, i, rank);
         struct shmpi_lane *out = shmpi_job_lane(job, job->size, lane, rank, i);
-        uint64_t came = shmnd_relaxed64((shmnd_word64 *)(in + 1));
         uint64_t went = shmnd_relaxed64((shmnd_word64 *)(out + 1));
-        if (shmnd_relaxed64(&in->read_pos) || (came && !reads) || went ||
-            shmnd_relaxed64(&out->read_pos))
+        if (shmnd_relaxed64(&in->read_pos) || went || shmnd_relaxed64(&out->read_pos))
             return true;
     }
     for (uint32_t slot = 0; slot < SHMPI_LINE_SLOTS; slot++) {
@@ -197,7 +194,7 @@ static inline uint32_t shmpi_take(struct shmpi_job *job, uint32_t rank)
     if (shmnd_swap32(&mine->pid, &holder, process))
         return 0;
     bool given_up = shmnd_acquire32(&mine->left) == SHMPI_GIVEN_UP; /* SYNC place: acquire */
-    if ((!given_up && holder != process) || shmpi_place_used(job, rank, given_up))
+    if (!given_up || shmpi_place_used(job, rank))
         return holder;
     uint32_t seen = holder;
     if (!shmnd_swap32(&mine->pid, &seen, process))

@@ -80,8 +80,10 @@ def test_ranks_under_a_shell_end_with_the_launcher(how: signal.Signals, tmp_path
                 rank.kill()
 
 
-def test_a_program_in_place_of_another_one_is_refused(parts: list[str]) -> None:
-    becomes = BECOMES.format(BARRIER)
+@pytest.mark.parametrize("first", [BARRIER, ASKS])
+def test_a_program_in_place_of_another_one_is_refused(parts: list[str], first: str) -> None:
+    """Whatever that did: it is not finalized, and a message may have come for it."""
+    becomes = BECOMES.format(first)
     ran = launch(2, "sh", "-c", 'exec "$0" -c "$2" "$1"', *parts, becomes, expect=1)
     assert "of this job, or was it" in ran.stderr
 
