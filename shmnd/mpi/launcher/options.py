@@ -112,6 +112,8 @@ def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
         if not hosts:
             parser.error("-n N says how many ranks to start, as in -n 4")
         ranks = len(hosts)
+        if ranks > MOST:
+            parser.error(f"the hosts have more slots than the {MOST} ranks that a job may have")
     command = _command(args, parser)
     if ":" in command and not hosts:  # the real mpiexec of several hosts takes the parts
         parser.error("a job has one program: the parts after a : cannot be started")
@@ -177,9 +179,14 @@ def _hosts_of(text: str) -> list[str]:
     hosts = []
     for each in filter(None, text.split(",")):
         name, colon, slots = each.partition(":")
-        counts = bool(name and colon) and slots.isdigit()  # not the address ::1
-        hosts += [name] * int(slots) if counts else [each]
+        counts = bool(name and colon) and slots.isdecimal()  # not the address ::1
+        hosts += _slots(name, slots) if counts else [each]
     return hosts
+
+
+def _slots(host: str, count: str) -> list[str]:
+    """Return a host as often as it has slots; at most once more than a job may have ranks."""
+    return [host] * min(int(count), MOST + 1)
 
 
 def _hosts_in(name: str, parser: argparse.ArgumentParser) -> list[str]:
@@ -192,9 +199,9 @@ def _hosts_in(name: str, parser: argparse.ArgumentParser) -> list[str]:
         words = line.split("#")[0].split()
         if words:
             slots = [word.partition("=")[2] for word in words[1:] if word.startswith("slots=")]
-            if slots and not slots[0].isdigit():
+            if slots and not slots[0].isdecimal():
                 parser.error(f"--hostfile {name}: slots={slots[0]} is not a number")
-            hosts += [words[0]] * (int(slots[0]) if slots else 1)
+            hosts += _slots(words[0], slots[0] if slots else "1")
     return hosts
 
 

@@ -22,6 +22,8 @@ from shmnd.mpi.launcher.options import parse
         ("-n 1 true : -x A=1 -n 1 true", "a job has one program"),
         ("-n 1 true : --wdir / true", "a job has one program"),
         ("-n 1 true : true", "a job has one program"),
+        ("--host a:99999999999 true", "more slots than the 1024 ranks that a job may have"),
+        ("--host a:0 true", "-n N says how many ranks to start"),
         ("-n 1 --timeout -1 true", "'-1' is not a number of seconds above 0"),
         ("-n 1 --timeout nan true", "'nan' is not a number of seconds above 0"),
         ("-n 1 --timeout soon true", "'soon' is not a number of seconds above 0"),
