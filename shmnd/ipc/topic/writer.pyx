@@ -285,7 +285,7 @@ cdef class WriterCore(WriterBoard):
             self.refuse("Publisher.send")
         if not is_plain_timeout(timeout):
             seconds("Publisher.send", 0, "timeout", timeout)
-        if self.dtype is not None and isinstance(value, cnp.ndarray):
+        if self.dtype is not None and type(value) is cnp.ndarray:  # others may have a mask
             array = <cnp.ndarray>value
             if (<void *>cnp.PyArray_DESCR(array) == <void *>self.dtype
                     and cnp.PyArray_IS_C_CONTIGUOUS(array)

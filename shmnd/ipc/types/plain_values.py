@@ -9,7 +9,9 @@ import numpy as np
 
 from shmnd.ipc.errors import TypeMismatch
 
-__all__ = ["as_array", "as_bytes", "is_plain_array", "require_fit"]
+__all__ = ["as_array", "as_bytes", "is_plain_array", "require_fit", "require_unmasked"]
+
+_Masked = np.ma.MaskedArray
 
 
 def as_array(value: Any, form: Any, call: str) -> Any:
@@ -35,6 +37,7 @@ def as_dtype(
     Numbers of Python have no type of their own, so those that fit are converted. The error names
     the topic, if it is one of a topic.
     """
+    require_unmasked(value, call)
     if found.dtype == dtype:
         return found
     plain = isinstance(value, (int, float, list, tuple)) and (
@@ -50,6 +53,15 @@ def as_dtype(
         raise TypeMismatch(f"{call}: the value has dtype {found.dtype}, {wanted}; {hint}")
     require_fit(found, dtype, call)
     return found.astype(dtype, copy=False)
+
+
+def require_unmasked(value: Any, who: str) -> None:
+    """Raise if items of a value are masked: numpy drops the mask where it makes an array of it."""
+    if isinstance(value, _Masked) and np.ma.is_masked(value):
+        raise TypeMismatch(
+            f"{who}: items of the value are masked, and a plain array has no mask; pass "
+            "value.filled(number), or use type object"
+        )
 
 
 def require_fit(found: Any, dtype: np.dtype[Any], who: str) -> None:
@@ -116,5 +128,5 @@ def is_plain_array(value: Any) -> bool:
     return (
         isinstance(value, np.ndarray)
         and not value.dtype.hasobject
-        and not isinstance(value, np.ma.MaskedArray)
+        and not isinstance(value, _Masked)
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shmnd.ipc.errors import TypeMismatch
-from shmnd.ipc.types.plain_values import require_fit
+from shmnd.ipc.types.plain_values import require_fit, require_unmasked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -151,5 +151,6 @@ def _fill_from(array: Any, value: Mapping[str, Any], call: str) -> None:
             raise ValueError(
                 f"{call}: field {name} has shape {field.shape}, the value {found.shape}"
             )
+        require_unmasked(each, f"{call}: field {name}")
         require_fit(found, field.dtype, f"{call}: field {name}")
         field[...] = found
