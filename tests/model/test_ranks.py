@@ -185,6 +185,31 @@ def test_a_rank_that_stays_gets_every_message(part: str) -> None:
     assert violated(lambda: left(**{part: False}))
 
 
+# -- SYNC place: a process that takes a place sees what the one before it has read --
+
+
+def place(last: bool = True, shows: bool = True, acquires: bool = True) -> int:
+    def gives() -> Thread:
+        if not last:
+            yield store("left", 2)
+        yield store("read_pos", 1)
+        if last:
+            yield (release if shows else store)("left", 2)
+
+    def takes() -> Thread:
+        given_up = (yield (acquire if acquires else load)("left")) == 2
+        used = yield load("read_pos")
+        assert not given_up or used, "a process begins anew at a lane in use"
+
+    return explore([gives, takes], dict.fromkeys(("left", "read_pos"), 0))
+
+
+@pytest.mark.parametrize("part", ["last", "shows", "acquires"])
+def test_a_place_in_use_is_seen_to_be(part: str) -> None:
+    assert place() >= 3
+    assert violated(lambda: place(**{part: False}))
+
+
 # -- SYNC note: all words that a reader takes are of one note --
 
 
