@@ -190,6 +190,8 @@ class Blackboard(Closing):
     def __setitem__(self, key: str, value: Any) -> None:
         """Write the next version of a value. A new key gets the type of the value."""
         self._open("Blackboard")
+        if isinstance(value, np.ndarray):  # before a key of its type is added
+            require_unmasked(value, f"Blackboard: the value of {key!r}")
         found = self._keys.get(key)
         if found is None:
             self.add(key, np.asarray(value))
@@ -199,8 +201,6 @@ class Blackboard(Closing):
                 fill_record(found.array, value, "this one")
             else:
                 given = np.asarray(value, None if found.dtype.names is None else found.dtype)
-                if isinstance(value, np.ndarray):
-                    require_unmasked(value, "this one")
                 require_fit(given, found.dtype, "this one")
                 found.array[...] = given
         except (ValueError, TypeError, OverflowError) as exc:

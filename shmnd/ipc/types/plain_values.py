@@ -57,7 +57,7 @@ def as_dtype(
 
 def require_unmasked(value: Any, who: str) -> None:
     """Raise if items of a value are masked: numpy drops the mask where it makes an array of it."""
-    if isinstance(value, _Masked) and np.ma.is_masked(value):
+    if isinstance(value, _Masked) and b"\1" in np.ma.getmask(value).tobytes():  # or of a field
         raise TypeMismatch(
             f"{who}: items of the value are masked, and a plain array has no mask; pass "
             "value.filled(number), or use type object"

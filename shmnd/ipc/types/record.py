@@ -115,7 +115,8 @@ def fill_record(array: Any, value: Any, call: str) -> None:
     if isinstance(value, (np.ndarray, np.void)) and value.dtype.names is not None:
         if value.size != 1:
             raise ValueError(f"{call}: the value has shape {value.shape}; pass one record")
-        value = value.reshape(())
+        require_unmasked(value, call)
+        value = np.asarray(value).reshape(())
         if value.dtype == array.dtype:
             array[...] = value
             return

@@ -33,3 +33,20 @@ def test_a_mask_is_not_dropped_without_a_word() -> None:
             board["at"] = masked
         board["at"] = whole
         assert board["at"].tolist() == [1, 2, 3]
+        with pytest.raises(ipc.TypeMismatch, match="masked"):
+            board["new"] = masked
+        assert "new" not in board
+
+
+def test_a_mask_of_one_field_is_not_dropped_either() -> None:
+    dtype = np.dtype([("a", "i4"), ("b", "f8")])
+    rows = [(1, 2.0), (3, 4.0)]
+    masked = np.ma.array(rows, mask=[(False, True), (False, False)], dtype=dtype)
+    whole = np.ma.array(rows, dtype=dtype)
+    with ipc.Publisher("fields", dtype) as pub, ipc.Subscriber("fields") as sub:
+        for value in (masked, masked[:1], masked[0]):
+            with pytest.raises(ipc.TypeMismatch, match="masked"):
+                pub.send(value)
+        for value in (whole, whole[:1], whole[0]):
+            pub.send(value)
+            assert sub.receive(PATIENCE).array.tobytes() == np.asarray(value).tobytes()
