@@ -5,7 +5,8 @@
 
 Protocol 5 leaves large buffers where they are: `dumps_oob` returns the pickle and the buffers that
 are worth a message of their own, those of `THRESHOLD` bytes and more. Small plain objects are
-pickled and unpickled without the module, to the same bytes and objects (`small_pickle.h`).
+pickled and unpickled without the module, to the same bytes and objects (`small_pickle.h`); messages
+of large ones lie in memory that all ranks map (`large_pickle.pyx`).
 """
 
 from collections.abc import Callable, Iterable
@@ -17,9 +18,11 @@ from cpython.bytes cimport (
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF
+from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from shmnd.mpi.buffers.buffer cimport as_buffer
+from shmnd.mpi.buffers.large_pickle cimport PickleFile, PickleParts, copy_parts, dump_large
+from shmnd.mpi.buffers.plain cimport Plain, plain
 
 import os
 from pickle import HIGHEST_PROTOCOL, PickleBuffer
@@ -96,6 +99,21 @@ cdef class Pickle:
             return self.dump(obj)
         return self.dump(obj, self.protocol)
 
+    cdef int message(self, object obj, Plain *into) except -1:
+        """Find the bytes that an object is sent as; `release` is owed."""
+        made = self.small_bytes(obj)
+        if made is None:
+            made = dump_large(obj, self.protocol) if self.plain else self.cdumps(obj)
+        if type(made) is PickleFile:
+            into.addr = (<PickleFile>made).base
+            into.nbytes = (<PickleFile>made).used
+            into.held = False
+            Py_INCREF(made)
+            into.owner = <PyObject *>made
+        else:
+            plain(made if PyBytes_CheckExact(made) else bytes(made), True, into)
+        return 0
+
     cdef object cloads(self, object data):
         if self.load is _py_loads and PyBytes_CheckExact(data):
             return self.load_memory(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
@@ -110,6 +128,17 @@ cdef class Pickle:
         if made != NULL:
             return _owned(made)
         return _py_loads(PyMemoryView_FromMemory(<char *>data, size, PyBUF_READ))
+
+    cdef object copy_of(self, const void *data, Py_ssize_t size):
+        """Copy a pickle out of memory of another rank; `load_copy` loads it."""
+        if self.load is not _py_loads:
+            return PyBytes_FromStringAndSize(<const char *>data, size)
+        return copy_parts(data, size)
+
+    cdef object load_copy(self, object copy):
+        if type(copy) is PickleParts:
+            return (<PickleParts>copy).load()
+        return self.load(copy)
 
     def dumps(self, obj: Any) -> bytes:
         """Serialize object to pickle data stream."""
@@ -157,11 +186,21 @@ cdef Pickle _pickle = Pickle()
 pickle = _pickle
 
 
-cdef object pickle_dump(object obj):
-    """Return the bytes of an object, by `MPI.pickle`."""
-    return _pickle.cdumps(obj)
+cdef int pickle_message(object obj, Plain *into) except -1:
+    """Find the bytes that an object is sent as, by `MPI.pickle`; `release` is owed."""
+    return _pickle.message(obj, into)
 
 
 cdef object pickle_load(const void *data, Py_ssize_t size):
     """Return the object of memory that lives as long as this call, by `MPI.pickle`."""
     return _pickle.load_memory(data, size)
+
+
+cdef object pickle_copy(const void *data, Py_ssize_t size):
+    """Copy a message out of memory of another rank, for `pickle_load_copy`."""
+    return _pickle.copy_of(data, size)
+
+
+cdef object pickle_load_copy(object copy):
+    """Return the object of a message that was copied, by `MPI.pickle`."""
+    return _pickle.load_copy(copy)

@@ -7,10 +7,11 @@ import warnings
 from typing import Any, Literal
 
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState, null_status
+from shmnd.mpi.buffers.pickle cimport pickle_message
 from shmnd.mpi.buffers.plain cimport Plain, plain, release
 from shmnd.mpi.point_to_point.arguments cimport rank_from, rank_to, tag_of, usable_state
 from shmnd.mpi.point_to_point.direct cimport receive_direct, receive_object, send_direct
-from shmnd.mpi.point_to_point.operation cimport Operation, Point, SENT, pickled, point
+from shmnd.mpi.point_to_point.operation cimport Operation, Point, SENT, point
 from shmnd.mpi.point_to_point.persistent cimport Prequest, prequest_of
 from shmnd.mpi.point_to_point.request cimport Request, request_of
 from shmnd.mpi.point_to_point.waiting cimport wait_op
@@ -101,7 +102,7 @@ cdef class PointCalls(CommBase):
         cdef Plain given
         if peer == PROC_NULL:
             return None
-        plain(pickled(obj), True, &given)
+        pickle_message(obj, &given)
         try:
             if not send_now(peer, c.context, number, given.addr, given.nbytes):
                 send_direct(self, c, &given, peer, number, call)

@@ -67,7 +67,7 @@ cdef object receive_object(
 ):
     """Receive a message, and return the object in it."""
     cdef shmpi_req *r = _request(c, peer, tag)
-    r.grows = True
+    r.grows = r.borrows = True
     _receive(comm, c, r, NULL, call)
     try:
         _report(comm, c, r, status, call)

@@ -8,7 +8,7 @@ again.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_REFCNT
 from libc.stdlib cimport free, malloc
@@ -19,9 +19,11 @@ from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_FAILED_PEER, SHMPI_OTHERS_END, SHMPI_REVOKED, SHMPI_TRUNCATED, cancel as take_back,
-    hold, let_go, note, req_free, req_new, start_receive, start_send, stop_req,
+    hold, let_go, note, req_free, req_new, return_borrowed, start_receive, start_send, stop_req,
 )
-from shmnd.mpi.buffers.pickle cimport pickle_dump, pickle_load
+from shmnd.mpi.buffers.pickle cimport (
+    pickle_copy, pickle_load, pickle_load_copy, pickle_message,
+)
 from shmnd.mpi.buffers.plain cimport memory_of, plain, release
 from shmnd.mpi.buffers.spec cimport spec_simple
 from shmnd.mpi.buffers.staging cimport flatten
@@ -174,8 +176,9 @@ cdef class Point(Operation):
     cdef int take_object(self, object obj) except -1:
         """Take an object over as the message."""
         if self.peer != PROC_NULL:
-            self.keep = pickled(obj)
-            self.length = len(<bytes>self.keep)
+            pickle_message(obj, &self.given)
+            self.is_plain = True
+            self.length = self.given.nbytes
         self.is_object = True
         return 0
 
@@ -394,17 +397,15 @@ cdef bint end_plain(Point op, Status status) noexcept:
     return True
 
 
-cdef bytes pickled(object obj):
-    """The bytes of an object, as a message has them."""
-    data = pickle_dump(obj)
-    return data if PyBytes_CheckExact(data) else bytes(data)
-
-
 cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call):
     """The object that a receive got; None of an empty message."""
     if r.got == 0:
         return None
     try:
+        if r.borrowed:
+            copy = pickle_copy(r.buffer, r.got)
+            return_borrowed(r)  # before code of the program runs: the sender waits for it
+            return pickle_load_copy(copy)
         return pickle_load(r.buffer, r.got)
     except Exception as error:
         error.add_note(

@@ -93,8 +93,11 @@ static inline struct shmpi_req *shmpi_req_new(struct shmpi_engine *e)
     return r;
 }
 
+static inline bool shmpi_return_borrowed(struct shmpi_engine *e, struct shmpi_req *r);
+
 static inline void shmpi_req_free(struct shmpi_engine *e, struct shmpi_req *r)
 {
+    shmpi_return_borrowed(e, r);
     if (r->owns_buffer)
         free(r->buffer);
     r->next = e->pool;
@@ -261,6 +264,17 @@ static inline bool shmpi_tell(struct shmpi_engine *e, int peer, uint32_t kind, u
     struct shmpi_owed o = {.kind = kind, .a = a, .b = b};
     bool written;
     return shmpi_owe(e, &e->peers[peer], &o, &written);
+}
+
+/* The message that a receive borrowed is its sender's again, whose send ends. False without memory:
+ * the sender still waits. */
+static inline bool shmpi_return_borrowed(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (!r->borrowed)
+        return true;
+    r->borrowed = false;
+    r->buffer = NULL;
+    return shmpi_tell(e, r->source, SHMPI_TAKEN, r->theirs, 0);
 }
 
 /* An EAGER send whose record is written. */

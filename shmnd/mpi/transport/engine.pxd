@@ -41,6 +41,7 @@ cdef extern from "transport/collectives.h" nogil:
 
     struct shmpi_req:
         flag receives, done, posted, cancelled, sync, detached, owns_buffer, grows
+        flag borrows, borrowed
         int fault, peer, tag, source, source_tag
         uint32_t context
         char *buffer
@@ -121,6 +122,7 @@ cdef void close() noexcept
 cdef void *arena() noexcept
 cdef shmpi_req *req_new() except NULL
 cdef void req_free(shmpi_req *r) noexcept
+cdef int return_borrowed(shmpi_req *r) except -1
 cdef int start_send(shmpi_req *r) except -1
 cdef bint send_now(int peer, uint32_t context, int tag, const void *data, uint64_t n) noexcept
 cdef int start_receive(shmpi_req *r) except -1

@@ -31,6 +31,7 @@ cdef extern from "transport/collectives.h" nogil:
     uint32_t shmpi_contexts(shmpi_engine *e, uint32_t count)
     shmpi_req *shmpi_req_new(shmpi_engine *e)
     void shmpi_req_free(shmpi_engine *e, shmpi_req *r)
+    flag shmpi_return_borrowed(shmpi_engine *e, shmpi_req *r)
     flag shmpi_start_send(shmpi_engine *e, shmpi_req *r)
     flag shmpi_send_now(shmpi_engine *e, int peer, uint32_t context, int tag, const void *data,
                         uint64_t n)
@@ -130,6 +131,12 @@ cdef shmpi_req *req_new() except NULL:
 
 cdef void req_free(shmpi_req *r) noexcept:
     shmpi_req_free(E, r)
+
+
+cdef int return_borrowed(shmpi_req *r) except -1:
+    if not shmpi_return_borrowed(E, r):
+        raise MemoryError("shmnd.mpi: no memory to answer the sender of a message")
+    return 0
 
 
 cdef int start_send(shmpi_req *r) except -1:

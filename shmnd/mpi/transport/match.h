@@ -34,6 +34,8 @@ struct shmpi_req {
     bool owns_buffer; /* freed with it */
     bool spoils;      /* a send of a collective whose part here has failed */
     bool grows;       /* a receive of any length: gets its buffer with the message */
+    bool borrows;     /* a receive that grows, and that reads its message in the sender's arena */
+    bool borrowed;    /* its message lies there, and the sender waits for shmpi_return_borrowed() */
     int fault;
     int peer, tag;
     uint32_t context, id; /* id: what the peer calls it by; 0: nothing */

@@ -11,12 +11,15 @@
 #include "transport/copying/shared_receive.h"
 #include "transport/copying/shared_send.h"
 
-/* The head of a message is with its receive. */
-static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t bytes)
+/* The head of a message is with its receive. `mapped`: the message lies in its sender's arena. */
+static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t bytes, bool mapped)
 {
     r->source = source;
     r->source_tag = tag;
     r->got = bytes;
+    r->borrowed = r->borrows && mapped;
+    if (r->borrowed)
+        return;
     if (r->grows && (r->buffer = malloc(bytes ? bytes : 1))) {
         r->owns_buffer = true;
         r->bytes = bytes;
@@ -34,7 +37,7 @@ static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t
 /* Gives a message that waited to its receive, and frees it. */
 static inline void shmpi_give(struct shmpi_engine *e, struct shmpi_message *m, struct shmpi_req *r)
 {
-    shmpi_meet(r, m->source, m->tag, m->bytes);
+    shmpi_meet(r, m->source, m->tag, m->bytes, m->waits && m->share & SHMPI_MAPPED);
     if (m->spoils)
         r->fault = SHMPI_SPOILED;
     if (m->self) {
@@ -86,7 +89,7 @@ static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag,
         return shmpi_refuse(e, source, theirs, flags & SHMPI_SYNC);
     struct shmpi_req *r = shmpi_match_posted(c, source, tag);
     if (r) {
-        shmpi_meet(r, source, tag, n);
+        shmpi_meet(r, source, tag, n, false);
         if (flags & SHMPI_SPOILS)
             r->fault = SHMPI_SPOILED;
         if (r->got)
@@ -118,7 +121,7 @@ static inline bool shmpi_take_ready(struct shmpi_engine *e, int source, int tag,
         return shmpi_refuse(e, source, theirs, true);
     struct shmpi_req *r = shmpi_match_posted(c, source, tag);
     if (r) {
-        shmpi_meet(r, source, tag, bytes);
+        shmpi_meet(r, source, tag, bytes, share & SHMPI_MAPPED);
         shmpi_begin_copy(e, r, theirs, address, share);
         return true;
     }

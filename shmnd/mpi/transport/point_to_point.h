@@ -22,7 +22,7 @@ static inline bool shmpi_send_to_self(struct shmpi_engine *e, struct shmpi_req *
         return false;
     struct shmpi_req *other = shmpi_match_posted(c, e->rank, r->tag);
     if (other) {
-        shmpi_meet(other, e->rank, r->tag, r->bytes);
+        shmpi_meet(other, e->rank, r->tag, r->bytes, false);
         if (r->spoils)
             other->fault = SHMPI_SPOILED;
         if (other->got)

@@ -118,6 +118,7 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
     r->share = 0;
     r->patience = e->crowded ? 0 : SHMPI_PATIENCE;
     if (p->dead || !r->got) {
+        r->borrowed = false;
         shmpi_end_copy(e, r, p->dead ? SHMPI_FAILED_PEER : SHMPI_OK, !p->dead);
         return;
     }
@@ -126,7 +127,13 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
     r->mapped = mapped ? shmpi_at_arena(e, r->source, address, r->got) : NULL;
     r->placing = false;
     if (mapped && !r->mapped) {
+        r->borrowed = false;
         shmpi_end_copy(e, r, SHMPI_BROKEN, true);
+        return;
+    }
+    if (r->borrowed) {
+        r->buffer = r->mapped;
+        shmpi_finish(e, r);
         return;
     }
     bool reads = mapped || shmpi_may_read(e, r->source, address);
