@@ -40,6 +40,7 @@ CASES: Final = [
     ("test_lines", "threads"),
     ("test_line_kills", "plain"),
     ("test_views", "sanitized"),
+    ("test_borrowed", "sanitized"),
     ("test_pickle_bodies", "sanitized"),
     ("test_pickle_bodies", "threads"),
 ]

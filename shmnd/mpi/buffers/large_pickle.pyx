@@ -92,7 +92,7 @@ cdef class PickleFile:
         cdef bint in_arena
         cdef shmpi_arena *a = <shmpi_arena *>arena()
         cdef Py_ssize_t room = self.used + more
-        if self.used:  # what is written piece by piece goes on
+        if self.used:  # written piece by piece: more follows
             room = max(2 * self.used, room + _SLACK)
         if a != NULL:
             base = <char *>shmpi_arena_take(a, room, &zero)
@@ -129,8 +129,8 @@ cdef class PickleFile:
 cdef object dump_large(object obj, int protocol):
     """Return the pickle of an object that is not small: bytes, or a PickleFile.
 
-    `dumps` is faster for what is short, by about a microsecond, and slower for what is large. So
-    the length of the last pickle of an object's type decides.
+    `dumps` is faster for short pickles, by about a microsecond, and slower for large ones. So the
+    length of the last pickle of an object's type decides.
     """
     cdef PickleFile file
     if PyBytes_CheckExact(obj) and protocol == _PROTOCOL:

@@ -2,7 +2,7 @@
  *
  * Where the large bytes and bytearrays of a pickle lie, so that they are copied once.
  *
- * The module pickle reads a pickle that lies in a row, and copies each of these bodies out of it. A
+ * The module pickle reads a pickle in one piece, and copies each of these bodies out of it. A
  * reader that knows where they are copies each straight from the memory of the sender into its
  * object, and the rest into a pickle of its own, in which the opcode NEXT_BUFFER is in the place of a
  * body: the module then takes the object as it is. So the result is that of the whole pickle.
@@ -11,7 +11,7 @@
  * read once, every length is checked against the end, and the caller copies by the places that were
  * found, so that nothing outside the memory is read, whatever it holds.
  *
- * The search looks at a bounded number of opcodes for each body: a pickle of many small objects is
+ * The search reads a bounded number of opcodes for each body: a pickle of many small objects is
  * left to the module after that, as is one with opcodes of the old text protocol.
  */
 #ifndef SHMPI_PICKLE_BODIES_H
@@ -24,12 +24,13 @@ enum {
     /* The module pickle begins no frame around a body of so many bytes. */
     SHMPI_BODY_LEAST = 64 << 10,
     SHMPI_BODIES = 64,        /* bodies of one pickle: others are read as a part of the rest */
-    SHMPI_BODY_OPCODES = 500, /* that are looked at, before the first body and from one to the next */
+    SHMPI_BODY_OPCODES = 500, /* that are read, before the first body and from one to the next */
 };
 
 struct shmpi_body {
-    uint64_t head, at, bytes; /* where its opcode begins; where its bytes begin; how many they are */
-    bool array;               /* of a bytearray */
+    uint64_t head, at; /* where its opcode begins, and its bytes */
+    uint64_t bytes;
+    bool array; /* of a bytearray */
 };
 
 /* What follows an opcode: so many bytes; or a length of so many bytes and that many bytes more. */
@@ -38,26 +39,62 @@ enum { SHMPI_OPCODE_SIZED = 0x40, SHMPI_OPCODE_OTHER = 0x80 };
 static inline unsigned shmpi_opcode_argument(unsigned char op)
 {
     switch (op) {
-    case 'K': case 'h': case 'q': case 0x80: case 0x82:
-        return 1;
-    case 'M': case 0x83:
-        return 2;
-    case 'J': case 'j': case 'r': case 0x84:
-        return 4;
-    case 'G': case 0x95:
-        return 8;
-    case 'U': case 'C': case 0x8a: case 0x8c:
-        return SHMPI_OPCODE_SIZED | 1;
-    case 'T': case 'B': case 'X': case 0x8b:
-        return SHMPI_OPCODE_SIZED | 4;
-    case 0x8d: case 0x8e: case 0x96:
-        return SHMPI_OPCODE_SIZED | 8;
-    case '(': case '0': case '1': case '2': case 'Q': case 'R': case 'N': case 'a': case 'b':
-    case 'd': case '}': case 'e': case 'l': case ']': case 's': case 'u': case 't': case ')':
-    case 'o': case 0x81: case 0x85: case 0x86: case 0x87: case 0x88: case 0x89: case 0x8f:
-    case 0x90: case 0x91: case 0x92: case 0x93: case 0x94:
-        return 0;
-    default: /* STOP, the text protocol, buffers outside the pickle, and what is no opcode */
+    case 'K':
+    case 'h':
+    case 'q':
+    case 0x80:
+    case 0x82: return 1;
+    case 'M':
+    case 0x83: return 2;
+    case 'J':
+    case 'j':
+    case 'r':
+    case 0x84: return 4;
+    case 'G':
+    case 0x95: return 8;
+    case 'U':
+    case 'C':
+    case 0x8a:
+    case 0x8c: return SHMPI_OPCODE_SIZED | 1;
+    case 'T':
+    case 'B':
+    case 'X':
+    case 0x8b: return SHMPI_OPCODE_SIZED | 4;
+    case 0x8d:
+    case 0x8e:
+    case 0x96: return SHMPI_OPCODE_SIZED | 8;
+    case '(':
+    case '0':
+    case '1':
+    case '2':
+    case 'Q':
+    case 'R':
+    case 'N':
+    case 'a':
+    case 'b':
+    case 'd':
+    case '}':
+    case 'e':
+    case 'l':
+    case ']':
+    case 's':
+    case 'u':
+    case 't':
+    case ')':
+    case 'o':
+    case 0x81:
+    case 0x85:
+    case 0x86:
+    case 0x87:
+    case 0x88:
+    case 0x89:
+    case 0x8f:
+    case 0x90:
+    case 0x91:
+    case 0x92:
+    case 0x93:
+    case 0x94: return 0;
+    default: /* STOP, the text protocol, buffers outside the pickle, and other bytes */
         return SHMPI_OPCODE_OTHER;
     }
 }
@@ -78,7 +115,7 @@ static inline int shmpi_find_bodies(const unsigned char *pickle, uint64_t n,
     enum { BINBYTES = 'B', BINBYTES8 = 0x8e, BYTEARRAY8 = 0x96, FRAME = 0x95 };
     uint64_t at = 0, frame_end = 0;
     int found = 0;
-    for (int looked = 0; at < n && looked < SHMPI_BODY_OPCODES; looked++) {
+    for (int opcodes = 0; at < n && opcodes < SHMPI_BODY_OPCODES; opcodes++) {
         uint64_t head = at;
         unsigned char op = __atomic_load_n(pickle + at++, __ATOMIC_RELAXED);
         unsigned argument = shmpi_opcode_argument(op), width = argument & 0xf;
@@ -96,11 +133,12 @@ static inline int shmpi_find_bodies(const unsigned char *pickle, uint64_t n,
         if (number > n - at)
             break;
         bool array = op == BYTEARRAY8, body = array || op == BINBYTES || op == BINBYTES8;
-        if (body && number >= SHMPI_BODY_LEAST && head >= frame_end) { /* a frame keeps its length */
+        if (body && number >= SHMPI_BODY_LEAST &&
+            head >= frame_end) { /* a frame keeps its length */
             bodies[found] = (struct shmpi_body){head, at, number, array};
             if (++found == SHMPI_BODIES)
                 break;
-            looked = 0;
+            opcodes = 0;
         }
         at += number;
     }

@@ -181,12 +181,9 @@ static void bytes_that_change_meanwhile_lead_nowhere(void)
 }
 
 static const struct check_test tests[] = {
-    TEST(bodies_are_found_in_order),
-    TEST(a_body_inside_a_frame_is_a_part_of_it),
-    TEST(a_search_is_bounded),
-    TEST(no_more_are_found_than_there_is_room_for),
-    TEST(wrong_lengths_lead_nowhere),
-    TEST(bytes_that_change_meanwhile_lead_nowhere),
+    TEST(bodies_are_found_in_order),  TEST(a_body_inside_a_frame_is_a_part_of_it),
+    TEST(a_search_is_bounded),        TEST(no_more_are_found_than_there_is_room_for),
+    TEST(wrong_lengths_lead_nowhere), TEST(bytes_that_change_meanwhile_lead_nowhere),
 };
 
 MAIN(tests)

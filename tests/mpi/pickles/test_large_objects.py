@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large objects between ranks: the messages are pickles, and the objects are those of the module."""
+"""Large objects between ranks: messages are pickles, and the objects are those of the module."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def same(a, b):
 MESSAGES = (
     OBJECTS
     + """
-for protocol in (5, 5, 4, 2):  # twice, as what was large before is written in another way
+for protocol in (5, 5, 4, 2):  # twice, as types that were large before are written in another way
     MPI.pickle.PROTOCOL = protocol
     dice = random.Random(protocol)
     for tag in range(60):
@@ -113,7 +113,7 @@ for size in (20_000, 1_000_000, 20_000_000):
         if comm.rank == 0:
             sent = np.full(size, each, "u1")
             comm.send(sent, 1)
-            sent[:] = 99  # what was received stays
+            sent[:] = 99  # the received one stays
             comm.barrier()
         else:
             got = comm.recv(source=0)
