@@ -4,19 +4,26 @@
 from __future__ import annotations
 
 import errno
+import resource
 from typing import Final
 
 __all__ = ["remedy"]
 
 _REMEDIES: Final = {
-    errno.EFBIG: "a file of this process may not be that long: the limit is ulimit -f, LimitFSIZE= "
-    "in a unit",
-    errno.EMFILE: "the limit of descriptors of a process is ulimit -n",
+    errno.EFBIG: "a file of this process may not be longer than {} bytes: the limit is ulimit -f, "
+    "LimitFSIZE= in a unit",
+    errno.EMFILE: "the limit of descriptors of this process is {}, which ulimit -n raises",
     errno.ENFILE: "the limit of open files of the machine is fs.file-max",
 }
 """Those that mean the same whatever the call was."""
+_LIMITS: Final = {errno.EFBIG: resource.RLIMIT_FSIZE, errno.EMFILE: resource.RLIMIT_NOFILE}
+"""Where a process has such a limit."""
 
 
 def remedy(failure: OSError, otherwise: str) -> str:
     """Return what raises the limit that a call has met; `otherwise` where the error names none."""
-    return _REMEDIES.get(failure.errno or 0, otherwise)
+    number = failure.errno or 0
+    if number not in _LIMITS:
+        return _REMEDIES.get(number, otherwise)
+    limit, _ = resource.getrlimit(_LIMITS[number])
+    return otherwise if limit == resource.RLIM_INFINITY else _REMEDIES[number].format(limit)

@@ -3,15 +3,16 @@
 
 import errno
 import os
-import resource
 from pathlib import Path
 from typing import Final
 
+from shmnd.common.shortages import remedy
 from shmnd.mpi.launcher.options import Wish
 
 NOT_EXECUTABLE: Final = 126
 NO_PROGRAM: Final = 127
 """Exit codes, as those of shells."""
+_PROCESSES: Final = "ulimit -u and the limits of the control group say how many processes may run"
 
 
 def explain(exc: OSError, wish: Wish) -> tuple[str, int]:
@@ -33,13 +34,5 @@ def explain(exc: OSError, wish: Wish) -> tuple[str, int]:
             f"{name}: the program cannot be executed: it is none of this machine, or a script "
             "whose first line does not name its interpreter, as in: #!/bin/sh"
         ), NOT_EXECUTABLE
-    return f"{wish.ranks} ranks could not be started: {exc.strerror}{_remedy(exc.errno)}", 1
-
-
-def _remedy(number: int | None) -> str:
-    if number == errno.EMFILE:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return f"; the limit of this process is {limit}, which ulimit -n raises"
-    if number == errno.EAGAIN:
-        return "; ulimit -u and the limits of the control group say how many processes may run"
-    return ""
+    limit = remedy(exc, _PROCESSES if exc.errno == errno.EAGAIN else "")
+    return f"{wish.ranks} ranks could not be started: {exc.strerror}{limit and f'; {limit}'}", 1

@@ -111,7 +111,7 @@ os.execv({sys.executable!r}, {line})
     assert ran.returncode == 1
     assert ran.stderr == (
         "shmnd mpiexec: 90 ranks could not be started: Too many open files; "
-        "the limit of this process is 60, which ulimit -n raises\n"
+        "the limit of descriptors of this process is 60, which ulimit -n raises\n"
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from processes.kit import Child
 from shmnd.common.descriptors import taking_from_the_system
+from shmnd.common.shortages import remedy
 from shmnd.ipc.common.limits import most_memory
 from shmnd.status import NdMemoryError
 
@@ -56,8 +57,24 @@ def test_the_machine_is_the_bound_without_a_limit(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("number", "limit"), [(24, "ulimit -n"), (23, "fs.file-max"), (12, "ulimit -v")]
+    ("number", "limit"),
+    [
+        (24, f"is {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}, which ulimit -n raises"),
+        (23, "fs.file-max"),
+        (12, "ulimit -v"),
+    ],
 )
 def test_an_error_names_the_limit_that_was_met(number: int, limit: str) -> None:
     with pytest.raises(NdMemoryError, match=limit), taking_from_the_system("test"):
         raise OSError(number, os.strerror(number))
+
+
+def test_a_file_that_no_limit_of_the_process_forbids_has_another_remedy() -> None:
+    failure, (limit, hard) = OSError(27, "too long"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    assert limit == resource.RLIM_INFINITY
+    assert remedy(failure, "another file system") == "another file system"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, hard))
+    try:
+        assert "not be longer than 1099511627776 bytes" in remedy(failure, "another")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
