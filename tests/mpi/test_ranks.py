@@ -186,12 +186,15 @@ def test_freed_requests_are_forgotten_when_their_messages_have_gone() -> None:
     launch(1, "-c", program)
 
 
-def test_an_abort_ends_all_ranks_with_its_code() -> None:
+@pytest.mark.parametrize(("code", "ends"), [(5, 5), (0, 1), (256, 1), (300, 44), (-1, 255)])
+def test_an_abort_ends_all_ranks_with_its_code_and_not_with_that_of_success(
+    code: int, ends: int
+) -> None:
     program = (
         "from shmnd.mpi.communicators.intracomm import COMM_WORLD as c\n"
-        "if c.rank == 1:\n    c.Abort(5)\nc.recv()\n"
+        f"if c.rank == 1:\n    c.Abort({code})\nc.recv()\n"
     )
-    launch(2, "-c", program, expect=5)
+    launch(2, "-c", program, expect=ends)
 
 
 def test_no_rank_outlives_a_launcher_that_is_killed() -> None:

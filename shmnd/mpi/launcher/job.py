@@ -41,6 +41,8 @@ _GRACE: Final = 2.0
 _POLL_SECONDS: Final = 0.2
 _PATIENCE: Final = 0.5
 """Seconds in which ranks may begin to wait for one that has died."""
+_LOOK: Final = 0.025
+"""Seconds between two questions of what they do."""
 _TOLD: Final = 16
 """Ranks of which is said what they wait for."""
 
@@ -296,16 +298,20 @@ class Job:
         return bool(staying)
 
     def _tell_of_waits(self) -> None:
-        """Say what the other ranks wait for, as far as they do within half a second."""
+        """Say what the other ranks wait for, as far as they do within half a second or end."""
         last = time.monotonic() + _PATIENCE
-        running = sorted(rank.number for rank in self._running)
-        waits = {number: job_memory.wait_of(self._memory, number) for number in running}
-        while None in waits.values() and time.monotonic() < last:
-            time.sleep(_PATIENCE / 20)
-            waits = {number: job_memory.wait_of(self._memory, number) for number in running}
-        for number, wait in list(waits.items())[:_TOLD]:
-            did = f"waited in {waiting.words(wait)}" if wait is not None else "did not wait"
-            _say(f"rank {number} {did}")
+        running = sorted(self._running, key=lambda rank: rank.number)
+        waits = [job_memory.wait_of(self._memory, rank.number) for rank in running]
+        while time.monotonic() < last and any(
+            wait is None and rank.runs() for wait, rank in zip(waits, running, strict=True)
+        ):
+            time.sleep(_LOOK)
+            waits = [job_memory.wait_of(self._memory, rank.number) for rank in running]
+        for wait, rank in list(zip(waits, running, strict=True))[:_TOLD]:
+            did = "did not wait" if rank.runs() else "ended meanwhile"
+            if wait is not None:
+                did = f"waited in {waiting.words(wait)}"
+            _say(f"rank {rank.number} {did}")
 
     # -- recovery --
 

@@ -22,6 +22,11 @@ class Rank:
         self.ended: float | None = None
         """When, by the clock of `time.monotonic`; None while it runs."""
 
+    def runs(self) -> bool:
+        """Return whether its process runs; one that has ended has not always been waited for."""
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return self.ended is None and os.waitid(os.P_PIDFD, self.descriptor, how) is None
+
     def send(self, what: signal.Signals) -> None:
         """Send a signal to the rank and, where it has a group of its own, to its children."""
         with contextlib.suppress(ProcessLookupError):

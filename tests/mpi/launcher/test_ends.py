@@ -2,10 +2,11 @@
 """A rank that ends in order, or seems to, while others wait for it."""
 
 import subprocess
+import sys
 
 import pytest
 
-from mpi.launcher.jobs import launch, launch_each
+from mpi.launcher.jobs import PATIENCE, launch, launch_each
 
 BEGIN = """
 import os, signal, sys, time
@@ -372,3 +373,34 @@ print(job_memory.pid_of(memory, 0) == os.getpid(), job_memory.pid_of(memory, 1))
 def test_the_number_of_a_process_is_forgotten_before_another_may_have_it() -> None:
     """A copy by the kernel names its process by number."""
     assert run(NUMBERS).stdout == "True 0\n"
+
+
+def test_what_ranks_wait_for_is_not_asked_of_one_that_ends_meanwhile() -> None:
+    """The end of the job waited half a second for a rank that had raised an error, and was gone."""
+    program = """
+import os, signal, time
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+if comm.rank:
+    comm.ssend(os.getpid(), 0)
+    os.kill(os.getpid(), signal.SIGKILL)
+process = comm.recv(source=1)
+while os.path.exists(f"/proc/{process}"):  # until the launcher has seen its end
+    time.sleep(0.001)
+os._exit(7)
+"""
+    patient = f"""
+import sys
+from shmnd.mpi.launcher import job
+job._PATIENCE = 1e6
+sys.exit(job.main(["-n", "2", "--oversubscribe", "-c", {program!r}]))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", patient],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ran.returncode == 137, ran.stderr
+    assert ran.stderr.splitlines()[1] == "shmnd mpiexec: rank 0 ended meanwhile"
