@@ -43,6 +43,25 @@ def _longer() -> None:
     comm.Recv(np.zeros(3), 0, 5)
 
 
+def _in_window(call: str, datatype: Any) -> None:
+    item = [a.copy(), 1, datatype]
+    window = MPI.Win.Allocate(64)
+    window.Fence()
+    try:
+        getattr(window, call)(*[item] * (3 if call == "Compare_and_swap" else 2), 0)
+    finally:
+        window.Fence()
+        window.Free()
+
+
+def _swapped(datatype: Any) -> None:
+    _in_window("Compare_and_swap", datatype)
+
+
+def _fetched(datatype: Any) -> None:
+    _in_window("Fetch_and_op", datatype)
+
+
 Call = Callable[[], object]
 
 MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
@@ -96,6 +115,11 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: loose.Pack_external("external32", a, bytearray(99), 0), "Pack_external: the data"),
         (lambda: loose.Unpack_external("external32", a, 0, b), "Unpack_external: the datatype is"),
         (lambda: MPI.DOUBLE.Free(), "Datatype.Free: DOUBLE is predefined"),
+        (lambda: _swapped(MPI.DOUBLE), "Win.Compare_and_swap: the datatype MPI_DOUBLE; it takes"),
+        (lambda: _swapped(MPI.COMPLEX), "the datatype MPI_COMPLEX; it takes integers, truth val"),
+        (lambda: _swapped(MPI.INT_INT), "the datatype MPI_INT_INT"),
+        (lambda: _swapped(loose.Dup().Commit()), "Win.Compare_and_swap: a datatype that the pro"),
+        (lambda: _fetched(loose.Dup().Commit()), "Win.Fetch_and_op: a datatype that the program"),
     ],
     "ERR_COUNT": [
         (lambda: MPI.DOUBLE.Create_contiguous(-1), "Create_contiguous: count is -1"),
@@ -104,6 +128,7 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: loose.Create_contiguous(2**40).Create_contiguous(2**40), "2**62 bytes"),
         (lambda: gaps.Create_contiguous(2**40), "1.1e+12 separate blocks"),
         (lambda: MPI.DOUBLE.Create_indexed([-1], [0]), "a blocklength is -1"),
+        (lambda: MPI.Status().Set_elements(MPI.INT, -1), "Status.Set_elements: count is -1"),
     ],
     "ERR_ARG": [
         (lambda: MPI.DOUBLE.Create_vector(2**40, 2**40, 1), "Datatype.Create_vector: items of"),
@@ -117,6 +142,7 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: comm.Create_graph([3], [0]), "index [3] does not count 1 edges up"),
         (lambda: comm.Split(-5), "Comm.Split: color -5 is negative"),
         (lambda: comm.Psend_init(a, -1, 0), "Comm.Psend_init: -1 partitions"),
+        (lambda: comm.Precv_init(b, 0, 0), "Comm.Precv_init: 0 partitions; at least 1"),
         (lambda: comm.Psend_init(a, 2, 0).Pready(5), "Prequest.Pready(5): of 2 partitions"),
     ],
     "ERR_BUFFER": [
@@ -144,6 +170,7 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: freed(freed(comm.Dup())), "Comm.Free: the handle is null"),
         (lambda: MPI.COMM_WORLD.Free(), "Comm.Free: COMM_WORLD is predefined"),
         (lambda: MPI.Win.Allocate(8, comm=MPI.COMM_NULL), "Win.Allocate: the communicator is null"),
+        (lambda: comm.Create_intercomm(0, comm, 0), "both groups have rank 0 of the job; they"),
     ],
     "ERR_REQUEST": [
         (lambda: freed(comm.Send_init(a, 0)).Start(), "Start: the handle is null"),

@@ -22,7 +22,7 @@ from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls
 from shmnd.mpi.objects.unsupported import left_out
-from shmnd.mpi.point_to_point.buffering import Buffering
+from shmnd.mpi.point_to_point.buffering import Buffering, room_to_buffer
 from shmnd.mpi.point_to_point.exchange import exchange
 from shmnd.mpi.point_to_point.partitioned import PartitionedCalls
 from shmnd.mpi.point_to_point.request import Request, ended
@@ -358,12 +358,15 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
     def Flush_buffer(self) -> None:
         """Block until all buffered messages have been transmitted."""
-        engine.flush()
+        self._buffering("Flush_buffer").flush("Flush_buffer")
 
     def Iflush_buffer(self) -> Request:
         """Nonblocking flush for buffered messages."""
-        engine.flush()
-        return ended()
+        return self._buffering("Iflush_buffer").iflush("Iflush_buffer")
+
+    def _room_to_buffer(self, state: CommState, nbytes: int, call: str) -> Buffering:
+        """Return the buffering that has given room to a message, or raise the error."""
+        return room_to_buffer(self, state.buffering, nbytes, call)
 
     def _news(self, context: int, tag: int, leader: int, members: tuple[int, ...]) -> int:
         """Agree on a new communicator's contexts among `members`, by their leader."""

@@ -8,7 +8,7 @@ import zlib
 from typing import Any, Self
 
 from shmnd.mpi import constants
-from shmnd.mpi.communicators.comm import NEWS, Comm
+from shmnd.mpi.communicators.comm import NEWS, Comm, MPIException
 from shmnd.mpi.communicators.comm_state import CONTEXTS, CommState, reserve_contexts
 from shmnd.mpi.communicators.from_groups import Making
 from shmnd.mpi.communicators.group import Group, group_from
@@ -58,6 +58,8 @@ class Intercomm(Comm):
             other = to_job(bridge, remote_leader)
             news = _swap(peers, bridge.context + NEWS, tag, other, group)
         context, remote = local.bcast(news, leader)
+        if both := set(group).intersection(remote):
+            raise_error(local, constants.ERR_COMM, _overlap("Comm.Create_intercomm", both))
         return cls._between(context, group, remote)
 
     @classmethod
@@ -84,6 +86,8 @@ class Intercomm(Comm):
         tag = zlib.crc32(stringtag.encode()) & constants.TAG_LIMIT
         with Making(cls(), errhandler, call) as making:
             group, remote = making.ranks(local_group), making.ranks(remote_group)
+            if both := set(group).intersection(remote):
+                raise MPIException(constants.ERR_GROUP, _overlap(call, both))
             leader = making.leader(group, local_leader, "local_leader")
             other = making.leader(remote, remote_leader, "remote_leader")
             context = _context(group, leader, other, tag)
@@ -119,6 +123,10 @@ class Intercomm(Comm):
         ranks = state.group + state.remote if first else state.remote + state.group
         merged: Intracomm = self._made(CommState(context, ranks), "Intracomm")
         return merged
+
+
+def _overlap(call: str, both: set[int]) -> str:
+    return f"{call}: both groups have rank {min(both)} of the job; they may share none"
 
 
 def _context(group: tuple[int, ...], leader: int, other: int, tag: int) -> int:

@@ -24,7 +24,7 @@ class SessionState(State):
         """Keep a copy of the hints."""
         super().__init__()
         self.info = Info.Create(info if info else None)
-        self.buffering = buffering.Buffering()
+        self.buffering = buffering.of_session()
 
 
 def _sets() -> dict[str, list[int]]:
@@ -120,13 +120,12 @@ class Session(Handle, Handling):
 
     def Flush_buffer(self) -> None:
         """Block until all buffered messages have been transmitted."""
-        self._state("Flush_buffer")
-        buffering.flush_buffer()
+        self._state("Flush_buffer").buffering.flush("Flush_buffer")
 
     def Iflush_buffer(self) -> Request:
         """Nonblocking flush for buffered messages."""
-        self._state("Iflush_buffer")
-        return buffering.iflush_buffer()
+        request: Request = self._state("Iflush_buffer").buffering.iflush("Iflush_buffer")
+        return request
 
     @classmethod
     def Create_errhandler(cls, errhandler_fn: Callable[[Any, int], None]) -> Errhandler:

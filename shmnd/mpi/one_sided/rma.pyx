@@ -13,7 +13,7 @@ from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.keyed cimport Keyed
 from shmnd.mpi.collectives.op cimport Op, OpState
 from shmnd.mpi.buffers.spec cimport Spec, spec_simple, usable_type
-from shmnd.mpi.datatypes.type_state cimport TypeState
+from shmnd.mpi.datatypes.type_state cimport MPI_KIND_END, TypeState, mpi_kinds
 from shmnd.mpi.one_sided.window cimport Target, WinState, shmpi_gate_return, target_of
 
 from shmnd.mpi import constants
@@ -21,6 +21,11 @@ from shmnd.mpi.collectives.op import NO_OP, REPLACE, SUM
 from shmnd.mpi.point_to_point.request import Request, ended
 
 cdef int PROC_NULL = constants.PROC_NULL
+# The kinds whose equal values have equal bytes: integers, truth values, bytes.
+cdef frozenset _COMPARED = frozenset([
+    kind for kind in range(1, MPI_KIND_END)
+    if mpi_kinds[kind].name in (b"BYTE", b"BOOL", b"CHAR") or mpi_kinds[kind].name[:1] in b"IUL"
+])
 
 
 cdef char *_room(Py_ssize_t nbytes) except NULL:
@@ -236,6 +241,7 @@ cdef class WinCalls(Keyed):
             _single(spec, "origin")
             _single(into, "result")
             _same(spec, into, "result")
+            _named(self, spec, "Fetch_and_op")
         cdef Target t = self._target(spec, target_rank, target_disp, "Fetch_and_op")
         self._combine(spec, into, t, op, "Fetch_and_op")
 
@@ -252,6 +258,13 @@ cdef class WinCalls(Keyed):
             _single(into, "result")
             _same(spec, other, "compare")
             _same(spec, into, "result")
+            _named(self, spec, "Compare_and_swap")
+            if spec.type.basic not in _COMPARED:
+                mpi_error(
+                    self, constants.ERR_TYPE,
+                    f"Win.Compare_and_swap: the datatype {spec.type.name}; it takes integers, "
+                    "truth values and bytes",
+                )
         cdef Target t = self._target(spec, target_rank, target_disp, "Compare_and_swap")
         if t is None or t.nbytes == 0:
             return
@@ -303,4 +316,13 @@ cdef int _single(Spec spec, str what) except -1:
 cdef int _same(Spec first, Spec second, str what) except -1:
     if first.type is not second.type:
         raise ValueError(f"mismatch in origin and {what} MPI datatypes")
+    return 0
+
+
+cdef int _named(WinCalls win, Spec spec, str call) except -1:
+    if not spec.type.predefined:
+        mpi_error(
+            win, constants.ERR_TYPE,
+            f"Win.{call}: a datatype that the program derived; it takes named ones",
+        )
     return 0

@@ -5,4 +5,5 @@ from shmnd.mpi.transport.engine cimport shmpi_req
 
 
 cdef int unpack(shmpi_req *r, Spec spec) except -1
+cdef int leave_buffered(shmpi_req *r, object buffering) except -1
 cdef int leave_request(shmpi_req *r, object memory) except -1

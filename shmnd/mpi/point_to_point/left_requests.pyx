@@ -3,6 +3,8 @@
 """Requests that continue when nothing in the program refers to them any more."""
 
 cimport cython
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy
 
 from shmnd.mpi.buffers.spec cimport Spec
 from shmnd.mpi.datatypes.type_state cimport TypeState
@@ -21,6 +23,39 @@ cdef class _Left:
         if self.req.owns_buffer and isinstance(self.memory, Spec):
             unpack(self.req, self.memory)
         req_free(self.req)
+
+
+@cython.final
+cdef class _Buffered:
+    """A send in buffered mode, which takes room of an attached buffer until it has ended."""
+
+    cdef shmpi_req *req
+    cdef object buffering
+    cdef Py_ssize_t nbytes
+
+    def ended(self) -> None:
+        """Free the request, which is done, and give the room back."""
+        req_free(self.req)
+        self.buffering.give_back(self.nbytes)
+
+
+cdef int leave_buffered(shmpi_req *r, object buffering) except -1:
+    """Leave a send that is to begin, with a copy of its bytes, to the engine."""
+    cdef char *copy = <char *>malloc(r.bytes if r.bytes else 1)
+    cdef _Buffered left = _Buffered.__new__(_Buffered)
+    if copy == NULL:
+        buffering.give_back(r.bytes)
+        req_free(r)
+        raise MemoryError("shmnd.mpi: no memory to buffer a message")
+    memcpy(copy, r.buffer, r.bytes)
+    r.buffer = copy
+    r.owns_buffer = True
+    left.req = r
+    left.buffering = buffering
+    left.nbytes = <Py_ssize_t>r.bytes
+    hold(r, left)
+    let_go(r)
+    return 0
 
 
 cdef int unpack(shmpi_req *r, Spec spec) except -1:

@@ -11,15 +11,14 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_REFCNT
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.stdlib cimport free
 
 from shmnd.mpi.communicators.comm_state cimport empty_status, null_status, set_status
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_FAILED_PEER, SHMPI_OTHERS_END, SHMPI_REVOKED, SHMPI_TRUNCATED, cancel as take_back,
-    hold, let_go, note, req_free, req_new, return_borrowed, start_receive, start_send, stop_req,
+    hold, note, req_free, req_new, return_borrowed, start_receive, start_send, stop_req,
 )
 from shmnd.mpi.buffers.pickle cimport (
     pickle_copy, pickle_load, pickle_load_copy, pickle_message,
@@ -27,7 +26,7 @@ from shmnd.mpi.buffers.pickle cimport (
 from shmnd.mpi.buffers.plain cimport memory_of, plain, release
 from shmnd.mpi.buffers.spec cimport spec_simple
 from shmnd.mpi.buffers.staging cimport flatten
-from shmnd.mpi.point_to_point.left_requests cimport leave_request, unpack
+from shmnd.mpi.point_to_point.left_requests cimport leave_buffered, leave_request, unpack
 
 from shmnd.mpi import constants
 
@@ -288,10 +287,10 @@ cdef class Point(Operation):
             return self._post()
         if self.persistent and self.spec is not None:
             self.stage()
-        self.fill()
         if self.buffered:
-            self._buffer()
-        elif self.receives:
+            return self._buffer()
+        self.fill()
+        if self.receives:
             start_receive(self.req)
         else:
             start_send(self.req)
@@ -311,17 +310,13 @@ cdef class Point(Operation):
 
     cdef int _buffer(self) except -1:
         """A buffered send: the bytes are the engine's, and the program's send has ended."""
-        cdef shmpi_req *r = self.req
-        cdef char *copy = <char *>malloc(self.length if self.length else 1)
-        if copy == NULL:
-            raise MemoryError(f"shmnd.mpi: no memory to buffer {self.length} bytes")
-        memcpy(copy, r.buffer, self.length)
-        r.buffer = copy
-        r.owns_buffer = True
+        cdef shmpi_req *r
+        buffering = self.comm._room_to_buffer(self.state, self.length, self.call)
+        self.fill()
+        r = self.req
         self.req = NULL
-        let_go(r)
-        start_send(r)
-        return 0
+        leave_buffered(r, buffering)
+        return start_send(r)
 
     cdef object end(self, Status status):
         cdef shmpi_req *r = self.req

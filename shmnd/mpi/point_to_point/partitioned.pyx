@@ -29,7 +29,7 @@ cdef class Partitioned(Point):
 
     cdef int begin(self) except -1:
         self.open_ = set(range(self.partitions))
-        if self.receives or self.peer == PROC_NULL or self.partitions == 0:
+        if self.receives or self.peer == PROC_NULL:
             Point.begin(self)
         self.active = True
         return 0
@@ -71,8 +71,8 @@ cdef Prequest _prepared(
 ):
     cdef CommState c = comm.state(call)
     cdef Partitioned op = Partitioned.__new__(Partitioned)
-    if partitions < 0:
-        mpi_error(comm, constants.ERR_ARG, f"Comm.{call}: {partitions} partitions")
+    if partitions <= 0:
+        mpi_error(comm, constants.ERR_ARG, f"Comm.{call}: {partitions} partitions; at least 1")
     op.comm = comm
     op.state = c
     op.context = c.context + 3

@@ -36,7 +36,11 @@ cdef class Prequest(Request):
             raise MPIException(
                 constants.ERR_REQUEST, "Prequest.Start: it is under way; wait for it first"
             )
-        op.begin()
+        try:
+            op.begin()
+        except BaseException:
+            op.active = False
+            raise
 
     @classmethod
     def Startall(cls, requests: list[Prequest]) -> None:

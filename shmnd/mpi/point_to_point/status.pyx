@@ -151,7 +151,12 @@ cdef class Status:
 
     def Set_elements(self, datatype: Datatype, count: int) -> None:
         """Set the number of elements in a status."""
-        self.c_nbytes = _type(datatype, "Set_elements").bytes_of_elements(count)
+        cdef TypeState type = _type(datatype, "Set_elements")
+        if count < 0:
+            raise MPIException(
+                constants.ERR_COUNT, f"Status.Set_elements: count is {count}, at least 0"
+            )
+        self.c_nbytes = type.bytes_of_elements(count)
 
     def Is_cancelled(self) -> bool:
         """Test to see if a request was cancelled."""

@@ -412,11 +412,9 @@ def require_open(call: str) -> None:
         refuse(call)
 
 
-def flush() -> None:
-    """Wait until all sends in buffered mode have ended."""
-    cdef unsigned int idle = 0
-    while E.active_sends:
-        turn(&idle)
+def settle() -> None:
+    """Notify the holders of requests that are done."""
+    notify_holders()
 
 
 _attach()
