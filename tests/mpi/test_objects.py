@@ -4,11 +4,12 @@
 import gc
 import pickle
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
 
-from shmnd.mpi import constants
+from shmnd.mpi import MPI, constants
 from shmnd.mpi.buffers import buffer
 from shmnd.mpi.buffers.pickle import Pickle
 from shmnd.mpi.communicators import group
@@ -189,3 +190,32 @@ def test_large_buffers_leave_a_pickle() -> None:
     again = made.loads_oob(data, buffers)
     assert again["large"].tolist() == kept["large"].tolist()
     assert np.shares_memory(again["large"], kept["large"])
+
+
+@pytest.mark.parametrize(
+    "made", [MPI.COMM_SELF.Dup, MPI.INT.Dup, lambda: MPI.Win.Create(None)], ids=["", "type", "win"]
+)
+def test_a_value_goes_though_the_function_that_deletes_it_raises(
+    made: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in mpi4py, where the program gets no error of them: it is printed."""
+
+    def refuse(_: object, key: int, value: int) -> None:
+        raise ValueError(f"not {value}")
+
+    owner = made()
+    key = type(owner).Create_keyval(delete_fn=refuse)
+    owner.Set_attr(key, 1)
+    owner.Set_attr(key, 2)
+    assert owner.Get_attr(key) == 2
+    owner.Free()
+    assert not owner
+    said = capsys.readouterr().err
+    assert "ValueError: not 1" in said
+    assert "ValueError: not 2" in said
+    owner = made()
+    owner.Set_attr(key, 3)
+    with pytest.raises(MPI.Exception, match="refuse raised an exception"):
+        owner.Delete_attr(key)
+    owner.Free()
+    type(owner).Free_keyval(key)

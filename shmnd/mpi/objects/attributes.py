@@ -6,6 +6,7 @@ objects that hold a value under it, as the standard has it, and cannot be used a
 hold the key with the value, so its functions live as long as one of them does.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -95,3 +96,13 @@ def deleted(found: Key, handle: object, keyval: int, value: object) -> None:
     """Run the delete function of a key for a value."""
     if callable(found.delete_fn):
         run(found.delete_fn, handle, keyval, value)
+
+
+def dropped(found: Key, handle: object, keyval: int, value: object) -> None:
+    """Run the delete function of a key for a value that goes in any case.
+
+    What it raises is printed, and the value replaced or the object freed all the same, as in
+    mpi4py: `Delete_attr` alone raises the error.
+    """
+    with contextlib.suppress(MPIException):
+        deleted(found, handle, keyval, value)

@@ -47,7 +47,7 @@ cdef class Keyed(Handle):
             attrs = self.ob.attrs = {}
         if keyval in attrs:
             before, value = attrs[keyval]
-            attributes.deleted(before, self, keyval, value)
+            attributes.dropped(before, self, keyval, value)
         attrs[keyval] = key, attrval
 
     def Delete_attr(self, keyval: int) -> None:
@@ -94,7 +94,7 @@ cdef class Keyed(Handle):
         while attrs:
             keyval = next(reversed(attrs))
             key, value = attrs.pop(keyval)
-            attributes.deleted(key, self, keyval, value)
+            attributes.dropped(key, self, keyval, value)
 
     def Get_name(self) -> str:
         """Get the print name for this object."""

@@ -15,13 +15,14 @@ from shmnd.mpi.transport.engine cimport note
 
 from shmnd.mpi import constants
 from shmnd.mpi.objects import attributes
+from shmnd.mpi.objects.errors import Exception as MPIException
 
 
 cdef class _General(Operation):
     """What a program completes by itself."""
 
     cdef object query, free, cancel_function, args, kwargs, value
-    cdef bint completed
+    cdef bint completed, left
 
     cdef bint ready(self) except -1:
         return self.completed
@@ -29,10 +30,24 @@ cdef class _General(Operation):
     cdef object end(self, Status status):
         self.active = False
         self.peek(status)
+        self._free()
+        return self.value
+
+    cdef int _free(self) except -1:
         if self.free is not None:
             free, self.free = self.free, None
             attributes.run(functools.partial(free, **self.kwargs), *self.args)
-        return self.value
+        return 0
+
+    cdef int leave(self) except -1:
+        self.left = True
+        return self._free() if self.completed else 0
+
+    cdef int complete(self) except -1:
+        if self.completed:
+            raise MPIException(constants.ERR_REQUEST, "Grequest.Complete: it is complete")
+        self.completed = True
+        return self._free() if self.left else 0
 
     cdef int peek(self, Status status) except -1:
         if status is None:
@@ -80,13 +95,14 @@ cdef class Grequest(Request):
     def Complete(self) -> None:
         """Notify that a user-defined request is complete."""
         self._require(constants.ERR_REQUEST, "Complete")
-        (<_General?>self.ob).completed = True
+        (<_General?>self.ob).complete()
 
     def complete(self, obj: Any = None) -> None:
         """Notify that a user-defined request is complete."""
         self._require(constants.ERR_REQUEST, "complete")
-        (<_General?>self.ob).value = obj
-        (<_General>self.ob).completed = True
+        if not (<_General?>self.ob).completed:
+            (<_General>self.ob).value = obj
+        (<_General>self.ob).complete()
 
 
 cdef class _Watched(Operation):

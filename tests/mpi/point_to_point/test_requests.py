@@ -325,3 +325,25 @@ print("well")
 
 def test_a_request_that_comes_after_one_with_no_rank_has_no_part_of_it() -> None:
     assert launch(2, "-c", NOWHERE).stdout.count("well") == 2
+
+
+def test_a_generalized_request_that_is_freed_runs_its_function_when_it_is_complete() -> None:
+    seen: list[str] = []
+    request = MPI.Grequest.Start(free_fn=lambda: seen.append("free"))
+    other = MPI.Grequest(request)
+    request.Free()
+    assert not seen
+    other.Complete()
+    assert seen == ["free"]
+    request = MPI.Grequest.Start(free_fn=lambda: seen.append("free again"))
+    request.Complete()
+    request.Free()
+    assert seen == ["free", "free again"]
+
+
+def test_a_generalized_request_is_completed_once() -> None:
+    request = MPI.Grequest.Start()
+    request.complete(5)
+    with pytest.raises(MPI.Exception, match="Complete: it is complete"):
+        request.complete(6)
+    assert request.wait() == 5
