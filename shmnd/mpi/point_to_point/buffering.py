@@ -64,7 +64,7 @@ class Buffering:
         needed = nbytes + constants.BSEND_OVERHEAD
         if self._room is not None and self._used + needed > self._room:
             engine.progress()
-            engine.settle()
+            engine.notify_holders()
             if self._used + needed > self._room:
                 return False
         self._used += needed
@@ -76,7 +76,7 @@ class Buffering:
 
     def _is_free(self) -> bool:
         engine.progress()
-        engine.settle()
+        engine.notify_holders()
         return self._used == 0
 
     def iflush(self, call: str) -> Request:

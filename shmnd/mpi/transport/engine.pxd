@@ -129,7 +129,7 @@ cdef int start_receive(shmpi_req *r) except -1
 cdef void cancel(shmpi_req *r) noexcept
 cdef void let_go(shmpi_req *r) noexcept
 cdef void hold(shmpi_req *r, object holder) noexcept
-cdef int notify_holders() except -1
+cpdef int notify_holders() except -1
 cdef shmpi_message *probe(uint32_t context, int source, int tag) noexcept
 cdef void claim(shmpi_message *m) noexcept
 cdef void give(shmpi_message *m, shmpi_req *r) noexcept

@@ -173,7 +173,7 @@ cdef void hold(shmpi_req *r, object holder) noexcept:
     r.holder = <void *>holder
 
 
-cdef int notify_holders() except -1:
+cpdef int notify_holders() except -1:
     cdef shmpi_req *r
     cdef object holder
     while E.ended != NULL:
@@ -410,11 +410,6 @@ def require_open(call: str) -> None:
     """Raise the error of a call that communicates, where this process may not."""
     if shut:
         refuse(call)
-
-
-def settle() -> None:
-    """Notify the holders of requests that are done."""
-    notify_holders()
 
 
 _attach()
