@@ -213,6 +213,8 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
     (TypeError, lambda: comm.scatter(5), "Comm.scatter: expected a sequence of 1 objects, not 5"),
     (TypeError, lambda: MPI.Request.Waitall([None]), "expected requests, not None"),
     (TypeError, lambda: MPI.Win.Allocate(8, comm=5), "Win.Allocate: comm 5 is not a communicator"),
+    (TypeError, lambda: MPI.Message.Iprobe(None), "Message.Probe: comm None is not a communicator"),
+    (TypeError, lambda: MPI.Message.iprobe(5), "Message.Probe: comm 5 is not a communicator"),
     (KeyError, lambda: comm.Send([a, 10, "nonsense"], 0), "no datatype has the code 'nonsense'; n"),
     (KeyError, lambda: comm.Gatherv(a, [b, [10], [0], "z"]), "no datatype has the code 'z'"),
     (

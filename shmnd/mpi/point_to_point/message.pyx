@@ -41,7 +41,7 @@ cdef int fill(Status status, CommState c, shmpi_message *m) except -1:
     return 0
 
 
-def probed(CommBase comm, source, tag, Status status, bint waits, str call) -> bool:
+def probed(CommBase comm not None, source, tag, Status status, bint waits, str call) -> bool:
     """Return whether a message is there; wait for one with `waits`."""
     cdef CommState c = comm.state(call)
     cdef shmpi_message *m = _probe(comm, c, source, tag, waits, call)
@@ -164,7 +164,10 @@ cdef class Message(Handle):
         return request_of(op)
 
 
-cdef object _matched(cls, CommBase comm, source, tag, Status status, bint waits):
+cdef object _matched(cls, object given, source, tag, Status status, bint waits):
+    if not isinstance(given, CommBase):
+        raise TypeError(f"Message.Probe: comm {given!r} is not a communicator")
+    cdef CommBase comm = <CommBase>given
     cdef CommState c = comm.state("Probe")
     cdef shmpi_message *m = _probe(comm, c, source, tag, waits, "Probe")
     cdef Message message
