@@ -25,6 +25,7 @@ from shmnd.broker.leftovers import find_leftovers, remove_leftovers
 from shmnd.broker.observer import facts, stop, visit
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.service.server import Server
+from shmnd.common.streams import open_streams
 from shmnd.status import NdError
 
 _LOCK_SECONDS = 2.0  # an earlier broker may be just about to leave
@@ -33,6 +34,7 @@ _REPLACE_SECONDS = 20.0
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a broker; the exit code says whether one is there."""
+    open_streams()
     options = _options(arguments)
     try:
         place = _place(options)

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from shmnd.common.shortages import remedy
 from shmnd.common.steps import step
+from shmnd.common.streams import clear_of_streams
 from shmnd.status import NdError, Status, error
 
 __all__ = [
@@ -184,7 +185,7 @@ class Access:
         try:
             while True:
                 try:
-                    return os.open(path, flags)
+                    return clear_of_streams(os.open(path, flags))
                 except FileNotFoundError:
                     self._make_lock(path)
         except FileNotFoundError:

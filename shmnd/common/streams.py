@@ -1,9 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The standard streams of a command, where its caller has closed one, or nothing takes output."""
+"""The standard streams, where the caller has closed one, or nothing takes output."""
 
+import fcntl
 import io
+import mmap
 import os
 import sys
+
+
+def clear_of_streams(fd: int) -> int:
+    """Return the same open file under a number that is none of the standard streams'.
+
+    A program may have closed those, and something in it writes to them nevertheless. A child
+    process gets others under their numbers.
+    """
+    if fd > 2:
+        return fd
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(fd)
+
+
+def mapped(fd: int, nbytes: int) -> mmap.mmap:
+    """Return the memory of a file; the descriptor that the mapping has is clear of the streams."""
+    held: list[int] = []
+    try:
+        while not held or held[-1] <= 2:
+            held.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+        return mmap.mmap(fd, nbytes)  # it takes the lowest number that is free
+    finally:
+        for each in held:
+            os.close(each)
 
 
 def open_streams() -> None:

@@ -21,6 +21,7 @@ import posix_ipc
 
 from shmnd.broker.leftovers import RECORD, unlink_own
 from shmnd.common.shortages import remedy
+from shmnd.common.streams import clear_of_streams
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
 from shmnd.status import Status, error
@@ -54,13 +55,14 @@ def open_segment(segment: Any, writable: bool, call: str) -> int:
             name = os.fspath(name)
         if isinstance(name, str) and "/" in name.lstrip("/"):
             flags = os.O_RDWR if writable else os.O_RDONLY
-            return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            return clear_of_streams(os.open(name, flags))
         if isinstance(name, str):
             if b"\0" in os.fsencode(name):  # posix_ipc crashes where this is true, or raises
                 raise ValueError("the name has a NUL character")
             made = posix_ipc.SharedMemory("/" + name.lstrip("/"), read_only=not writable)
             os.set_inheritable(made.fd, False)
-            return int(made.fd)
+            return clear_of_streams(int(made.fd))
     except posix_ipc.ExistentialError as exc:
         raise error(
             Status.INVALID_PARAMETER_1, call, f"no shared memory is named {name!r}"
@@ -132,6 +134,7 @@ class NamedMemory:
         fd = -1
         try:
             fd = os.open(_SHM, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fd = clear_of_streams(fd)
             os.fchmod(fd, 0o600)
             commit(fd, nbytes)
         except OSError as exc:
@@ -151,7 +154,7 @@ class NamedMemory:
         text = json.dumps({"name": self.name, "dev": found.st_dev, "ino": found.st_ino})
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            self._lock = os.open(self._record, flags, 0o600)
+            self._lock = clear_of_streams(os.open(self._record, flags, 0o600))
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             os.write(self._lock, text.encode())
         except OSError as exc:

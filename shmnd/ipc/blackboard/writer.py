@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import math
-import mmap
 import os
 import struct
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ import numpy as np
 
 from shmnd.common.closing import Closing
 from shmnd.common.shortages import remedy
+from shmnd.common.streams import clear_of_streams, mapped
 from shmnd.ipc.blackboard.keys import (
     BLACKBOARD,
     COUNT,
@@ -102,13 +102,14 @@ class Blackboard(Closing):
     def _make(self, call: str) -> None:
         nbytes = most_memory(1 << 28, 1 << 36)
         try:
-            self._fd = os.memfd_create("shmnd-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            fd = os.memfd_create("shmnd-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            self._fd = clear_of_streams(fd)
             os.fchmod(self._fd, 0o600)
             os.ftruncate(self._fd, nbytes)
             self._committed = 0
             self._end = FIRST
             self._commit(FIRST, call)
-            self._map = mmap.mmap(self._fd, nbytes)
+            self._map = mapped(self._fd, nbytes)
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
             fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, seals | _SEAL_FUTURE_WRITE)
         except OSError as exc:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 import struct
 import weakref
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.shortages import remedy
+from shmnd.common.streams import clear_of_streams, mapped
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import ringer
 from shmnd.ipc.common.shared_words import Words
@@ -49,6 +49,7 @@ def make_room(call: str) -> int:
     fd = -1
     try:
         fd = os.memfd_create("shmnd-room", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = clear_of_streams(fd)
         os.fchmod(fd, 0o600)
         os.ftruncate(fd, _BYTES)
         require_room(_PAGE, 0, call)
@@ -105,7 +106,7 @@ class Room:
                     Status.INTERNAL_ERROR, call, "the memory was made by another release of shmnd"
                 )
             with taking_from_the_system(call):
-                self._map = mmap.mmap(fd, _BYTES)
+                self._map = mapped(fd, _BYTES)
             self.words = Words(self._map)
         except BaseException:
             os.close(fd)

@@ -19,6 +19,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from shmnd.common.streams import clear_of_streams
 from shmnd.directory import Directory
 from shmnd.ipc.common.limits import name_of
 from shmnd.ipc.common.processes import Process, own_process, shown_as
@@ -195,7 +196,8 @@ def open_of_process(pid: int, number: int, wanted: tuple[Any, Any], flags: int) 
     FileNotFoundError when that process is not seen (a number of 0), or has closed it.
     """
     # Non-blocking: it may be any file by now.
-    fd = os.open(f"/proc/{pid}/fd/{number}", flags | os.O_CLOEXEC | os.O_NONBLOCK)
+    path = f"/proc/{pid}/fd/{number}"
+    fd = clear_of_streams(os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK))
     found = os.fstat(fd)
     if (found.st_dev, found.st_ino) == wanted:
         return fd

@@ -13,6 +13,7 @@ from shmnd.ipc.queue.queue_c cimport *
 from shmnd.ipc.common.limits import most_memory
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.common.shortages import remedy
+from shmnd.common.streams import clear_of_streams
 from shmnd.status import Status, error
 
 __all__ = ["commit", "make_file"]
@@ -61,6 +62,7 @@ def make_file(slots: int, limited: bool) -> int:
     fd = -1
     try:
         fd = os.memfd_create("shmnd-queue", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = clear_of_streams(fd)
         os.fchmod(fd, 0o600)
         os.ftruncate(fd, shape.file_bytes)
         commit(fd, 0, page, call)

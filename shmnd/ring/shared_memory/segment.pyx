@@ -23,6 +23,7 @@ from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mun
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
 from shmnd.common.shortages import remedy
+from shmnd.common.streams import clear_of_streams
 from shmnd.status import Status, error
 from shmnd.common.steps import step
 
@@ -46,6 +47,7 @@ def _create(label: str, nbytes: int, call: str) -> int:
             if err.errno != EINVAL:
                 raise
             fd = os.memfd_create(f"shmnd-{label}", flags)  # a kernel before 6.3
+        fd = clear_of_streams(fd)  # a word for a closed stream would lie in the memory
         os.fchmod(fd, 0o600)
         return fd
     except OSError as err:
