@@ -11,6 +11,7 @@ import pytest
 
 from shmnd import ipc
 from shmnd.ipc.types.layouts import dataclass_dtype
+from shmnd.ipc.types.record import Record
 from topics.taking import PATIENCE
 
 
@@ -402,3 +403,11 @@ def test_a_record_and_a_structured_type_of_the_same_fields_agree(name: str) -> N
         pub.send(np.zeros(2, layout))
         with pytest.raises(ValueError, match=r"sent .* bytes of kind 1"):
             _ = sub.receive(PATIENCE).value
+
+
+def test_a_record_that_was_never_initialized_has_no_fields() -> None:
+    """It asked itself for its memory without end, which aborted the interpreter in a finaliser."""
+    half = Record.__new__(Record)
+    for wanted in ("x", "array"):
+        with pytest.raises(AttributeError):
+            getattr(half, wanted)

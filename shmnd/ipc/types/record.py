@@ -46,7 +46,7 @@ class Record:
             field[...] = value
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or name == "array":  # which `__init__` sets
             raise AttributeError(name)
         try:
             return self[name]
