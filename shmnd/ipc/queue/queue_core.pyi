@@ -27,8 +27,11 @@ class QueueCore(QueueItems):
     @property
     def last_pos(self) -> int:
         """Where the last push put its item."""
-    def push(self, packed: int, wake: bool = True) -> bool:
-        """Append a packed item; False when there is no room. Wake a consumer, if that is wanted."""
+    def push(self, box: list[int], wake: bool = True) -> bool:
+        """Append the packed item of a box, and empty it; False when there is no room.
+
+        A caller that is interrupted in it, or behind it, sees by the box whether the item is put.
+        """
     def passed(self, pos: int) -> bool:
         """Whether the item at a position was taken."""
     def full(self) -> bool:

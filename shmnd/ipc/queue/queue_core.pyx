@@ -43,7 +43,6 @@ cdef class QueueCore(QueueItems):
 
     def __init__(self, fd, ring_descriptors=None):
         self.ring_descriptors = ring_descriptors
-        self.announce()
 
     def announce(self) -> None:
         """Ring those that sleep: they watch this process from now on."""
@@ -63,22 +62,24 @@ cdef class QueueCore(QueueItems):
 
     # -- putting --
 
-    def push(self, uint64_t packed, bint wake=True) -> bool:
-        """Append a packed item; False when there is no room. Wake a consumer, if that is wanted."""
-        return self.pushed(packed, wake)
+    def push(self, list box, bint wake=True) -> bool:
+        """Append the packed item of a box, and empty it; False when there is no room."""
+        # A caller that is interrupted in it, or behind it, sees by the box whether the item is put.
+        return self.pushed(box[0], wake, box)
 
-    cdef bint pushed(self, uint64_t packed, bint wake) except -1:
+    cdef bint pushed(self, uint64_t packed, bint wake, list box) except -1:
         cdef uint64_t pos
         cdef uint32_t ref = <uint32_t>packed, held = 0
-        cdef int rc
         self.check()
         self.prepare_slots()
-        rc = shmnd_mpmc_push(&self.line, ref, &pos, &held)
+        cdef int rc = shmnd_mpmc_push(&self.line, ref, &pos, &held)
         if rc == SHMND_MPMC_HELD and self.reap_one(held):
             rc = shmnd_mpmc_push(&self.line, ref, &pos, &held)
         if rc != SHMND_MPMC_OK:
             return False
         self.sent(packed)
+        if box is not None:
+            box.clear()
         self.last_pos = pos
         if wake:
             self._open(&self.head.items, 1)
@@ -379,7 +380,7 @@ cdef class QueueCalls:
             # As in multiprocessing, whose feeder meets it behind the back of the caller.
             self._on_queue_feeder_error(exc, obj)
             return
-        if self._behind or not core.pushed(packed, True):
+        if self._behind or not core.pushed(packed, True, None):
             self._put_later(packed, block, timeout)
 
     def get(self, block=True, timeout=None):

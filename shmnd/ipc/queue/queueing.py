@@ -14,6 +14,7 @@ import os
 import queue
 import threading
 import time
+import weakref
 from collections import deque
 from multiprocessing import context, util
 from multiprocessing.reduction import DupFd
@@ -90,7 +91,7 @@ class Queue(QueueCalls, Waits):
         self._pid = os.getpid()
         self._closed = False
         self._behind = deque()  # packed items that found no room
-        self._lock = threading.Lock()  # of the items behind
+        self._lock = threading.RLock()  # of the items behind; a handler of a signal may put
         self._feeder: threading.Thread | None = None
         self._exit: Any = None
         self._stay = True  # until the items behind are sent
@@ -130,13 +131,15 @@ class Queue(QueueCalls, Waits):
 
     def _put_later(self, block_ref: int, block: bool, timeout: float | None) -> None:
         """Put a packed item for which there was no room."""
+        box = [block_ref]
         try:
             if self._maxsize:
-                self._push_in_time(block_ref, block, timeout)
+                self._push_in_time(box, block, timeout)
             else:
-                self._keep(block_ref)
+                self._keep(box)
         except BaseException:
-            self._core.drop(block_ref)
+            if box:  # else the item is put, and its memory is the queue's
+                self._core.drop(box[0])
             raise
 
     def _await_room(self, block: bool, timeout: float | None) -> bool:
@@ -158,10 +161,10 @@ class Queue(QueueCalls, Waits):
         else:
             self._core.wait_for_room(ns_of(left))
 
-    def _push_in_time(self, block_ref: int, block: bool, timeout: float | None) -> None:
+    def _push_in_time(self, box: list[int], block: bool, timeout: float | None) -> None:
         deadline = _deadline(block, timeout)
         long, pause = False, 0.0001
-        while not self._core.push(block_ref):
+        while not self._core.push(box):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise queue.Full
@@ -224,10 +227,10 @@ class Queue(QueueCalls, Waits):
 
     def _put_or_drop(self, obj: object, wake: bool = True) -> bool:
         """Put without waiting, whatever there is; False when there is no room."""
-        block_ref = self._core.pack(obj)
-        if self._core.push(block_ref, wake):
+        box = [self._core.pack(obj)]
+        if self._core.push(box, wake):
             return True
-        self._core.drop(block_ref)
+        self._core.drop(box[0])
         return False
 
     def ready(self) -> bool:
@@ -240,28 +243,41 @@ class Queue(QueueCalls, Waits):
 
     # -- more than there is room for --
 
-    def _keep(self, block_ref: int) -> None:
-        """Keep an item of a queue without a limit until there is room."""
+    def _keep(self, box: list[int]) -> None:
+        """Keep an item of a queue without a limit until there is room, and empty its box."""
+        if self._pid != os.getpid():  # a child by os.fork
+            closed = self._closed
+            self._reset()
+            self._closed = closed
         with self._lock:
-            self._behind.append(block_ref)
-            self._core.set_behind(len(self._behind))
             if self._feeder is None:
-                self._feeder = threading.Thread(
-                    target=self._feed, name="shmnd-queue-feeder", daemon=True
-                )
-                self._feeder.start()
-                if self._stay:
-                    self._exit = util.Finalize(None, self._feeder.join, exitpriority=-5)
+                self._begin_to_feed()
+            self._core.set_behind(len(self._behind) + 1)
+            # One step, behind which a handler of a signal may raise: the item is in one place.
+            self._behind.extend(map(box.pop, (0,)))
+
+    def _begin_to_feed(self) -> None:
+        """Start the thread, which waits for the lock; what raises leaves the queue as it was."""
+        feeder = threading.Thread(target=self._feed, name="shmnd-queue-feeder", daemon=True)
+        feeder.start()
+        if self._feeder is not None:  # a handler of a signal has put, and started another one
+            return
+        self._feeder = feeder
+        if self._stay:  # at the end of the process, unless the thread is gone by then
+            self._exit = util.Finalize(feeder, _join, [weakref.ref(feeder)], exitpriority=-5)
 
     def _feed(self) -> None:
         while True:
             with self._lock:
+                if self._feeder is not threading.current_thread():
+                    return
                 if not self._behind:
+                    self._core.set_behind(0)
                     self._feeder = None
                     return
                 first = self._behind[0]
             long = False
-            while not self._core.push(first):
+            while not self._core.push([first]):
                 self._wait_for_room(math.inf, long)
                 long = True
             with self._lock:
@@ -347,6 +363,12 @@ class Queue(QueueCalls, Waits):
     def _reader(self) -> Self:
         """What `multiprocessing.connection.wait` takes."""
         return self
+
+
+def _join(feeder: weakref.ref[threading.Thread]) -> None:
+    thread = feeder()
+    if thread is not None:
+        thread.join()
 
 
 def _deadline(block: bool, timeout: float | None) -> float:

@@ -41,6 +41,7 @@ def core_of(fd: int) -> QueueCore:
         except BaseException:
             os.close(fd)
             raise
+        core.announce()  # the descriptor is its own, and goes with it
         _cores[key] = core
     elif core.fd != fd:
         core.keep_open(fd)
