@@ -56,8 +56,11 @@ class Reconnect:
         self.under_way = True
         try:
             self.aside(self._attempt_now)
-        except RuntimeError:
-            self.under_way = False  # the interpreter is ending, or has no room for a thread now
+        except BaseException as exc:
+            self.under_way = False
+            if not isinstance(exc, RuntimeError):
+                raise  # what a handler of a signal raised
+            # else the interpreter is ending, or has no room for a thread now
 
     def _attempt_now(self) -> None:
         try:
