@@ -36,8 +36,9 @@ from shmnd.ipc.common.members import GATE, Room, make_room, take_lock
 from shmnd.ipc.common.shared_name import SharedName, identity
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import unusable
-from shmnd.ipc.types.plain_values import require_fit, require_unmasked
-from shmnd.ipc.types.record import fill_record
+from shmnd.ipc.types.filling import fill_record
+from shmnd.ipc.types.fitting import require_fit, require_unmasked
+from shmnd.ipc.types.plain_values import array_of
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.status import Status, error
 
@@ -201,7 +202,7 @@ class Blackboard(Closing):
             if found.dtype.names is not None and not found.shape:
                 fill_record(found.array, value, "this one")
             else:
-                given = np.asarray(value, None if found.dtype.names is None else found.dtype)
+                given = array_of(value, found.dtype, None, "this one")
                 require_fit(given, found.dtype, "this one")
                 found.array[...] = given
         except (ValueError, TypeError, OverflowError) as exc:

@@ -216,7 +216,7 @@ class Server(Closing):
         """Have the value as its type wants it; where it cannot be that, the request fails."""
         try:
             request.value = conforming(request.value, self.request, "Client.send")
-        except (TypeError, ValueError, KeyError) as exc:
+        except Exception as exc:  # also of methods of its own, as `__array__`
             if is_interruption(exc):
                 raise
             request.fail(exc)

@@ -17,8 +17,8 @@ from shmnd.common.closing import refuse_copy
 from shmnd.common.deadline import deadline_of
 from shmnd.common.interruption import is_interruption
 from shmnd.ipc.errors import RemoteError, TypeMismatch
-from shmnd.ipc.types.plain_values import as_dtype
-from shmnd.ipc.types.record import fill_record
+from shmnd.ipc.types.filling import fields_of, fill_record
+from shmnd.ipc.types.plain_values import array_of, as_dtype
 
 __all__ = [
     "Answer",
@@ -158,13 +158,17 @@ def conforming(value: Any, type_: Any, call: str) -> Any:
         return value
     arrays = getattr(type_, "arrays", None)
     if isinstance(arrays, dict):
-        return {name: conforming(value[name], each, call) for name, each in arrays.items()}
+        given = fields_of(value, tuple(arrays), call)
+        return {
+            name: conforming(given[name], each, f"{call}: field {name}")
+            for name, each in arrays.items()
+        }
     dtype, shape = _array_type(type_, call)
-    if dtype.names is not None and not isinstance(value, (list, np.ndarray)):
+    if dtype.names is not None and not shape and not isinstance(value, (list, np.ndarray)):
         array = np.zeros((), dtype)
         fill_record(array, value, call)
     else:
-        found = np.asarray(value, None if dtype.names is None else dtype)
+        found = array_of(value, dtype, shape or None, call)
         array = as_dtype(value, found, dtype, call)
     if shape and array.shape != shape:
         raise ValueError(f"{call}: an array of shape {array.shape}, not of {shape}; reshape it")

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from shmnd.ipc.errors import TypeMismatch
+from shmnd.ipc.types.filling import fill_record
 from shmnd.ipc.types.layouts import (
     Array,
     Arrays,
@@ -24,7 +25,7 @@ from shmnd.ipc.types.layouts import (
     plain,
 )  # fmt: skip
 from shmnd.ipc.types.objects import unpacked
-from shmnd.ipc.types.record import Record, fill_record
+from shmnd.ipc.types.record import Record
 
 __all__ = [
     "Form",

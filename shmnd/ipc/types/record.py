@@ -3,26 +3,22 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shmnd.ipc.errors import TypeMismatch
-from shmnd.ipc.types.plain_values import require_fit, require_unmasked
+from shmnd.ipc.types.filling import Row, set_field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-__all__ = ["Record", "fill_record"]
+__all__ = ["Record"]
 
 
-class Record:
+class Record(Row):
     """A record in shared memory. A field that is an array is a view, a number is that number."""
 
-    __slots__ = ("array",)
-
-    array: Any
+    __slots__ = ()
 
     def __init__(self, array: Any) -> None:
         object.__setattr__(self, "array", array)
@@ -39,11 +35,7 @@ class Record:
     def __setitem__(self, name: str, value: Any) -> None:
         if name not in self.array.dtype.names:
             raise KeyError(name)
-        field = self.array[name]
-        if field.dtype.names is not None and field.ndim == 0:
-            fill_record(field, value, "Record")
-        else:
-            field[...] = value
+        set_field(self.array[name], value, f"Record: field {name}")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "array":  # which `__init__` sets
@@ -106,52 +98,3 @@ class Record:
     def __repr__(self) -> str:
         inner = ", ".join(f"{name}={value!r}" for name, value in self.items())
         return f"Record({inner})"
-
-
-def fill_record(array: Any, value: Any, call: str) -> None:
-    """Copy a dataclass instance, a mapping, a record or a structured array into a record."""
-    if isinstance(value, Record):
-        value = value.array
-    if isinstance(value, (np.ndarray, np.void)) and value.dtype.names is not None:
-        if value.size != 1:
-            raise ValueError(f"{call}: the value has shape {value.shape}; pass one record")
-        require_unmasked(value, call)
-        value = np.asarray(value).reshape(())
-        if value.dtype == array.dtype:
-            array[...] = value
-            return
-        value = {name: value[name] for name in value.dtype.names}
-    elif isinstance(value, tuple) and len(value) == len(array.dtype.names):
-        value = dict(zip(array.dtype.names, value, strict=True))
-    if is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
-    if not hasattr(value, "keys"):
-        raise TypeError(
-            f"{call}: {type(value).__name__} is not a record; pass the dataclass or "
-            f"a dict with {', '.join(array.dtype.names)}"
-        )
-    _fill_from(array, value, call)
-
-
-def _fill_from(array: Any, value: Mapping[str, Any], call: str) -> None:
-    names = set(array.dtype.names)
-    given = set(value.keys())
-    if names != given:
-        raise TypeMismatch(
-            f"{call}: the record has {sorted(names)}, the value {sorted(given)}; missing: "
-            f"{sorted(names - given)}, unknown: {sorted(given - names)}"
-        )
-    for name in array.dtype.names:
-        field = array[name]
-        each = value[name]
-        if field.dtype.names is not None and field.ndim == 0:
-            fill_record(field, each, call)
-            continue
-        found = np.asarray(each)
-        if found.shape != field.shape:
-            raise ValueError(
-                f"{call}: field {name} has shape {field.shape}, the value {found.shape}"
-            )
-        require_unmasked(each, f"{call}: field {name}")
-        require_fit(found, field.dtype, f"{call}: field {name}")
-        field[...] = found
