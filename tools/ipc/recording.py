@@ -16,14 +16,19 @@ import contextlib
 import io
 import json
 import os
+import struct
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 import numpy as np
 
+from shmnd.ipc.common.limits import attributes_of, name_of
+from shmnd.ipc.types import forms
 from shmnd.ipc.types.layouts import dtype_from_layout, layout_of
 
+from .npy import read_array, read_exactly
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from io import FileIO
     from pathlib import Path
 
@@ -40,8 +45,14 @@ ENTRY: Final = np.dtype(
 LAYOUT. Its bits from `KIND_BITS` on are the number of the type, which is the `topic` of its item.
 """
 KIND_BITS: Final = 8
+_ITEM: Final = f"{{'descr': {ENTRY.descr}".encode()
+_BEFORE: Final = 10
+"""Bytes of an item in front of this text."""
+_PIECE: Final = 1 << 20
+_MOST_TOLD: Final = 20
 _TOPIC_KEYS: Final = {"name", "type", "attributes"}
 PLACE: Final = np.dtype([("offset", "u8"), ("topic", "u4"), ("kind", "u4"), ("when_ns", "u8")])
+_PLACE: Final = struct.Struct("=QIIQ")
 
 
 class Writer:
@@ -50,7 +61,7 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self._path: Final = path
         self._file: FileIO = path.open("xb", buffering=0)
-        self._places: list[tuple[int, int, int, int]] = []
+        self._places = bytearray()  # of a sample, 24 bytes: there may be billions
         self._topics = 0
         self._layouts: dict[str, int] = {}
         self.write(BEGIN)
@@ -100,7 +111,7 @@ class Writer:
         except BaseException:  # the disk is full, or Ctrl-C
             self._cut(at)
             raise
-        self._places.append((at, topic, kind, when))
+        self._places += _PLACE.pack(at, topic, kind, when)
 
     def write(self, data: bytes) -> None:
         """Write all of it. A disk that fills up takes a part first, and raises at the next call."""
@@ -122,7 +133,9 @@ class Writer:
         with self._file:
             at = self._file.tell()
             try:
-                np.lib.format.write_array(self, np.array(self._places, PLACE), allow_pickle=False)
+                np.lib.format.write_array(
+                    self, np.frombuffer(self._places, PLACE), allow_pickle=False
+                )
                 self.write(at.to_bytes(8, "little") + END)
             except OSError:
                 self._cut(at)
@@ -146,107 +159,223 @@ def _text(description: Any) -> Any:
 class Recorded:
     """One sample of a file."""
 
-    def __init__(self, entry: Any, header: bytes, array: Any) -> None:
+    def __init__(self, at: int, entry: Any, header: bytes, array: Any) -> None:
+        self.at = at
         self.kind = int(entry["kind"]) & (1 << KIND_BITS) - 1
+        self.layout = int(entry["kind"]) >> KIND_BITS
         self.topic = int(entry["topic"])
         self.sequence = int(entry["sequence"])
         self.timestamp_ns = int(entry["when_ns"])
         self.header = header or None
         self.array: Any = array
 
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """What the index says of it."""
+        return self.at, self.topic, self.kind | self.layout << KIND_BITS, self.timestamp_ns
 
-def _dtype_of(layout: Any) -> np.dtype[Any]:
-    """Return the type that a file describes; ValueError where it is damaged."""
-    try:
-        return dtype_from_layout(layout)
-    except (TypeError, LookupError, AttributeError, RecursionError) as exc:
-        raise ValueError(f"a type that makes no sense: {exc}") from exc
+
+def _form_of(description: Any) -> forms.Form:
+    """Return the type of a topic; ValueError or TypeError where its description makes no sense."""
+    if not isinstance(description, dict) or not description.keys() >= _TOPIC_KEYS:
+        raise ValueError(f"it has no {', '.join(sorted(_TOPIC_KEYS))}")
+    name_of(description["name"], "topic")
+    attributes_of(description["attributes"], "topic")
+    return forms.form_from_text(json.dumps(description["type"]))
+
+
+def _is_of(form: forms.Form, sample: Recorded) -> bool:
+    """Return whether a sample is of the type of its topic."""
+    array = sample.array
+    if sample.kind in (forms.BYTES, forms.OBJECT):
+        plain = array.dtype == np.uint8 and array.ndim == 1
+        return plain and form.kind in (sample.kind, forms.DESCRIBED)
+    arrays = (forms.FIXED, forms.DESCRIBED)
+    if sample.kind not in arrays or form.kind not in arrays:
+        return False
+    typed = form.dtype is None or form.dtype == array.dtype
+    return typed and form.shape in (None, array.shape)
 
 
 class Recording:
-    """A file of samples; iterate over it, or read single ones by the index."""
+    """A file of samples; iterate over it.
 
-    def __init__(self, path: Path) -> None:
-        self._file: BinaryIO = path.open("rb")
+    Damage is left out, and `complain` is called with a line that says what and where: once
+    for each place. OSError and ValueError name the file where all of it cannot be read.
+    """
+
+    def __init__(self, path: Path, complain: Callable[[str], object] = lambda _: None) -> None:
+        self._path: Final = path
+        self._complain: Final = complain
+        self._told: set[int] = set()
         self.unread = 0
         """Bytes behind the last whole sample, in a file without its end."""
+        self.topics: dict[int, dict[str, Any]] = {}
+        """Names, types and attributes."""
+        self.forms: dict[int, forms.Form] = {}
+        self._lost_topics: set[int] = set()
+        self._layouts: dict[int, np.dtype[Any]] = {}
+        self._ends: Any = None
+        """Where items begin, and the last one ends; None without an index."""
+        self._file: BinaryIO = path.open("rb")
         try:
-            if self._file.read(8) != BEGIN:
-                raise ValueError(f"{path} is not a recording of `shmnd ipc record`")
-            self._layouts: dict[int, np.dtype[Any]] = {}
-            self.index: Any = self._indexed()
-            texts = self._texts(LAYOUT)
-            self._layouts = {number: _dtype_of(text) for number, text in texts.items()}
-            self.topics: dict[int, Any] = self._texts(TOPIC)
-            for number, topic in self.topics.items():
-                if not isinstance(topic, dict) or not topic.keys() >= _TOPIC_KEYS:
-                    raise ValueError(f"the description of topic {number} in {path} is damaged")
-            described = np.isin(self.index["kind"], (TOPIC, LAYOUT))
-            self.index = self.index[~described]
+            self._open()
+        except OSError as exc:
+            self._file.close()
+            raise OSError(exc.errno, exc.strerror, str(path)) from None
         except BaseException:
             self._file.close()
             raise
 
-    def _texts(self, kind: int) -> dict[int, Any]:
-        places = self.index[self.index["kind"] == kind]["offset"]
-        found = [self.read(int(place)) for place in places]
-        return {each.topic: json.loads(each.array.tobytes()) for each in found}
+    def _open(self) -> None:
+        if not self._file.seekable():
+            raise ValueError(f"{self._path} is read from end to end alone; copy it to a file")
+        begin = self._file.read(len(BEGIN))
+        if begin != BEGIN:
+            what = f"it begins with {begin!r}" if begin else "it is empty"
+            raise ValueError(
+                f"{self._path} is not a recording of `shmnd ipc record`: {what}, not {BEGIN!r}"
+            )
+        index = self._indexed()
+        described = np.isin(index["kind"], (TOPIC, LAYOUT))
+        for kind, take in ((LAYOUT, self._take_layout), (TOPIC, self._take_topic)):
+            for place in index[index["kind"] == kind]:
+                take(place)
+        self.index: Any = index[~described]
+
+    def _take_layout(self, place: Any) -> None:
+        found = self._item(place)
+        if found is not None:
+            try:
+                self._layouts[found.topic] = dtype_from_layout(json.loads(found.array.tobytes()))
+            except Exception as exc:  # whatever a parser of damaged text raises
+                self._tell(found.at, f"the type of samples makes no sense: {exc}")
+
+    def _take_topic(self, place: Any) -> None:
+        self._lost_topics.add(int(place["topic"]))
+        found = self._item(place)
+        if found is not None:
+            try:
+                description = json.loads(found.array.tobytes())
+                self.forms[found.topic] = _form_of(description)
+                self.topics[found.topic] = description
+                self._lost_topics.discard(found.topic)
+            except Exception as exc:  # whatever a parser of damaged text raises
+                self._tell(
+                    found.at, f"the description of topic {found.topic} makes no sense: {exc}"
+                )
+
+    # -- the index --
 
     def _indexed(self) -> Any:
         end = self._file.seek(0, io.SEEK_END)
         self._file.seek(max(8, end - 16))
         tail = self._file.read(16)
-        if tail[8:] == END and int.from_bytes(tail[:8], "little") < end:
-            self._file.seek(int.from_bytes(tail[:8], "little"))
+        begin = int.from_bytes(tail[:8], "little")
+        if tail[8:] == END and 8 <= begin < end:
+            self._file.seek(begin)
             with contextlib.suppress(ValueError):
-                index = self._array()
+                index = read_array(self._file, end - 16)
                 if index.dtype == PLACE and index.ndim == 1:
-                    return index
+                    ends = np.append(index["offset"], np.uint64(begin))
+                    if ends[0] == 8 and (ends[1:] > ends[:-1]).all():
+                        self._ends = ends
+                        return index
         return self._read_through(end)
 
     def _read_through(self, end: int) -> Any:
-        """Find the items of a file that has no end."""
+        """Find the items of a file that has no index."""
         places = []
         at = 8
         while at < end:
             try:
-                found = self.read(at)
-            except (ValueError, EOFError, OSError):
-                break  # the last one is not whole
-            places.append((at, found.topic, found.kind, found.timestamp_ns))
-            at = self._file.tell()
+                found, after = self._read(at, end)
+            except ValueError as exc:
+                after = self._next_item(at + 1, end)
+                if after == end:
+                    break  # the index, or what a recorder was writing at its end
+                self._tell(at, f"{exc}; {after - at:,} bytes are left out")
+            else:
+                places.append(found.place)
+            at = after
         self.unread = end - at
         return np.array(places, PLACE)
 
-    def read(self, offset: int) -> Recorded:
-        """Return the sample that begins there."""
-        self._file.seek(offset)
-        entry = self._array()
-        if entry.dtype != ENTRY or entry.shape != (1,):
-            raise ValueError(f"no sample begins at byte {offset}")
-        nbytes = int(entry[0]["header"])
-        if nbytes > os.fstat(self._file.fileno()).st_size:
-            raise ValueError(f"the sample at byte {offset} has a header of {nbytes} bytes")
-        header = self._file.read(nbytes)
-        array = self._array()
-        layout = self._layouts.get(int(entry[0]["kind"]) >> KIND_BITS)
-        if layout is not None and layout.itemsize == array.itemsize:
-            array = array.view(layout)
-        return Recorded(entry[0], header, array)
+    def _next_item(self, at: int, end: int) -> int:
+        """Return where the next item seems to begin, by the text that all of them have."""
+        at += _BEFORE
+        while at < end:
+            self._file.seek(at)
+            found = self._file.read(min(_PIECE, end - at))
+            if (offset := found.find(_ITEM)) >= 0:
+                return at + offset - _BEFORE
+            if len(found) <= len(_ITEM):
+                break
+            at += len(found) - len(_ITEM) + 1
+        return end
 
-    def _array(self) -> Any:
-        """Return the array that begins here; ValueError where none does, or a part of one."""
-        at = self._file.tell()
+    # -- items --
+
+    def _read(self, at: int, end: int) -> tuple[Recorded, int]:
+        """Return the item that begins there, and where it ends; ValueError where none does."""
+        self._file.seek(at)
+        entry = read_array(self._file, end)
+        if entry.dtype != ENTRY or entry.shape != (1,):
+            raise ValueError("no sample begins there")
+        left = end - self._file.tell()
+        if (nbytes := int(entry[0]["header"])) > left:
+            raise ValueError(f"its header has {nbytes:,} bytes, of which {left:,} are there")
+        header = read_exactly(self._file, nbytes, left)
+        return Recorded(at, entry[0], header, read_array(self._file, end)), self._file.tell()
+
+    def _item(self, place: Any) -> Recorded | None:
+        """Return the item of a place of the index; None where it is damaged, which is reported."""
+        at = int(place["offset"])
         try:
-            return np.lib.format.read_array(self._file, allow_pickle=False)
-        except (OSError, ValueError):
-            raise
-        except Exception as exc:  # what numpy's parser of a damaged header raises
-            raise ValueError(f"no array begins at byte {at}: {exc}") from exc
+            found, after = self._read(at, os.fstat(self._file.fileno()).st_size)
+            if self._ends is not None and after != self._ends[np.searchsorted(self._ends, at) + 1]:
+                raise ValueError(f"it ends at byte {after:,}, where nothing else begins")
+            if found.place != tuple(int(each) for each in place):
+                raise ValueError("its number, kind or time is another one in the index")
+            if found.layout:
+                layout = self._layouts.get(found.layout)
+                if layout is None or layout.itemsize != found.array.itemsize:
+                    raise ValueError(f"its type, number {found.layout}, is not there")
+                found.array = found.array.view(layout)
+            return found
+        except ValueError as exc:
+            self._tell(at, str(exc))
+        except OSError as exc:
+            self._tell(at, str(exc.strerror))
+        return None
+
+    def _tell(self, at: int, what: str) -> None:
+        if at in self._told:
+            return
+        self._told.add(at)
+        if len(self._told) <= _MOST_TOLD:
+            more = "" if len(self._told) < _MOST_TOLD else "; further damage is not listed"
+            self._complain(f"{self._path} is damaged at byte {at:,}: {what}{more}")
+
+    @property
+    def damaged(self) -> bool:
+        """Whether something was found that cannot be read."""
+        return bool(self._told)
 
     def __iter__(self) -> Iterator[Recorded]:
         for place in self.index:
-            yield self.read(int(place["offset"]))
+            found = self._item(place)
+            if found is None or found.topic in self._lost_topics:
+                continue
+            form = self.forms.get(found.topic)
+            if form is None:
+                self._lost_topics.add(found.topic)  # told once
+                self._tell(found.at, f"topic {found.topic} of a sample is not described")
+            elif not _is_of(form, found):
+                name = self.topics[found.topic]["name"]
+                self._tell(found.at, f"a sample of {name!r} is not of its type")
+            else:
+                yield found
 
     def __len__(self) -> int:
         return len(self.index)

@@ -3,7 +3,6 @@
 
 import argparse
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Iterable
@@ -13,13 +12,17 @@ from typing import Any
 from shmnd import ipc
 from shmnd.ipc.types import forms
 
+from ..output import printable
 from ..values import number, seconds
 from .recording import Recorded, Recording
 from .waiting import wait_for_subscriber
 
 HELP = "publish a recorded file again"
 EXAMPLE = "shmnd ipc replay run.rec --speed 2"
-FAILURE = "the file is not a recording, it has no such topic, or no subscriber came"
+FAILURE = (
+    "the file is not a recording, or damaged; it has no such topic, or no subscriber came; samples "
+    "that can be read were published"
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Publish the samples in the order and at the pace of the recording."""
     try:
-        with Recording(args.file) as recording, contextlib.ExitStack() as stack:
+        with Recording(args.file, _complain) as recording, contextlib.ExitStack() as stack:
             if recording.unread:
                 print(
                     f"shmnd: {args.file} has no end; its last {recording.unread:,} bytes, which are"
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
                 )
             _require_topics(recording, args.topic or ())
             pubs = {
-                number: stack.enter_context(_publisher(topic))
+                number: stack.enter_context(_publisher(topic, recording.forms[number]))
                 for number, topic in recording.topics.items()
                 if args.topic is None or topic["name"] in args.topic
             }
@@ -70,12 +73,16 @@ def run(args: argparse.Namespace) -> int:
         print(f"shmnd: {exc}", file=sys.stderr)
         return 1
     print(f"{sent} samples", file=sys.stderr)
-    return 0
+    return int(recording.damaged)
+
+
+def _complain(text: str) -> None:
+    print(f"shmnd: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def _require_topics(recording: Recording, wanted: Iterable[str]) -> None:
     """Raise ValueError for a name that is not in the recording."""
-    there = sorted({str(topic["name"]) for topic in recording.topics.values()})
+    there = sorted({topic["name"] for topic in recording.topics.values()})
     for name in wanted:
         if name not in there:
             raise ValueError(
@@ -83,9 +90,8 @@ def _require_topics(recording: Recording, wanted: Iterable[str]) -> None:
             )
 
 
-def _publisher(topic: dict[str, Any]) -> ipc.Publisher:
-    form = forms.form_from_text(json.dumps(topic["type"]))
-    return ipc.Publisher(str(topic["name"]), form, attributes=topic["attributes"])
+def _publisher(topic: dict[str, Any], form: forms.Form) -> ipc.Publisher:
+    return ipc.Publisher(topic["name"], form, attributes=topic["attributes"])
 
 
 def _play(recording: Recording, pubs: dict[int, ipc.Publisher], speed: float) -> int:
@@ -98,13 +104,17 @@ def _play(recording: Recording, pubs: dict[int, ipc.Publisher], speed: float) ->
         if first is None or began is None:
             first, began = sample.timestamp_ns, time.monotonic()
         if speed > 0:
-            due = began + (sample.timestamp_ns - first) / 1e9 / speed
-            time.sleep(max(0.0, due - time.monotonic()))
+            _sleep_until(began + (sample.timestamp_ns - first) / 1e9 / speed)
         send(pub, sample)
         sent += 1
         if sys.stderr.isatty() and sent % 1000 == 0:
             print(f"{sent} of {len(recording)} samples", file=sys.stderr, end="\r", flush=True)
     return sent
+
+
+def _sleep_until(due: float) -> None:
+    while (left := due - time.monotonic()) > 0:
+        time.sleep(min(left, 3600.0))  # no clock takes the number that a damaged time may be
 
 
 def send(pub: ipc.Publisher, sample: Recorded) -> None:
