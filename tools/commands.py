@@ -106,6 +106,8 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def _refuse(self, word: str) -> NoReturn:
+        if word in self._option_string_actions:
+            self.error(f"{word!r} stands behind --, where no word is an option")
         kind = "an option" if word.startswith("-") else "expected"
         near = _nearest(word, self._option_string_actions) or "; --help lists the options"
         self.error(f"{word!r} is not {kind} here{near}")

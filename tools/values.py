@@ -8,12 +8,24 @@ from collections.abc import Callable
 
 from shmnd.broker.protocol import written
 
-__all__ = ["address", "how_many", "number", "process_id", "seconds"]
+__all__ = ["address", "at_most", "how_many", "number", "process_id", "seconds"]
 
 
 def how_many(text: str) -> int:
     """Read the number of things to show."""
     return _whole(text, "number of things")
+
+
+def at_most(most: int) -> Callable[[str], int]:
+    """Return a reader of numbers from 1 to a bound."""
+
+    def read(text: str) -> int:
+        found = _whole(text, "number of things")
+        if found > most:
+            raise argparse.ArgumentTypeError(f"{text!r} is more than {most:,}")
+        return found
+
+    return read
 
 
 def process_id(text: str) -> int:
@@ -35,7 +47,9 @@ def number(what: str, least: float, most: float) -> Callable[[str], float]:
         except ValueError:
             value = math.nan
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a {what} from {least:,} to {most:,}")
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a {what} from {_said(least)} to {_said(most)}"
+            )
         return value
 
     return read
@@ -54,6 +68,10 @@ def address(text: str) -> str:
     if not good:
         raise argparse.ArgumentTypeError(f"{text!r} is not an address as 127.0.0.1:50123")
     return written((str(bare), int(port)))
+
+
+def _said(number: float) -> str:
+    return f"{number:,.10g}"
 
 
 def _whole(text: str, what: str) -> int:

@@ -4,10 +4,11 @@
 import argparse
 import base64
 import contextlib
+import datetime
 import json
 import math
 import sys
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from .names import topic
 
 HELP = "print the samples of topics as they come"
 EXAMPLE = "shmnd ipc echo camera --count 1"
+_MOST_SHOWN: Final = 1000
+"""Characters of an object."""
 FAILURE = "no sample came within --timeout"
 
 
@@ -58,7 +61,10 @@ def run(args: argparse.Namespace) -> int:
                 if sample is None:
                     continue
                 if sub.lost > lost[sub]:
-                    print(f"shmnd: {sub.lost - lost[sub]} lost of {sub.name}", file=sys.stderr)
+                    print(
+                        f"shmnd: {sub.lost - lost[sub]} lost of {printable(sub.name)}",
+                        file=sys.stderr,
+                    )
                     lost[sub] = sub.lost
                 with sample:
                     print(line_of(sub.name, sample, args), flush=True)
@@ -73,7 +79,8 @@ def line_of(name: str, sample: Any, args: argparse.Namespace) -> str:
     text = None
     try:
         value = sample.value
-        text = plain(value) if args.format == "json" else shown(value, full=args.full)
+        json_ = args.format == "json"
+        text = json.dumps(plain(value)) if json_ else shown(value, full=args.full)
     except Exception as exc:  # of the classes of its objects: this process may have none of them
         unreadable = f"{type(exc).__name__}: {exc}"
     if args.format == "json":
@@ -83,9 +90,10 @@ def line_of(name: str, sample: Any, args: argparse.Namespace) -> str:
             "publisher": sample.publisher.pid,
             "timestamp_ns": sample.timestamp_ns,
             "header": None if sample.header is None else base64.b64encode(sample.header).decode(),
-            "value": text,
         }
-        return json.dumps(whole | ({"unreadable": unreadable} if unreadable else {}))
+        if unreadable:
+            return json.dumps(whole | {"value": None, "unreadable": unreadable})
+        return f'{json.dumps(whole)[:-1]}, "value": {text}}}'
     head = f"{printable(name)} {sample.sequence}"
     if sample.header:
         head += f" header {sample.header[:32]!r}"
@@ -95,7 +103,7 @@ def line_of(name: str, sample: Any, args: argparse.Namespace) -> str:
 def shown(value: Any, *, full: bool = False) -> str:
     """Return a value as people read it: what it is, and its numbers."""
     if hasattr(value, "keys") and hasattr(value, "array"):
-        inner = "  ".join(f"{name}={shown(value[name], full=full)}" for name in value)
+        inner = "  ".join(f"{printable(name)}={shown(value[name], full=full)}" for name in value)
         return f"({inner})"
     if isinstance(value, np.ndarray):
         threshold = sys.maxsize if full else 12
@@ -107,7 +115,10 @@ def shown(value: Any, *, full: bool = False) -> str:
         return printable(str(value))
     if isinstance(value, bytes):
         return repr(value) if full or len(value) <= 64 else f"{len(value)} bytes {value[:48]!r}..."
-    return repr(value)
+    text = "\n".join(map(printable, repr(value).split("\n")))
+    if full or len(text) <= _MOST_SHOWN:
+        return text
+    return f"{text[:_MOST_SHOWN]}... ({len(text):,} characters; --full shows all)"
 
 
 def plain(value: Any) -> Any:
@@ -121,7 +132,7 @@ def plain(value: Any) -> Any:
         number = value.item()  # Python has no number for a long double
         return repr(value) if isinstance(number, np.generic) else plain(number)
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        return _listed(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
@@ -130,6 +141,22 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no NaN and no infinity
+    if isinstance(value, datetime.date):
+        return value.isoformat()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return repr(value)
+
+
+def _listed(array: Any) -> Any:
+    """Return an array as lists; those of plain numbers are not converted one by one."""
+    if array.dtype.kind in "biu":
+        return array.tolist()
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        return plain(array.tolist())
+    finite = np.isfinite(array)
+    if finite.all():
+        return array.tolist()
+    boxed = array.astype(object)
+    boxed[~finite] = None
+    return boxed.tolist()

@@ -3,6 +3,7 @@
 
 import argparse
 import ast
+import contextlib
 import os
 import sys
 import time
@@ -11,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from shmnd import ipc
+from shmnd.ipc.types import forms
+from shmnd.ipc.types.plain_values import as_array
 
 from ..values import how_many, number, seconds
 from .names import topic
-from .waiting import wait_for_subscriber
+from .waiting import sleep_until, wait_for_subscriber
 
 HELP = "send a value to a topic"
 EXAMPLE = "shmnd ipc publish pose [0,0,1.5] --type f8 --rate 10 --count 100"
@@ -28,7 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--type",
         default="f8",
-        help="numpy dtype of the topic, or bytes, or object (default f8)",
+        help="numpy dtype of the topic, as i4 or [('x', 'i4'), ('y', 'f8')]; or bytes, or object "
+        "(default f8)",
     )
     parser.add_argument("--count", type=how_many, default=1, metavar="N", help="send it N times")
     parser.add_argument(
@@ -52,15 +56,15 @@ def run(args: argparse.Namespace) -> int:
     header = None if args.header is None else os.fsencode(args.header)
     try:
         value = value_of(args.value, args.type)
-        type_ = {"bytes": bytes, "object": object}.get(args.type, args.type)
-        with ipc.Publisher(args.topic, type_) as pub:
+        with ipc.Publisher(args.topic, _type_of(args.type)) as pub:
+            value = _fitting(value, pub._form)
             wait_for_subscriber(pub, args.wait)
             due = time.monotonic()
             for _ in range(args.count):
                 pub.send(value, header)
                 if args.rate > 0:
                     due += 1 / args.rate
-                    time.sleep(max(0.0, due - time.monotonic()))
+                    sleep_until(due)
     except (TimeoutError, TypeError, ValueError, OverflowError) as exc:
         print(f"shmnd: {exc}", file=sys.stderr)
         return 1
@@ -68,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def value_of(text: str, type_: str) -> Any:
-    """Return the value that a text stands for."""
+    """Return the literal that a text is, or its bytes."""
     if type_ == "bytes":
         return os.fsencode(text)
     try:
@@ -78,4 +82,23 @@ def value_of(text: str, type_: str) -> Any:
             return text
         shown = repr(text) if len(text) < 60 else f"{text[:60]!r}..."
         raise ValueError(f"{shown} is not a literal of Python, as 1.5 or [1, 2]") from None
-    return value if type_ == "object" else np.asarray(value, type_)
+    return value
+
+
+def _type_of(text: str) -> Any:
+    """Return the type that a text means: a dtype with fields may be written as a literal."""
+    if text.startswith(("[", "{")):
+        with contextlib.suppress(SyntaxError, ValueError, MemoryError, RecursionError):
+            return ast.literal_eval(text)
+    return {"bytes": bytes, "object": object}.get(text, text)
+
+
+def _fitting(value: Any, form: forms.Form) -> Any:
+    """Return a value in the type of its topic: an error of it comes before any wait."""
+    if form.kind != forms.FIXED:
+        return value
+    if not form.is_record or (isinstance(value, list) and form.shape is None):
+        return as_array(value, form, "publish")
+    array = np.zeros((), form.dtype)
+    form.fill(array, value, "publish")
+    return array

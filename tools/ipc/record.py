@@ -4,13 +4,17 @@
 import argparse
 import contextlib
 import json
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from shmnd import ipc
 
-from ..values import how_many, seconds
+from ..values import at_most, how_many, seconds
 from .names import topic
 from .recording import Writer
 
@@ -18,9 +22,12 @@ HELP = "record topics to a file until Ctrl-C"
 EXAMPLE = "shmnd ipc record run.rec camera pose --seconds 60"
 FAILURE = "the file exists, the disk is full, or no topic was named and there is none"
 MORE_CODES = {
-    0: "success; Ctrl-C ends a recording",
+    0: "success; Ctrl-C and SIGTERM end a recording",
     130: "ended by Ctrl-C before the recording began",
 }
+
+
+_MOST_BUFFER: Final = 1 << 18
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=how_many, metavar="N", help="end after N samples")
     parser.add_argument(
         "--buffer",
-        type=how_many,
+        type=at_most(_MOST_BUFFER),
         default=1024,
         metavar="N",
         help="samples of a topic that may wait for the disk; older ones are lost (default 1024)",
@@ -58,7 +65,7 @@ def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> None:
     numbers: dict[ipc.Subscriber, int] = {}
     samples = nbytes = 0
     began = told = time.monotonic()
-    with Writer(args.file) as writer, ipc.WaitSet(*subs) as ready:
+    with Writer(args.file) as writer, ipc.WaitSet(*subs) as ready, _ended_by_sigterm():
         try:
             while args.count is None or samples < args.count:
                 now = time.monotonic()
@@ -83,6 +90,19 @@ def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> None:
             pass  # the index is written, and the file is whole
         finally:
             _tell(samples, nbytes, subs, end="\n")
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM, as of a `timeout` or a service manager, do what Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _is_readable(sample: ipc.Sample, name: str) -> bool:

@@ -15,7 +15,7 @@ from shmnd.ipc.types import forms
 from ..output import printable
 from ..values import number, seconds
 from .recording import Recorded, Recording
-from .waiting import wait_for_subscriber
+from .waiting import sleep_until, wait_for_subscriber
 
 HELP = "publish a recorded file again"
 EXAMPLE = "shmnd ipc replay run.rec --speed 2"
@@ -104,17 +104,12 @@ def _play(recording: Recording, pubs: dict[int, ipc.Publisher], speed: float) ->
         if first is None or began is None:
             first, began = sample.timestamp_ns, time.monotonic()
         if speed > 0:
-            _sleep_until(began + (sample.timestamp_ns - first) / 1e9 / speed)
+            sleep_until(began + (sample.timestamp_ns - first) / 1e9 / speed)
         send(pub, sample)
         sent += 1
         if sys.stderr.isatty() and sent % 1000 == 0:
             print(f"{sent} of {len(recording)} samples", file=sys.stderr, end="\r", flush=True)
     return sent
-
-
-def _sleep_until(due: float) -> None:
-    while (left := due - time.monotonic()) > 0:
-        time.sleep(min(left, 3600.0))  # no clock takes the number that a damaged time may be
 
 
 def send(pub: ipc.Publisher, sample: Recorded) -> None:

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wait of a command for the subscribers of what it sends."""
+"""The waits of commands that publish: for subscribers, and for the time of the next sample."""
 
 import sys
+import time
 from typing import Final
 
 from shmnd import ipc
 
-__all__ = ["wait_for_subscriber"]
+__all__ = ["sleep_until", "wait_for_subscriber"]
 
 _SILENT: Final = 1.0
 """Seconds of a wait that are not worth a line."""
+
+
+def sleep_until(due: float) -> None:
+    """Sleep until a time of `time.monotonic`, however far it is: `time.sleep` has a limit."""
+    while (left := due - time.monotonic()) > 0:
+        time.sleep(min(left, 3600.0))
 
 
 def wait_for_subscriber(publisher: ipc.Publisher, seconds: float | None) -> None:
