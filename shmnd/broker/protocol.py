@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shmnd.broker.access import process_of
-from shmnd.status import Status
+from shmnd.status import Status, error
 
 __all__ = [
     "FIRST_FOR_TOOLS",
@@ -47,6 +47,7 @@ __all__ = [
     "decode_private",
     "encode",
     "encode_private",
+    "encode_request",
     "join",
     "name_of",
     "receive",
@@ -241,6 +242,14 @@ def encode(message: Mapping[str, object]) -> bytes:
     if len(data) > MAX_MESSAGE:
         raise ValueError(f"a message of {len(data)} bytes; the limit is {MAX_MESSAGE}")
     return data
+
+
+def encode_request(who: str, message: dict[str, Any]) -> bytes:
+    """Encode the request of a call, which an error names where it is too long."""
+    try:
+        return encode(message)
+    except ValueError as exc:
+        raise error(Status.INVALID_BUFFER_SIZE, who, str(exc)) from None
 
 
 def join(messages: Sequence[bytes]) -> bytes:

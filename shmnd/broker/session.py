@@ -25,7 +25,7 @@ from shmnd.broker.protocol import (
     close_all,
     contents,
     decode,
-    encode,
+    encode_request,
     receive_into,
     send,
     split,
@@ -129,7 +129,7 @@ class Session:
             close_all(self._events.popleft()[1])
         while self._arrived:
             close_all(contents(self._arrived.popleft())[1])
-        self._posts.clear()
+        self._posts = deque()  # another thread may be at the old ones
 
     def _take_lock(self, timeout: float) -> bool:
         """Take the lock, or give up after some seconds; a signal handler that raises leaves it."""
@@ -166,14 +166,17 @@ class Session:
         """
         ident = self._next_id
         self._next_id += 1
-        data = self._written(who, {"op": op, "id": ident, **fields})
+        data = encode_request(who, {"op": op, "id": ident, **fields})
         sock = self._sock
         fd = -1 if sock is None else sock.fileno()
         try:
             self._expected |= {ident}
             if fd >= 0:
                 # What arrives is for this thread; it would wake the others until it is read.
-                self._epoll.modify(fd, 0)
+                try:
+                    self._epoll.modify(fd, 0)
+                except (OSError, ValueError):
+                    raise Lost from None  # another thread has closed the client
             self._flush_all(who, deadline)
             while not self._send(data, fds):
                 self._wait(select.POLLIN | select.POLLOUT, who, deadline)
@@ -217,7 +220,7 @@ class Session:
         """Send a request whose reply becomes an event; 0 when there is no room to send it now."""
         ident = self._next_id
         self._next_id += 1
-        data = self._written(who, {"op": op, "id": ident, **fields})
+        data = encode_request(who, {"op": op, "id": ident, **fields})
         self._asked.add(ident)  # first: an exchange within this one may read the reply
         sent = False
         try:
@@ -226,13 +229,6 @@ class Session:
             if not sent:
                 self._asked.discard(ident)
         return ident if sent else 0
-
-    @staticmethod
-    def _written(who: str, message: dict[str, Any]) -> bytes:
-        try:
-            return encode(message)
-        except ValueError as exc:
-            raise error(Status.INVALID_BUFFER_SIZE, who, str(exc)) from None
 
     def _send(self, data: bytes, fds: Sequence[int] = ()) -> bool:
         """Send one datagram; False when there is no room."""
@@ -248,9 +244,10 @@ class Session:
             self._drain()
             raise Lost from None
         except OSError as exc:
-            raise error(
-                Status.INSUFFICIENT_RESOURCES, "broker", f"cannot send to {self.path}: {exc}"
-            ) from exc
+            if self._sock is not sock:
+                raise Lost from None
+            text = f"cannot send to {self.path}: {exc}"
+            raise error(Status.INSUFFICIENT_RESOURCES, "broker", text) from exc
         return True
 
     def _drain(self, until: int = 0) -> None:
@@ -288,10 +285,11 @@ class Session:
 
     def _read(self) -> bool:
         """Have one more datagram; False when there is none."""
-        if self._sock is None:
+        sock = self._sock
+        if sock is None:
             raise Lost
         try:
-            receive_into(self._arrived, self._sock)
+            receive_into(self._arrived, sock)
         except BlockingIOError:
             return False
         except OSError:
@@ -389,19 +387,21 @@ class Session:
             return True  # this thread is at it already, further down its stack
         self._flushing = True
         try:
-            while self._posts:
-                if not self._send(self._posts[0]):
+            while posts := self._posts:
+                if not self._send(posts[0]):
                     return False
-                self._posts.popleft()
+                posts.popleft()
             return True
         finally:
             self._flushing = False
 
     def _want_room(self, wanted: bool) -> None:
         """Become readable for the owner when posts can be sent again."""
-        if self._sock is not None and wanted != self._wants_room:
+        sock = self._sock
+        if sock is not None and wanted != self._wants_room:
             self._interest = select.EPOLLIN | (select.EPOLLOUT if wanted else 0)
-            self._epoll.modify(self._sock.fileno(), self._interest)
+            with contextlib.suppress(OSError, ValueError):  # closed by another thread
+                self._epoll.modify(sock.fileno(), self._interest)
             self._wants_room = wanted
 
     def _announce_events(self) -> None:

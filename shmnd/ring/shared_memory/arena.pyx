@@ -204,7 +204,9 @@ cdef class Arena:
         (<Segment>segment).close_fd()
         # The end of an interpreter clears the modules that withdraw it; it ends the process anyway.
         if not _ends():
-            self._withdraw(seg)
+            withdraw = self._withdraw
+            if withdraw is not None:  # else another thread has closed the arena meanwhile
+                withdraw(seg)
 
     def locate(self, address: int, nbytes: int) -> tuple | None:
         """Return (segment, offset, sealed) of a range within one segment; otherwise None."""

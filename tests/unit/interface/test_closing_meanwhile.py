@@ -210,3 +210,13 @@ def test_an_adapter_is_closed_while_other_threads_make_memory() -> None:
             for thread in threads:
                 thread.join()
             assert len(kept) == 300
+
+
+def test_memory_goes_while_its_adapter_is_closed() -> None:
+    for _ in range(20):
+        with shmnd.open_adapter() as adapter:
+            kept = [adapter.allocate_segment(4096) for _ in range(200)]
+            thread = threading.Thread(target=kept.clear)
+            thread.start()
+            adapter.close()
+            thread.join()
