@@ -6,7 +6,6 @@ from __future__ import annotations
 import fcntl
 import json
 import math
-import mmap
 import os
 import struct
 from typing import TYPE_CHECKING, Final
@@ -28,6 +27,7 @@ from shmnd.ipc.common.members import Room, holds_lock
 from shmnd.ipc.common.shared_name import SharedName, is_seen
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import NoPublisher
+from shmnd.ring.shared_memory.segment import SparseMapping
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
@@ -57,16 +57,7 @@ class Board:
                 raise error(
                     Status.INTERNAL_ERROR, call, f"process {self.pid} announced no blackboard"
                 )
-            try:
-                memory = mmap.mmap(fd, size, prot=mmap.PROT_READ)
-            except (OSError, ValueError, OverflowError) as exc:
-                raise error(
-                    Status.INSUFFICIENT_RESOURCES,
-                    call,
-                    f"cannot map the {size} bytes of the blackboard of process {self.pid}: {exc}; "
-                    "free descriptors (ulimit -n) or address space (ulimit -v)",
-                ) from exc
-            self.words = Words(memory, False)
+            self.words = Words(SparseMapping(fd, size, writable=False, call=call), False)
             taken, room_fd = room_fd, -1
             self.room = Room(taken, call)
             self.room.join(call)

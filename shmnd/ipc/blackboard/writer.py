@@ -18,7 +18,7 @@ import numpy as np
 
 from shmnd.common.closing import Closing
 from shmnd.common.shortages import remedy
-from shmnd.common.streams import clear_of_streams, mapped
+from shmnd.common.streams import clear_of_streams
 from shmnd.ipc.blackboard.keys import (
     BLACKBOARD,
     COUNT,
@@ -40,6 +40,7 @@ from shmnd.ipc.types.filling import fill_record
 from shmnd.ipc.types.fitting import require_fit, require_unmasked
 from shmnd.ipc.types.plain_values import array_of
 from shmnd.ring.shared_memory.bounds import require_room
+from shmnd.ring.shared_memory.segment import SparseMapping
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Blackboard(Closing):
             self._committed = 0
             self._end = FIRST
             self._commit(FIRST, call)
-            self._map = mapped(self._fd, nbytes)
+            self._map = SparseMapping(self._fd, nbytes, writable=True, call=call)
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
             fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, seals | _SEAL_FUTURE_WRITE)
         except OSError as exc:

@@ -14,13 +14,14 @@ import threading
 from libc.errno cimport errno
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
-from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.mman cimport MAP_FAILED, PROT_READ, PROT_WRITE, munmap
 
 from shmnd.ipc.common.gate_c cimport *
 from shmnd.ipc.queue.queue_c cimport *
 from shmnd.ipc.queue.queue_file cimport read_shape
 from shmnd.ipc.queue.refs cimport append, take_first
 from shmnd.ring.process.forks cimport forks
+from shmnd.ring.shared_memory.segment cimport map_sparse
 
 from shmnd.common.steps import step
 from shmnd.ipc.queue.queue_file import commit
@@ -41,13 +42,14 @@ cdef class QueueMembers:
         self.me = -1
         self._slow = threading.RLock()
         read_shape(fd, &self.shape)
-        at = mmap(NULL, self.shape.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+        at = map_sparse(self.shape.file_bytes, PROT_READ | PROT_WRITE, fd)
         if at == MAP_FAILED:
             raise error(
                 Status.INSUFFICIENT_RESOURCES, "Queue",
                 f"cannot map {self.shape.file_bytes} bytes: {os.strerror(errno)}; a queue takes "
                 "address space as large as the machine's memory, or a sixteenth of the limit "
-                "(ulimit -v) of the process that made it",
+                "(ulimit -v) of the process that made it; a program that locks its memory needs as "
+                "much of that (ulimit -l)",
             )
         self.base = <unsigned char *>at
         self.head = <shmnd_queue_head *>at

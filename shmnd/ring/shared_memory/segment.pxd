@@ -7,6 +7,7 @@ cdef struct FragileRange:
 
 
 cdef bint lies_in_fragile(size_t address, size_t nbytes) noexcept
+cdef void *map_sparse(size_t nbytes, int protection, int fd) noexcept
 
 cdef class Segment:
     cdef readonly int fd

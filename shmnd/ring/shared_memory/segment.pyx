@@ -18,7 +18,9 @@ import stat
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport EINVAL, errno
 from libc.stdlib cimport free, malloc
-from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.mman cimport (
+    MAP_FAILED, MAP_SHARED, PROT_NONE, PROT_READ, PROT_WRITE, mmap, mprotect, munlock, munmap,
+)
 
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
@@ -138,6 +140,33 @@ def _require_shared(fd: int, writable: bool, call: str) -> tuple[int, bool]:
     return found.st_size, missing <= 0 or writable
 
 
+cdef void *map_sparse(size_t nbytes, int protection, int fd) noexcept:
+    """Map a file whose pages are committed later; MAP_FAILED and errno as from mmap.
+
+    Where the program locks all memory to come (mlockall), a mapping with rights is filled at once,
+    its holes too, and this one can be as large as the machine.
+    """
+    cdef void *at = mmap(NULL, nbytes, PROT_NONE, MAP_SHARED, fd, 0)
+    cdef int failure
+    if at != MAP_FAILED:
+        munlock(at, nbytes)
+        if mprotect(at, nbytes, protection) != 0:
+            failure = errno
+            munmap(at, nbytes)
+            set_errno(failure)
+            return MAP_FAILED
+    return at
+
+
+cdef object _no_mapping(int failure, size_t nbytes, str call):
+    return error(
+        Status.INSUFFICIENT_RESOURCES, call,
+        f"cannot map {nbytes} bytes: {os.strerror(failure)}; see the limits of the address space "
+        "(ulimit -v), of mappings (vm.max_map_count) and, of a program that locks its memory "
+        "(mlockall), ulimit -l",
+    )
+
+
 cdef class Segment:
     """A shared memory segment, mapped here. Exports its bytes, read-only unless it is writable.
 
@@ -191,8 +220,10 @@ cdef class Segment:
         try:
             _require_sealed(fd, nbytes, nbytes if committed is None else committed)
             self.fd = fd
+            self.counted = nbytes if committed is None else committed  # of its owner
             self._map(nbytes, writable)
         finally:
+            self.counted = 0
             os.close(fd)
             self.fd = -1
         step("segment-attached")
@@ -215,7 +246,9 @@ cdef class Segment:
             if writable and seals & (fcntl.F_SEAL_WRITE | _SEAL_FUTURE_WRITE):
                 raise error(Status.ACCESS_VIOLATION, call,
                             "the shared memory is sealed against writing; pass writable=False")
+            self.counted = nbytes if committed else 0
             self._map(nbytes, writable)
+            self.counted = 0
             self.sealed = not writable
             if not committed or not seals & fcntl.F_SEAL_SHRINK:
                 if not trusted:
@@ -252,14 +285,13 @@ cdef class Segment:
 
     cdef _map(self, size_t nbytes, bint writable):
         cdef int protection = PROT_READ | PROT_WRITE if writable else PROT_READ
-        cdef void *at = mmap(NULL, nbytes, protection, MAP_SHARED, self.fd, 0)
-        cdef int failure = errno
+        cdef void *at
+        if self.counted < nbytes:
+            at = map_sparse(nbytes, protection, self.fd)
+        else:
+            at = mmap(NULL, nbytes, protection, MAP_SHARED, self.fd, 0)
         if at == MAP_FAILED:
-            raise error(
-                Status.INSUFFICIENT_RESOURCES, "Segment.map",
-                f"cannot map {nbytes} bytes: {os.strerror(failure)}; see the limits of the "
-                "address space (ulimit -v) and of mappings (vm.max_map_count)",
-            )
+            raise _no_mapping(errno, nbytes, "Segment.map")
         self.base = <unsigned char *>at
         self.size = nbytes
         self.writable = writable
@@ -310,8 +342,38 @@ cdef class Segment:
         return f"<Segment {self.size} bytes at {<size_t>self.base:#x}>"
 
 
+cdef class SparseMapping:
+    """The memory of a file whose pages are committed later. The descriptor stays the caller's."""
+
+    cdef void *_base
+    cdef size_t _size
+    cdef bint _writable
+
+    def __init__(self, int fd, size_t nbytes, *, bint writable, str call):
+        if self._base != NULL:
+            raise RuntimeError("this mapping is made already")
+        cdef int protection = PROT_READ | PROT_WRITE if writable else PROT_READ
+        cdef void *at = map_sparse(nbytes, protection, fd)
+        if at == MAP_FAILED:
+            raise _no_mapping(errno, nbytes, call)
+        self._base, self._size, self._writable = at, nbytes, writable
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self._base == NULL:
+            raise BufferError("this mapping was not made")
+        PyBuffer_FillInfo(view, self, self._base, self._size, not self._writable, flags)
+
+    def __dealloc__(self):
+        if self._base != NULL:
+            munmap(self._base, self._size)
+
+
 cdef extern from "wire/unmap.h" nogil:
     void shmnd_unmap_soon(void *base, size_t bytes)
+
+cdef extern from *:
+    """static inline void set_errno(int number) { errno = number; }"""
+    void set_errno(int number) noexcept
 
 cdef extern from "unistd.h" nogil:
     int _close "close" (int fd)

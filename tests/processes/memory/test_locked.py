@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that locks its memory, as programs with deadlines do (mlockall).
+
+The kernel fills each mapping that such a program makes, its holes too.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from processes.kit import PATIENCE
+
+pytestmark = pytest.mark.slow
+
+MIB = 1 << 20
+MADE = {
+    "a queue": ("made = ipc.Queue(); made.put(b'x'); assert made.get() == b'x'", 0),
+    "a queue with a limit": ("made = ipc.Queue(8); made.put(1); assert made.get() == 1", 0),
+    "a blackboard": ("made = ipc.Blackboard('locked', {'a': 'f8'}); made['a'] = 1", 0),
+    "a reader": (
+        "board = ipc.Blackboard('locked', {'a': 'f8'}); board['a'] = 1;"
+        "made = ipc.BlackboardReader('locked'); assert made['a'] == 1",
+        0,
+    ),
+    "memory": ("made = shmnd.open_adapter().allocate(32 << 20)", 32 * MIB),
+}
+"""How it is made, and how many bytes of it are locked at least."""
+
+PROGRAM = """
+import ctypes, json, os, resource, sys
+import shmnd
+from shmnd import ipc
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, resource.getrlimit(resource.RLIMIT_AS)[1]))
+def sizes():
+    with open("/proc/self/status") as status:
+        lines = dict(line.split(":", 1) for line in status)
+    return [int(lines[name].split()[0]) << 10 for name in ("RssShmem", "VmLck")]
+shmnd.open_adapter().close()
+if ctypes.CDLL(None, use_errno=True).mlockall(2):  # MCL_FUTURE
+    sys.exit(77)
+before = sizes()
+{made}
+print(json.dumps([after - first for first, after in zip(before, sizes())]))
+"""
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_only_what_is_committed_is_filled_and_locked(kind: str) -> None:
+    how, least = MADE[kind]
+    command = [sys.executable, "-c", PROGRAM.replace("{made}", how)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    if ended.returncode == 77 or "ulimit -l" in ended.stderr:
+        pytest.skip("this process may not lock memory")
+    assert ended.returncode == 0, ended.stderr
+    filled, locked = json.loads(ended.stdout)
+    assert filled < 64 * MIB
+    assert locked >= least
