@@ -23,6 +23,7 @@ from shmnd.ipc.service.answers import MARKS, Answers
 from shmnd.ipc.service.pending import Pending, Stream
 from shmnd.ipc.service.server import open_service
 from shmnd.ipc.service.service_values import Answer, conforming, described, in_part
+from shmnd.ipc.service.unsent import Unsent, running_loop
 
 __all__ = ["Client", "Pending"]
 
@@ -73,14 +74,24 @@ class Client(Answers, Closing):
         self._sorted = False  # it took one
         # A server that took a request and has not said so yet is a member of this one alone.
         self._answers._also = self._requests._core
+        self._unsent: Final = Unsent(self._requests)
         self._closed = False
 
     # -- asking --
 
     def send(self, value: Any, timeout: float | None = None) -> Pending:
-        """Send a request and return at once; TimeoutError while too many requests wait."""
-        end = deadline_of(timeout, "Client.send")
-        return self._sent(value, left_until(end), "Client.send")
+        """Send a request and return at once; TimeoutError while too many requests wait.
+
+        Without a time-out it waits for room, but not in an event loop, which sends it later.
+        """
+        call = "Client.send"
+        end = deadline_of(timeout, call)
+        loop = running_loop() if timeout is None else None
+        if loop is None:
+            return self._sent(value, left_until(end), call)
+        pending, item = self._begun(value, call)
+        self._unsent.send(pending, item, loop)
+        return pending
 
     def _sent(self, value: Any, timeout: float | None, call: str) -> Pending:
         pending, item = self._begun(value, call)
@@ -158,7 +169,8 @@ class Client(Answers, Closing):
         # Without a lock where no thread waits: the collector may call this at any point.
         if not pending._over and not self._closed and self._pid == os.getpid():
             pending._over = True
-            self._mark(pending._number)
+            if not pending._unsent:
+                self._mark(pending._number)
             if pending._waiting:
                 with self._lock:
                     self._turn.notify_all()
@@ -169,6 +181,8 @@ class Client(Answers, Closing):
     # -- answers --
 
     def _wait(self, pending: Pending, end: float) -> bool:
+        if pending._unsent:
+            self._unsent.send_now(pending, end)
         while True:
             self._check("Client")
             if pending._answers or pending._over:
@@ -322,6 +336,7 @@ class Client(Answers, Closing):
         self._closed = True
         if self._pid != os.getpid():
             return
+        self._unsent.close()
         for each in list(self._pending.values()):
             if each._streamed and not each._over:
                 self._answers._core.end_stream(each._number)  # its server need not wait

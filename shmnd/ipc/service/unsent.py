@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests of tasks for which there was no room: an event loop puts them, in their order.
+
+A call that waited for room would stop the loop, which may be the one that the server runs in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from shmnd.ipc.queue.waits import ROOM
+
+if TYPE_CHECKING:
+    from shmnd.ipc.queue.queueing import Queue
+    from shmnd.ipc.service.pending import Pending
+
+__all__ = ["Unsent", "running_loop"]
+
+_PAUSE: Final = 0.5
+"""Seconds after which it is tried again without a ring."""
+_STEP: Final = 0.0002
+"""Seconds until another process, which is between two steps of a get, is asked again."""
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class Unsent:
+    """The requests of one client that wait for room, packed as they were when they were sent."""
+
+    def __init__(self, requests: Queue) -> None:
+        self._requests: Final = requests
+        self._waiting: Final[deque[tuple[Pending, int]]] = deque()
+        self._lock: Final = threading.RLock()
+        self._task: asyncio.Task[None] | None = None
+
+    def send(self, pending: Pending, item: Any, loop: asyncio.AbstractEventLoop) -> None:
+        """Put a request, or have the loop put it when there is room."""
+        block = self._requests._core.pack(item)
+        pending._unsent = True
+        self._waiting.append((pending, block))
+        self._put_some()
+        if self._waiting and (self._task is None or self._task.done()):
+            self._task = loop.create_task(self._put_all())
+
+    def send_now(self, pending: Pending, end: float) -> None:
+        """Wait for the room of a request in this thread, which may be that of the loop."""
+        self._put_some()
+        while pending._unsent and (left := end - time.monotonic()) > 0:
+            if self._requests._core.full():
+                self._requests._await_room(True, min(left, _PAUSE))
+            else:
+                time.sleep(min(left, _STEP))
+            self._put_some()
+
+    def _put_some(self) -> None:
+        """Put the requests that there is room for."""
+        core = self._requests._core
+        with self._lock:
+            while self._waiting and not self._requests._closed:
+                pending, block = self._waiting[0]
+                if pending._over:  # a stream that was closed before
+                    core.drop(block)
+                elif core.push(block):
+                    pending._pos = core.last_pos
+                else:
+                    return
+                pending._unsent = False
+                self._waiting.popleft()
+
+    async def _put_all(self) -> None:
+        try:
+            while self._waiting and not self._requests._closed:
+                self._put_some()
+                if self._waiting and self._requests._core.full():
+                    await self._requests._await_long(ROOM, _PAUSE)
+                elif self._waiting:
+                    await asyncio.sleep(_STEP)
+        finally:
+            self._end("the event loop that was to send the request has ended")
+
+    def _end(self, why: str) -> None:
+        """End the requests that are not sent."""
+        with self._lock:
+            while self._waiting:
+                pending, block = self._waiting.popleft()
+                if not self._requests._closed:
+                    self._requests._core.drop(block)
+                pending._failure = RuntimeError(f"Client.send: {why}")
+                pending._over, pending._unsent = True, False
+
+    def close(self) -> None:
+        """Send no more, before the queue is closed."""
+        self._end("the client was closed before there was room for the request")
