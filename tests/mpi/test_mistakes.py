@@ -54,6 +54,16 @@ def _in_window(call: str, datatype: Any) -> None:
         window.Free()
 
 
+def _accumulated(mine: Any, theirs: Any) -> None:
+    window = MPI.Win.Allocate(64)
+    window.Fence()
+    try:
+        window.Accumulate([a.copy(), 1, mine], 0, [0, 1, theirs])
+    finally:
+        window.Fence()
+        window.Free()
+
+
 def _swapped(datatype: Any) -> None:
     _in_window("Compare_and_swap", datatype)
 
@@ -115,6 +125,9 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: loose.Pack_external("external32", a, bytearray(99), 0), "Pack_external: the data"),
         (lambda: loose.Unpack_external("external32", a, 0, b), "Unpack_external: the datatype is"),
         (lambda: MPI.DOUBLE.Free(), "Datatype.Free: DOUBLE is predefined"),
+        (lambda: _accumulated(MPI.DOUBLE, MPI.FLOAT), "MPI_DOUBLE, and of MPI_FLOAT at the targ"),
+        (lambda: _accumulated(MPI.DOUBLE, MPI.INT64_T), "Win.Accumulate: items of MPI_DOUBLE, an"),
+        (lambda: _accumulated(MPI.FLOAT_INT, MPI.INT_INT), "items of MPI_FLOAT_INT, and of MPI_"),
         (lambda: _swapped(MPI.DOUBLE), "Win.Compare_and_swap: the datatype MPI_DOUBLE; it takes"),
         (lambda: _swapped(MPI.COMPLEX), "the datatype MPI_COMPLEX; it takes integers, truth val"),
         (lambda: _swapped(MPI.INT_INT), "the datatype MPI_INT_INT"),

@@ -185,6 +185,7 @@ cdef class WinCalls(Keyed):
             elif t.items != NULL and origin.type is t.type and t.type.predefined:
                 how.apply(origin.addr, t.items, min(origin.count, t.count), t.type)
             else:
+                _same_items(self, origin.type.leaf(), t.type.leaf(), call)
                 self._combine_leaves(origin, t, how)
         finally:
             shmpi_gate_return(&t.w.gates[t.rank])
@@ -325,4 +326,23 @@ cdef int _named(WinCalls win, Spec spec, str call) except -1:
             win, constants.ERR_TYPE,
             f"Win.{call}: a datatype that the program derived; it takes named ones",
         )
+    return 0
+
+
+cdef int _same_items(WinCalls win, TypeState first, TypeState second, str call) except -1:
+    """Refuse to combine items of two types; None is no named type.
+
+    Integers of one length are taken for each other, as other implementations do.
+    """
+    if first is None or second is None or first is second:
+        return 0
+    if first.size == second.size and first.pair_value == second.pair_value and (
+        first.basic == second.basic or first.basic in _COMPARED and second.basic in _COMPARED
+    ):
+        return 0
+    mpi_error(
+        win, constants.ERR_TYPE,
+        f"Win.{call}: items of {first.name}, and of {second.name} at the target; both sides take "
+        "one named type",
+    )
     return 0
