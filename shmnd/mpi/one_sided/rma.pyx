@@ -330,7 +330,7 @@ cdef int _named(WinCalls win, Spec spec, str call) except -1:
 
 
 cdef int _same_items(WinCalls win, TypeState first, TypeState second, str call) except -1:
-    """Refuse to combine items of two types; None is no named type.
+    """Refuse to combine items of two types; None stands for several.
 
     Integers of one length are taken for each other, as other implementations do.
     """
