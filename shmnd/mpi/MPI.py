@@ -12,7 +12,7 @@ from shmnd.mpi.buffers import shared_arrays as _shared_arrays
 from shmnd.mpi.collectives import pickled as _coll_objects
 from shmnd.mpi.point_to_point import buffering as _buffering
 from shmnd.mpi.transport import leaving as _leaving
-from shmnd.mpi.environment import start as _start
+from shmnd.mpi.environment import at_finalize as _at_finalize, start as _start
 from shmnd.mpi.rc import rc as _rc
 from shmnd.mpi.rc_settings import settings_of as _settings_of
 from shmnd.mpi.signatures import embed as _embed
@@ -195,7 +195,8 @@ Compute_dims = _compute_dims
 _comm_lock_table = _coll_objects.lock_table
 _shared_arrays.begin()
 _leaving.begin()
-del _buffering, _coll_objects, _leaving, _shared_arrays
+_at_finalize(COMM_SELF._drop_attrs)
+del _at_finalize, _buffering, _coll_objects, _leaving, _shared_arrays
 # fmt: on
 
 if _TYPE_CHECKING:

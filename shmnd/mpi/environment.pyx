@@ -61,19 +61,23 @@ def _write_by_lines() -> None:
 
 
 def at_finalize(function: Any) -> None:
-    """Have `function()` called when MPI is finalized, the latest first."""
+    """Have `function()` called by `Finalize`, the latest first; not where the program just ends."""
     _at_finalize.append(function)
 
 
 def Finalize() -> None:
     """Terminate the MPI execution environment."""
-    global _finalized
     if not _initialized or _finalized:
         raise MPIException(
             constants.ERR_OTHER, "Finalize: MPI was not initialized, or was finalized before"
         )
     while _at_finalize:
         _at_finalize.pop()()
+    _end()
+
+
+def _end() -> None:
+    global _finalized
     _finalized = True
     hooks.finalize()
 
@@ -173,7 +177,7 @@ def _leave() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         hooks.abort(_abort_status)
-    Finalize()
+    _end()
 
 
 def start(rc: Any) -> None:

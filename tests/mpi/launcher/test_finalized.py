@@ -55,3 +55,33 @@ print("well")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_calls_that_communicate(ranks: int) -> None:
     assert launch(ranks, "-c", _PROGRAM).stdout.count("well") == ranks
+
+
+ATTRIBUTES = """
+import sys
+from mpi4py import MPI
+def seen(comm, key, value):
+    print(value, comm == MPI.COMM_SELF, MPI.Is_finalized(), MPI.COMM_WORLD.allreduce(1))
+def raising(comm, key, value):
+    raise ValueError("of the last")
+for value in (1, 2):
+    MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=seen), value)
+MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=raising), 3)
+if len(sys.argv) > 1:
+    MPI.Finalize()
+    print("finalized", MPI.Is_finalized())
+"""
+
+
+def test_finalize_first_deletes_the_attributes_of_comm_self_the_last_one_first() -> None:
+    ran = launch(2, "-c", ATTRIBUTES, "finalizes")
+    assert sorted(ran.stdout.splitlines()) == sorted(
+        2 * ["2 True False 2", "1 True False 2", "finalized True"]
+    )
+    assert ran.stderr.count("ValueError: of the last") == 2
+
+
+def test_a_program_that_just_ends_deletes_no_attributes() -> None:
+    """As in mpi4py, whose functions are gone when MPI is finalized."""
+    ran = launch(2, "-c", ATTRIBUTES)
+    assert not ran.stdout + ran.stderr
