@@ -39,15 +39,15 @@ class Unsent:
 
     def __init__(self, requests: Queue) -> None:
         self._requests: Final = requests
-        self._waiting: Final[deque[tuple[Pending, int]]] = deque()
+        self._waiting: Final[deque[tuple[Pending, list[int]]]] = deque()
         self._lock: Final = threading.RLock()
         self._task: asyncio.Task[None] | None = None
 
     def send(self, pending: Pending, item: Any, loop: asyncio.AbstractEventLoop) -> None:
         """Put a request, or have the loop put it when there is room."""
-        block = self._requests._core.pack(item)
+        box = [self._requests._core.pack(item)]
         pending._unsent = True
-        self._waiting.append((pending, block))
+        self._waiting.append((pending, box))
         self._put_some()
         if self._waiting and (self._task is None or self._task.done()):
             self._task = loop.create_task(self._put_all())
@@ -67,13 +67,13 @@ class Unsent:
         core = self._requests._core
         with self._lock:
             while self._waiting and not self._requests._closed:
-                pending, block = self._waiting[0]
-                if pending._over:  # a stream that was closed before
-                    core.drop(block)
-                elif core.push(block):
+                pending, box = self._waiting[0]  # an empty one: put by a call that was interrupted
+                if box and pending._over:  # a stream that was closed before
+                    core.drop(box.pop())
+                elif box:
+                    if not core.push(box):
+                        return
                     pending._pos = core.last_pos
-                else:
-                    return
                 pending._unsent = False
                 self._waiting.popleft()
 
@@ -92,9 +92,9 @@ class Unsent:
         """End the requests that are not sent."""
         with self._lock:
             while self._waiting:
-                pending, block = self._waiting.popleft()
-                if not self._requests._closed:
-                    self._requests._core.drop(block)
+                pending, box = self._waiting.popleft()
+                if box and not self._requests._closed:
+                    self._requests._core.drop(box[0])
                 pending._failure = RuntimeError(f"Client.send: {why}")
                 pending._over, pending._unsent = True, False
 
