@@ -28,9 +28,9 @@ CASES: Final = [
     ("test_arena", "threads"),
     ("test_lanes", "plain"),
     ("test_lanes", "threads"),
-    ("test_share", "sanitized"),
-    ("test_share", "threads"),
-    ("test_share_kills", "plain"),
+    ("copying/test_share", "sanitized"),
+    ("copying/test_share", "threads"),
+    ("copying/test_share_kills", "plain"),
     ("test_faults", "sanitized"),
     ("test_faults", "threads"),
     ("test_called", "sanitized"),
@@ -40,7 +40,7 @@ CASES: Final = [
     ("test_lines", "threads"),
     ("test_line_kills", "plain"),
     ("test_views", "sanitized"),
-    ("test_borrowed", "sanitized"),
+    ("copying/test_borrowed", "sanitized"),
     ("test_pickle_bodies", "sanitized"),
     ("test_pickle_bodies", "threads"),
 ]
@@ -50,7 +50,7 @@ CASES: Final = [
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("program", "flavour"), CASES)
 def test_program(program: str, flavour: str, tmp_path: Path) -> None:
-    binary = tmp_path / program
+    binary = tmp_path / Path(program).name
     command = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-g1", *WARNINGS, *FLAVOURS[flavour]]
     command += [*(f"-I{folder}" for folder in FOLDERS), "-pthread", str(HERE / f"{program}.c")]
     built = subprocess.run(
