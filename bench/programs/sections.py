@@ -23,6 +23,7 @@ from ..report.targets import (
     MEETING_OF,
     MPI_ARRAYS,
     MPI_COLLECTIVES,
+    MPI_LARGE_OBJECT,
     MPI_OBJECTS,
     MPI_PINGS,
     MPI_RANKS,
@@ -197,6 +198,7 @@ _MPI_QUESTIONS: Final = (
     *MPI_STREAMS,
     MPI_WINDOW,
     *MPI_OBJECTS,
+    MPI_LARGE_OBJECT,
     *MPI_COLLECTIVES,
 )
 

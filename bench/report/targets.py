@@ -40,6 +40,7 @@ MPI_ARRAYS: Final = tuple(
 """The same with arrays of numpy, which lie in memory that all ranks of shmnd map."""
 MPI_STREAMS: Final = tuple(Question(Kind.STREAM, size) for size in (8, 4 << 10, 1 << 20))
 MPI_OBJECTS: Final = tuple(Question(Kind.PICKLED, size) for size in (0, 100_000))
+MPI_LARGE_OBJECT: Final = Question(Kind.PICKLED, 1 << 20)
 MPI_WINDOW: Final = Question(Kind.WINDOW, 8)
 MPI_RANKS: Final = (2, 4)
 MPI_COLLECTIVES: Final = {

@@ -35,7 +35,7 @@ def put_silently(there: Any, go: Any, q: Any) -> None:
     ref = q._core.pack("left")
     there.set()
     go.wait(PATIENCE)
-    assert q._core.push(ref, False)
+    assert q._core.push([ref], False)
     die()
 
 
