@@ -163,7 +163,8 @@ def read_while_hostile(name: str, seed: int, rounds: int, out: Any) -> None:
     """A hostile writer scribbles into its own memory, which the reader maps."""
     chance = np.random.default_rng(seed)
     board = ipc.Blackboard(name, {"a": "6f8", "b": "u1", "c": [("x", "i4"), ("y", "f8", (3,))]})
-    known = len(board._map)
+    memory = memoryview(board._map)
+    known = len(memory)
     read = 0
     for number in range(rounds):
         with ipc.BlackboardReader(name) as reader:
@@ -174,8 +175,8 @@ def read_while_hostile(name: str, seed: int, rounds: int, out: Any) -> None:
             with_what = wild(chance)
             if number % 10 == 0:  # text that json or numpy refuses in other ways
                 damaged, with_what = 64 + 32 * 4096, b"[" * 40
-            before = bytes(board._map[damaged : damaged + len(with_what)])
-            board._map[damaged : damaged + len(with_what)] = with_what
+            before = bytes(memory[damaged : damaged + len(with_what)])
+            memory[damaged : damaged + len(with_what)] = with_what
             for key in ("a", "b", "c", "d"):
                 with contextlib.suppress(Exception):
                     reader.wait(key, timeout=0.0005)
@@ -183,8 +184,8 @@ def read_while_hostile(name: str, seed: int, rounds: int, out: Any) -> None:
                 with contextlib.suppress(Exception):
                     assert reader.keys()
                     assert reader[key] is not None
-            board._map[damaged : damaged + len(before)] = before
-    assert known == len(board._map)
+            memory[damaged : damaged + len(before)] = before
+    assert known == len(memoryview(board._map))
     board.close()
     out.put(read)
 

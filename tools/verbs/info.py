@@ -23,6 +23,7 @@ VARIABLES: Final = (
     "XDG_RUNTIME_DIR",
     "SHMND_MEMORY_LIMIT",
     "NO_COLOR",
+    "COLUMNS",
 )
 """The environment variables that adapters and commands read."""
 

@@ -104,8 +104,8 @@ class Blackboard(Closing):
     def _make(self, call: str) -> None:
         nbytes = most_memory(1 << 28, 1 << 36)
         try:
-            fd = os.memfd_create("shmnd-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            self._fd = clear_of_streams(fd)
+            self._fd = os.memfd_create("shmnd-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            self._fd = clear_of_streams(self._fd)
             os.fchmod(self._fd, 0o600)
             os.ftruncate(self._fd, nbytes)
             self._committed = 0

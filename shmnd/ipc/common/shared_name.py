@@ -197,7 +197,9 @@ def open_of_process(pid: int, number: int, wanted: tuple[Any, Any], flags: int) 
     """
     # Non-blocking: it may be any file by now.
     path = f"/proc/{pid}/fd/{number}"
-    fd = clear_of_streams(os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK))
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+    if fd <= 2:
+        fd = clear_of_streams(fd)
     found = os.fstat(fd)
     if (found.st_dev, found.st_ino) == wanted:
         return fd

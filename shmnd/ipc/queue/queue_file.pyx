@@ -62,7 +62,8 @@ def make_file(slots: int, limited: bool) -> int:
     fd = -1
     try:
         fd = os.memfd_create("shmnd-queue", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        fd = clear_of_streams(fd)
+        if fd <= 2:
+            fd = clear_of_streams(fd)
         os.fchmod(fd, 0o600)
         os.ftruncate(fd, shape.file_bytes)
         commit(fd, 0, page, call)

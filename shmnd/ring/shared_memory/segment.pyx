@@ -49,7 +49,10 @@ def _create(label: str, nbytes: int, call: str) -> int:
             if err.errno != EINVAL:
                 raise
             fd = os.memfd_create(f"shmnd-{label}", flags)  # a kernel before 6.3
-        fd = clear_of_streams(fd)  # a word for a closed stream would lie in the memory
+        # A word for a closed stream would lie in the memory. Where none is closed no code of Python
+        # runs here, in which a handler of a signal would lose the descriptor.
+        if fd <= 2:
+            fd = clear_of_streams(fd)
         os.fchmod(fd, 0o600)
         return fd
     except OSError as err:
