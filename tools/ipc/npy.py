@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    from io import BufferedReader
 
 __all__ = ["read_array", "read_exactly"]
 
@@ -28,7 +28,7 @@ _MOST_DIMENSIONS: Final = 32
 _KEYS: Final = {"descr", "fortran_order", "shape"}
 
 
-def read_array(file: BinaryIO, end: int) -> Any:
+def read_array(file: BufferedReader, end: int) -> Any:
     """Return the array that begins here; ValueError unless it ends at `end` or before.
 
     Memory is taken for bytes that the file has, and no object is unpickled.
@@ -40,7 +40,7 @@ def read_array(file: BinaryIO, end: int) -> Any:
         raise ValueError(f"no array begins at byte {at:,}: {exc}") from exc
 
 
-def _array(file: BinaryIO, end: int) -> Any:
+def _array(file: BufferedReader, end: int) -> Any:
     left = end - file.tell()
     head = read_exactly(file, 8, left)
     if head[:6] != _MAGIC or head[6] not in _LENGTHS:
@@ -57,13 +57,13 @@ def _array(file: BinaryIO, end: int) -> Any:
     if nbytes == 0:
         return np.zeros(shape, dtype)
     data = np.empty(nbytes, np.uint8)
-    if file.readinto(data) != nbytes:  # type: ignore[attr-defined]  # of a buffered reader
+    if file.readinto(data.data) != nbytes:
         raise ValueError("the file ends within it")
     flat = data.view(dtype)
     return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
 
 
-def read_exactly(file: BinaryIO, nbytes: int, left: int) -> bytes:
+def read_exactly(file: BufferedReader, nbytes: int, left: int) -> bytes:
     """Return the next bytes of a file that has `left` more."""
     found = file.read(nbytes) if nbytes <= left else b""
     if len(found) < nbytes:

@@ -17,7 +17,7 @@ import io
 import json
 import os
 import struct
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -217,7 +217,7 @@ class Recording:
         self._layouts: dict[int, np.dtype[Any]] = {}
         self._ends: Any = None
         """Where items begin, and the last one ends; None without an index."""
-        self._file: BinaryIO = path.open("rb")
+        self._file: io.BufferedReader = path.open("rb")
         try:
             self._open()
         except OSError as exc:

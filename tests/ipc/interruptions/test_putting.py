@@ -78,7 +78,7 @@ def test_items_behind_a_full_queue(
 
 def test_a_queue_that_was_full_leaves_nothing_for_the_end_of_the_process() -> None:
     """Each time that one was, an entry stayed in the list of what runs then."""
-    before = set(util._finalizer_registry)  # type: ignore[attr-defined]
+    before = set(vars(util)["_finalizer_registry"])
     with ipc.Queue() as q:
         for number in range(FULL + 1):
             q.put(number)
@@ -86,7 +86,7 @@ def test_a_queue_that_was_full_leaves_nothing_for_the_end_of_the_process() -> No
         q.close()
         q.join_thread()
     gc.collect()
-    assert set(util._finalizer_registry) <= before  # type: ignore[attr-defined]
+    assert set(vars(util)["_finalizer_registry"]) <= before
 
 
 @pytest.mark.parametrize("limit", [0, 2])

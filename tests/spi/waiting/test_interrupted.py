@@ -80,11 +80,11 @@ def interrupt_after_taking(pair: Pair, monkeypatch: pytest.MonkeyPatch, flags: i
     """A handler raises after a result was taken: where the interpreter next runs a function."""
     end = pair.active
     kind = type(end.adapter._engine.client)
-    alive: property = kind.alive
+    alive = vars(kind)["alive"].fget
 
     def interrupted(self: Any) -> bool:
         if threading.current_thread() is thread:  # a Send asks too, now and then
-            return bool(alive.fget(self))  # type: ignore[misc]
+            return bool(alive(self))
         monkeypatch.undo()
         raise Interrupted
 
