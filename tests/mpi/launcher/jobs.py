@@ -31,7 +31,15 @@ def launch(
     ranks: int, *command: str, expect: int = 0, patience: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
     """The result of a job that ended with the expected exit code."""
-    line = [sys.executable, "-m", "shmnd.mpi", "-n", str(ranks), "--oversubscribe", *command]
+    options = ["-m", "shmnd.mpi", "-n", str(ranks), "--oversubscribe"]
+    return python(*options, *command, expect=expect, patience=patience)
+
+
+def python(
+    *arguments: str, expect: int = 0, patience: float = PATIENCE
+) -> subprocess.CompletedProcess[str]:
+    """The result of an interpreter, which may start a job, that ended with the expected code."""
+    line = [sys.executable, *arguments]
     ran = subprocess.run(line, capture_output=True, text=True, timeout=patience, check=False)
     assert ran.returncode == expect, ran.stdout + ran.stderr
     return ran

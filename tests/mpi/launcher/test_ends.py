@@ -2,11 +2,10 @@
 """A rank that ends in order, or seems to, while others wait for it."""
 
 import subprocess
-import sys
 
 import pytest
 
-from mpi.launcher.jobs import PATIENCE, launch, launch_each
+from mpi.launcher.jobs import launch, launch_each, python
 
 BEGIN = """
 import os, signal, sys, time
@@ -395,12 +394,5 @@ from shmnd.mpi.launcher import job
 job._PATIENCE = 1e6
 sys.exit(job.main(["-n", "2", "--oversubscribe", "-c", {program!r}]))
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", patient],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert ran.returncode == 137, ran.stderr
+    ran = python("-c", patient, expect=137)
     assert ran.stderr.splitlines()[1] == "shmnd mpiexec: rank 0 ended meanwhile"

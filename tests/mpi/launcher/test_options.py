@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi.launcher.jobs import PATIENCE, launch
+from mpi.launcher.jobs import PATIENCE, launch, python
 from shmnd.mpi.launcher.options import parse
 
 
@@ -101,14 +101,7 @@ import os, resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (60, {hard}))
 os.execv({sys.executable!r}, {line})
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", limited],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert ran.returncode == 1
+    ran = python("-c", limited, expect=1)
     assert ran.stderr == (
         "shmnd mpiexec: 90 ranks could not be started: Too many open files; "
         "the limit of descriptors of this process is 60, which ulimit -n raises\n"

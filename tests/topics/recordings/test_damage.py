@@ -55,6 +55,14 @@ def read(path: Path) -> tuple[list[Any], list[str], Recording]:
         return list(recording), said, recording
 
 
+def told_once(path: Path, samples: int, text: str) -> None:
+    """Check that a file has so many samples that can be read, and one line about its damage."""
+    found, said, _ = read(path)
+    assert len(found) == samples
+    assert len(said) == 1
+    assert text in said[0]
+
+
 def test_a_file_that_is_cut_anywhere_has_what_is_before(tmp_path: Path) -> None:
     path, cut = tmp_path / "whole.rec", tmp_path / "cut.rec"
     whole = recorded(path)
@@ -138,10 +146,7 @@ def test_a_topic_that_is_damaged_is_told_once(tmp_path: Path) -> None:
     whole = recorded(path)
     for old, new in ((b'"attributes"', b'"attribute_"'), (b'"<f4"', b'"<f9"'), (b"<f4", b"\xff<f")):
         path.write_bytes(whole.replace(old, new, 1))
-        found, said, _ = read(path)
-        assert len(found) == 9
-        assert len(said) == 1
-        assert "the description of topic 1 makes no sense" in said[0]
+        told_once(path, 9, "the description of topic 1 makes no sense")
 
 
 def test_much_damage_is_not_listed_whole(tmp_path: Path) -> None:
@@ -217,10 +222,7 @@ def test_an_index_that_lies_is_told(tmp_path: Path) -> None:
             file.write(whole[:begin])
             np.save(file, lying)
             file.write(whole[-16:])
-        found, said, _ = read(path)
-        assert len(found) == 11
-        assert len(said) == 1
-        assert "another one in the index" in said[0]
+        told_once(path, 11, "another one in the index")
 
 
 def test_a_file_without_its_index_is_read_behind_damage(tmp_path: Path) -> None:
