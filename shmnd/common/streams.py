@@ -13,6 +13,7 @@ def clear_of_streams(fd: int) -> int:
 
     A program may have closed those, and something in it writes to them nevertheless. A child
     process gets others under their numbers.
+    A caller in which a signal must lose no descriptor compares first, and calls for those alone.
     """
     if fd > 2:
         return fd

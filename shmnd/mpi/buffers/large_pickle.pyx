@@ -37,6 +37,8 @@ cdef extern from "transport/copying/arena.h" nogil:
 cdef extern from "buffers/pickle_bodies.h" nogil:
     enum:
         SHMPI_BODIES
+        SHMPI_BODY_LEAST
+        SHMPI_OP_NEXT_BUFFER
     struct shmpi_body:
         uint64_t head, at, bytes
         flag array
@@ -46,11 +48,9 @@ cdef enum:
     _SLACK = 4096  # bytes of room behind a body: what follows it is short
     _LONG_COPY = 256 << 10  # bytes that are copied without the interpreter's lock
     _PROTOCOL = 5  # the one that dump_bytes() writes
-    _FRAMED = 64 << 10  # bytes of a body from which on the module begins no frame around it
     _LARGE = 64 << 10  # bytes of a pickle that is worth a file in the arena
     _MOST_TYPES = 100  # that are known to be large
 
-cdef bytes _NEXT_BUFFER = b"\x97"
 cdef bytes _ONE_BODY = b"\x80\x05\x97\x94."  # of a pickle of bytes
 cdef set _large = set()  # types of which the last pickle was large
 
@@ -159,7 +159,7 @@ cdef PickleFile dump_bytes(bytes obj):
     cdef uint32_t brief = <uint32_t>n
     file.make_room(2 + 9 + 9 + n + 2)
     file.put(b"\x80\x05", 2)
-    if n < _FRAMED:
+    if n < SHMPI_BODY_LEAST:
         file.put(b"\x95", 1)
         file.put(<char *>&frame, 8)
     file.put(b"\x8e" if wide else b"B", 1)
@@ -200,7 +200,7 @@ cdef PickleParts copy_parts(const void *pickle, Py_ssize_t n):
     for i in range(found):
         _copy(to, source + at, bodies[i].head - at)
         to += bodies[i].head - at
-        memcpy(to, PyBytes_AS_STRING(_NEXT_BUFFER), 1)
+        to[0] = <char>SHMPI_OP_NEXT_BUFFER
         to += 1
         parts.bodies.append(_body(source + bodies[i].at, bodies[i].bytes, bodies[i].array))
         at = bodies[i].at + bodies[i].bytes

@@ -20,6 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "pickle_opcodes.h"
+
 enum {
     /* The module pickle begins no frame around a body of so many bytes. */
     SHMPI_BODY_LEAST = 64 << 10,
@@ -39,61 +41,61 @@ enum { SHMPI_OPCODE_SIZED = 0x40, SHMPI_OPCODE_OTHER = 0x80 };
 static inline unsigned shmpi_opcode_argument(unsigned char op)
 {
     switch (op) {
-    case 'K':
-    case 'h':
-    case 'q':
-    case 0x80:
-    case 0x82: return 1;
-    case 'M':
-    case 0x83: return 2;
-    case 'J':
-    case 'j':
-    case 'r':
-    case 0x84: return 4;
-    case 'G':
-    case 0x95: return 8;
-    case 'U':
-    case 'C':
-    case 0x8a:
-    case 0x8c: return SHMPI_OPCODE_SIZED | 1;
-    case 'T':
-    case 'B':
-    case 'X':
-    case 0x8b: return SHMPI_OPCODE_SIZED | 4;
-    case 0x8d:
-    case 0x8e:
-    case 0x96: return SHMPI_OPCODE_SIZED | 8;
-    case '(':
-    case '0':
-    case '1':
-    case '2':
-    case 'Q':
-    case 'R':
-    case 'N':
-    case 'a':
-    case 'b':
-    case 'd':
-    case '}':
-    case 'e':
-    case 'l':
-    case ']':
-    case 's':
-    case 'u':
-    case 't':
-    case ')':
-    case 'o':
-    case 0x81:
-    case 0x85:
-    case 0x86:
-    case 0x87:
-    case 0x88:
-    case 0x89:
-    case 0x8f:
-    case 0x90:
-    case 0x91:
-    case 0x92:
-    case 0x93:
-    case 0x94: return 0;
+    case SHMPI_OP_BININT1:
+    case SHMPI_OP_BINGET:
+    case SHMPI_OP_BINPUT:
+    case SHMPI_OP_PROTO:
+    case SHMPI_OP_EXT1: return 1;
+    case SHMPI_OP_BININT2:
+    case SHMPI_OP_EXT2: return 2;
+    case SHMPI_OP_BININT:
+    case SHMPI_OP_LONG_BINGET:
+    case SHMPI_OP_LONG_BINPUT:
+    case SHMPI_OP_EXT4: return 4;
+    case SHMPI_OP_BINFLOAT:
+    case SHMPI_OP_FRAME: return 8;
+    case SHMPI_OP_SHORT_BINSTRING:
+    case SHMPI_OP_SHORT_BINBYTES:
+    case SHMPI_OP_LONG1:
+    case SHMPI_OP_SHORT_BINUNICODE: return SHMPI_OPCODE_SIZED | 1;
+    case SHMPI_OP_BINSTRING:
+    case SHMPI_OP_BINBYTES:
+    case SHMPI_OP_BINUNICODE:
+    case SHMPI_OP_LONG4: return SHMPI_OPCODE_SIZED | 4;
+    case SHMPI_OP_BINUNICODE8:
+    case SHMPI_OP_BINBYTES8:
+    case SHMPI_OP_BYTEARRAY8: return SHMPI_OPCODE_SIZED | 8;
+    case SHMPI_OP_MARK:
+    case SHMPI_OP_POP:
+    case SHMPI_OP_POP_MARK:
+    case SHMPI_OP_DUP:
+    case SHMPI_OP_BINPERSID:
+    case SHMPI_OP_REDUCE:
+    case SHMPI_OP_NONE:
+    case SHMPI_OP_APPEND:
+    case SHMPI_OP_BUILD:
+    case SHMPI_OP_DICT:
+    case SHMPI_OP_EMPTY_DICT:
+    case SHMPI_OP_APPENDS:
+    case SHMPI_OP_LIST:
+    case SHMPI_OP_EMPTY_LIST:
+    case SHMPI_OP_SETITEM:
+    case SHMPI_OP_SETITEMS:
+    case SHMPI_OP_TUPLE:
+    case SHMPI_OP_EMPTY_TUPLE:
+    case SHMPI_OP_OBJ:
+    case SHMPI_OP_NEWOBJ:
+    case SHMPI_OP_TUPLE1:
+    case SHMPI_OP_TUPLE2:
+    case SHMPI_OP_TUPLE3:
+    case SHMPI_OP_NEWTRUE:
+    case SHMPI_OP_NEWFALSE:
+    case SHMPI_OP_EMPTY_SET:
+    case SHMPI_OP_ADDITEMS:
+    case SHMPI_OP_FROZENSET:
+    case SHMPI_OP_NEWOBJ_EX:
+    case SHMPI_OP_STACK_GLOBAL:
+    case SHMPI_OP_MEMOIZE: return 0;
     default: /* STOP, the text protocol, buffers outside the pickle, and other bytes */
         return SHMPI_OPCODE_OTHER;
     }
@@ -112,7 +114,6 @@ static inline uint64_t shmpi_opcode_number(const unsigned char *at, unsigned wid
 static inline int shmpi_find_bodies(const unsigned char *pickle, uint64_t n,
                                     struct shmpi_body bodies[SHMPI_BODIES])
 {
-    enum { BINBYTES = 'B', BINBYTES8 = 0x8e, BYTEARRAY8 = 0x96, FRAME = 0x95 };
     uint64_t at = 0, frame_end = 0;
     int found = 0;
     for (int opcodes = 0; at < n && opcodes < SHMPI_BODY_OPCODES; opcodes++) {
@@ -123,7 +124,7 @@ static inline int shmpi_find_bodies(const unsigned char *pickle, uint64_t n,
             break;
         uint64_t number = shmpi_opcode_number(pickle + at, width);
         at += width;
-        if (op == FRAME) {
+        if (op == SHMPI_OP_FRAME) {
             if (number > n - at)
                 break;
             frame_end = at + number;
@@ -132,7 +133,8 @@ static inline int shmpi_find_bodies(const unsigned char *pickle, uint64_t n,
             continue;
         if (number > n - at)
             break;
-        bool array = op == BYTEARRAY8, body = array || op == BINBYTES || op == BINBYTES8;
+        bool array = op == SHMPI_OP_BYTEARRAY8,
+             body = array || op == SHMPI_OP_BINBYTES || op == SHMPI_OP_BINBYTES8;
         if (body && number >= SHMPI_BODY_LEAST &&
             head >= frame_end) { /* a frame keeps its length */
             bodies[found] = (struct shmpi_body){head, at, number, array};

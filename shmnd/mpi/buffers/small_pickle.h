@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "pickle_opcodes.h"
+
 enum {
     SHMPI_PICKLE_BYTES = 4096, /* the longest pickle that is written or read here */
     SHMPI_PICKLE_MEMO = 64,    /* objects that a later one may be the same as */
@@ -26,39 +28,6 @@ enum {
     SHMPI_PICKLE_UNFRAMED = 4, /* a shorter frame has no head */
     SHMPI_PICKLE_FRAME = 9,    /* bytes of the head of a frame */
     SHMPI_PICKLE_HEAD = 2,     /* bytes of PROTO */
-};
-
-/* The opcodes, by the names that the module pickle has for them. */
-enum {
-    SHMPI_OP_MARK = '(',
-    SHMPI_OP_STOP = '.',
-    SHMPI_OP_NONE = 'N',
-    SHMPI_OP_BININT = 'J',
-    SHMPI_OP_BININT1 = 'K',
-    SHMPI_OP_BININT2 = 'M',
-    SHMPI_OP_BINFLOAT = 'G',
-    SHMPI_OP_BINUNICODE = 'X',
-    SHMPI_OP_BINBYTES = 'B',
-    SHMPI_OP_SHORT_BINBYTES = 'C',
-    SHMPI_OP_EMPTY_DICT = '}',
-    SHMPI_OP_EMPTY_LIST = ']',
-    SHMPI_OP_EMPTY_TUPLE = ')',
-    SHMPI_OP_TUPLE = 't',
-    SHMPI_OP_APPEND = 'a',
-    SHMPI_OP_APPENDS = 'e',
-    SHMPI_OP_SETITEM = 's',
-    SHMPI_OP_SETITEMS = 'u',
-    SHMPI_OP_BINGET = 'h',
-    SHMPI_OP_PROTO = 0x80,
-    SHMPI_OP_TUPLE1 = 0x85,
-    SHMPI_OP_TUPLE2 = 0x86,
-    SHMPI_OP_TUPLE3 = 0x87,
-    SHMPI_OP_NEWTRUE = 0x88,
-    SHMPI_OP_NEWFALSE = 0x89,
-    SHMPI_OP_LONG1 = 0x8a,
-    SHMPI_OP_SHORT_BINUNICODE = 0x8c,
-    SHMPI_OP_MEMOIZE = 0x94,
-    SHMPI_OP_FRAME = 0x95,
 };
 
 struct shmpi_pickler {
