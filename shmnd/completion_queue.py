@@ -8,7 +8,7 @@ Resize, Modify, and the end.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
 from shmnd.common.weak_methods import without_owner
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from shmnd.handshake.interfaces import MemoryAdapter
 
 __all__ = ["CompletionQueue", "Result"]
+
+_ANY: Final = CqNotify.ANY  # looked up once: a member of an enumeration takes long
 
 
 def processor_affinity() -> tuple[int, int]:
@@ -78,7 +80,7 @@ class CompletionQueue(NotifyCore, OverlappedObject):
         call = "CompletionQueue.notify"
         self._adapter._check_open(call)
         kind = type
-        if kind is not CqNotify.ANY:
+        if kind is not _ANY:
             kind = CqNotify(within(call, 1, "type", type, CqNotify.ERRORS, CqNotify.SOLICITED))
         self._check_usable(call)
         overlapped = self._start(call, None, self._cancel_notify, "a completion")

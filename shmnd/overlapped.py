@@ -14,8 +14,6 @@ request.
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
@@ -24,8 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, Supports
 from shmnd.common.arguments import seconds, within, wrong_kind
 from shmnd.common.closing import Closing, refuse_copy
 from shmnd.common.weak_methods import without_owner
-from shmnd.runtime.awaited import Awaited
-from shmnd.runtime.event_loops import poll_by_turns
+from shmnd.runtime.resuming import until_over
 from shmnd.runtime.waiting import Readiness
 from shmnd.status import NdError, Status, error, failed
 
@@ -131,12 +128,7 @@ class Overlapped:
             self._raise_if_failed()
 
     def __await__(self) -> Generator[Any, None, None]:
-        if self._final is None and self._engine.alive:
-            self._tick()  # other news makes the descriptor of the engine readable
-            if self._owner is not None and not self._over():
-                yield from poll_by_turns(self._owner, self._over)
-            if self._final is None:
-                yield from self._wait_in_loop()
+        yield from until_over(self)
         if self._final is not _SUCCESS:
             self._raise_if_failed()
 
@@ -212,24 +204,6 @@ class Overlapped:
     def _wait(self, timeout: float | None) -> bool:
         """Wait until it is over or the time ends; tell whether it is over."""
         return self._over() or not self._engine.alive or self._engine.wait(self._over, timeout)
-
-    def _wait_in_loop(self) -> Generator[Any, None, None]:
-        loop = asyncio.get_running_loop()
-        future = Awaited(loop=loop)
-        loops, request_progress = self._engine.loops, self._engine.request_progress
-        wake = functools.partial(loops.resolve, loop, future)
-
-        loops.begin(loop, wake)
-        self._waiters.append(wake)
-        try:
-            request_progress.begin(wake)
-            # Another thread may have ended it before it could see the waiter.
-            if self._final is None:
-                yield from future.__await__()
-        finally:
-            request_progress.end(wake)
-            self._waiters.remove(wake)
-            loops.end(loop, wake)
 
     def _raise_if_failed(self) -> None:
         status = self._seen()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.weak_methods import without_owner
-from shmnd.runtime.awaited import Awaited
+from shmnd.runtime.resuming import until_woken
 from shmnd.runtime.waiting import Readiness
 
 if TYPE_CHECKING:
@@ -95,20 +95,24 @@ class Waiter(Closing):
         """Wait as `wait` does, and let other tasks run meanwhile."""
         if timeout is not None:
             timeout = seconds("Waiter.wait_in_loop", 1, "timeout", timeout)
-        if self._poll():
+        if timeout is None:
+            await self._until_ready()
             return True
         try:
             async with asyncio.timeout(timeout):
-                while not self._poll():
-                    await self._next_poll()
+                await self._until_ready()
         except TimeoutError:
             return self._poll()
         return True
 
-    async def _next_poll(self) -> None:
-        future = Awaited(loop=asyncio.get_running_loop())
-        with self.resolving(future):
-            await future
+    async def _until_ready(self) -> None:
+        while not self._poll():
+            self._engine.check("Waiter.wait_in_loop")
+            self._begin(ticked=True)
+            try:
+                await until_woken(self._engine, self._tasks, self._poll_armed)
+            finally:
+                self._end(ticked=True)
 
     @contextlib.contextmanager
     def resolving(self, future: asyncio.Future[None]) -> Iterator[None]:

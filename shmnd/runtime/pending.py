@@ -22,10 +22,6 @@ LONGEST_SLEEP: Final = 1.0
 """Seconds after which a sleeper polls in any case; every event wakes it before."""
 _LINGER_PAUSE: Final = 0.001
 """Seconds between two polls of operations that end without a ring."""
-_FEW: Final = 16
-"""So many links are read by every poll."""
-_EACH: Final = 10e-6
-"""Seconds between two reads of more links, for each of them: a read costs a twentieth of that."""
 
 
 class PendingOperations(PendingCore):
@@ -33,7 +29,6 @@ class PendingOperations(PendingCore):
 
     def __init__(self, wait_set: WaitSet) -> None:
         self._wait_set = wait_set
-        self._links_seen = 0.0
         self.contents: Final[list[Sized]] = [
             self._tickers,
             self._lingering,
@@ -44,12 +39,6 @@ class PendingOperations(PendingCore):
 
     def __len__(self) -> int:
         return sum(map(len, self.contents))
-
-    def add(self, obj: Ticker) -> None:
-        """Have an object poll its pending operations at every poll. It is held weakly."""
-        key = id(obj)
-        self._tickers[key] = weakref.ref(obj, lambda _: self._tickers.pop(key, None))
-        self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
 
     def add_link(self, obj: Ticker, pair: Moving) -> None:
         """Have an object polled once its queue pair's link shows a change. Both are held weakly.
@@ -79,23 +68,6 @@ class PendingOperations(PendingCore):
     def _wake_at_last(self) -> None:
         # A hostile peer may not ring: its messages are seen this late.
         self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
-
-    def _poll_links(self) -> None:
-        """Tick those whose links show a change; many links are not read at every poll."""
-        links = len(self._links)
-        if links > _FEW:
-            now = time.monotonic()
-            due = self._links_seen + links * _EACH
-            if now < due:
-                self._wait_set.wake_at(due)
-                return
-            self._links_seen = now
-        for ref, pair_ref, state in list(self._links.values()):
-            pair = pair_ref()
-            if pair is None or pair._moved_from(state):
-                ticker = ref()
-                if ticker is not None:
-                    ticker._tick()
 
     def close(self) -> None:
         """The end: what lingers is called a last time."""

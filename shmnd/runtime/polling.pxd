@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
+from shmnd.ring.process.waiting cimport WaitSetCore
+
 
 cdef class PendingCore:
     cdef object __weakref__
@@ -7,5 +9,8 @@ cdef class PendingCore:
     cdef readonly dict _lingering
     cdef readonly dict _links
     cdef readonly object _hurried
+    cdef public WaitSetCore _wait_set
+    cdef double links_seen  # when
 
     cdef tick(self)
+    cdef poll_links(self)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from shmnd.ring.process.waiting import WaitSetCore
 from shmnd.runtime.interfaces import Moving, Ticker
 
 class PendingCore:
@@ -16,6 +17,8 @@ class PendingCore:
     def _links(self) -> dict[int, tuple[weakref.ref[Ticker], weakref.ref[Moving], int]]: ...
     @property
     def _hurried(self) -> deque[weakref.ref[Ticker]]: ...
+    _wait_set: WaitSetCore
+    def add(self, obj: Ticker) -> None: ...
     def remove(self, obj: Ticker) -> None: ...
 
 class CallLock:

@@ -7,12 +7,19 @@ Compiled because it runs between the wake-up of a process and the task that wait
 
 import threading
 import time
+import weakref
 from collections import deque
 
 from cpython.pythread cimport PyThread_get_thread_ident
 
 from shmnd.common.brief_waits import too_late
 from shmnd.ring.process.waiting cimport Sleepers, WaitSetCore
+
+
+cdef object _ref = weakref.ref
+cdef Py_ssize_t _FEW = 16  # links, which every poll reads
+# Seconds between two reads of more links, for each of them: a read costs a twentieth of that.
+cdef double _EACH = 10e-6
 
 
 cdef class PendingCore:
@@ -23,6 +30,13 @@ cdef class PendingCore:
         self._lingering = {}
         self._links = {}
         self._hurried = deque()
+
+    def add(self, obj) -> None:
+        """Have an object poll its pending operations at every poll. It is held weakly."""
+        cdef object key = <size_t><void *>obj
+        cdef dict tickers = self._tickers
+        tickers[key] = _ref(obj, lambda _: tickers.pop(key, None))
+        self._wake_at_last()
 
     def remove(self, obj) -> None:
         """Visit an object no longer; harmless when it has no pending operations."""
@@ -41,7 +55,7 @@ cdef class PendingCore:
         for reference in list(self._tickers.values()):
             _tick_if_living(reference)
         if self._links:
-            self._poll_links()
+            self.poll_links()
         for key, go_on in list(self._lingering.items()):
             if go_on():
                 self._lingering.pop(key, None)
@@ -49,6 +63,22 @@ cdef class PendingCore:
             self._wake_to_linger()
         elif self._tickers or self._links:
             self._wake_at_last()
+
+    cdef poll_links(self):
+        """Tick those whose links show a change; many links are not read at every poll."""
+        cdef Py_ssize_t links = len(self._links)
+        cdef double now, due
+        if links > _FEW:
+            now = time.monotonic()
+            due = self.links_seen + links * _EACH
+            if now < due:
+                self._wait_set.wake_at(due)
+                return
+            self.links_seen = now
+        for reference, pair_reference, state in list(self._links.values()):
+            pair = pair_reference()
+            if pair is None or pair._moved_from(state):
+                _tick_if_living(reference)
 
 
 cdef _tick_if_living(reference):

@@ -63,11 +63,6 @@ class RequestProgress(Sleepers):
 
     # -- while a thread sleeps --
 
-    def begin(self, sleeper: object) -> None:
-        """Register a thread that is about to sleep."""
-        self._sleepers.add(sleeper)
-        self.keep()
-
     def _unwatch(self) -> None:
         for queue in self._all():
             self._watch_or_not(queue, False)

@@ -4,4 +4,11 @@
 cdef class LoopPolls:
     cdef object __weakref__
     cdef object poll
+    cdef readonly int _fd
+    cdef readonly dict _waiting  # by loop: what wakes the tasks that wait there
+    cdef readonly set _lingering  # loops that keep the reader without a waiter, for a while
     cdef dict polling  # by thread: the loop whose callback polls there, and what that poll ended
+
+    cpdef begin(self, object loop, object wake)
+    cpdef end(self, object loop, object wake)
+    cdef forget_closed_loops(self)

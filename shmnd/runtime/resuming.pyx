@@ -2,33 +2,82 @@
 # cython: language_level=3
 """Polls in callbacks of event loops, and the tasks that continue in the same turn of their loop.
 
-Compiled because it runs between the wake-up of a loop and its task.
+Compiled because it runs between the wake-up of a loop and its task, and before the next sleep.
 """
 
 import asyncio
+import functools
+import time
 
 from cpython.pythread cimport PyThread_get_thread_ident
 
-from shmnd.runtime.awaited import Awaited, resolve, resolve_from_elsewhere
+from shmnd.ring.process.waiting cimport Sleepers
+from shmnd.runtime.awaited cimport Awaited
 
-cdef object _Awaited = Awaited
-cdef object _set_result = asyncio.Future.set_result
+from shmnd.runtime.awaited import resolve, resolve_from_elsewhere
+
 cdef object _current_task = asyncio.current_task
+cdef object _get_running_loop = asyncio.get_running_loop
+cdef object _partial = functools.partial
+cdef object _now = time.monotonic
+# Seconds for which a loop keeps its reader without a waiter: most often one comes soon.
+cdef double _LINGER = 0.01
 
 
 cdef class LoopPolls:
-    """The callback of a loop that polls, and the futures which that ends."""
+    """The callback of a loop that polls, the loops that have it, and the futures which it ends."""
 
-    def __init__(self, poll):
+    def __init__(self, int fd, poll):
+        self._fd = fd
         self.poll = poll
+        self._waiting = {}
+        self._lingering = set()
         self.polling = {}
+
+    cpdef begin(self, object loop, object wake):
+        """Have a loop poll whenever the descriptor is readable; `leave` calls `wake`."""
+        cdef dict waiting = self._waiting.get(loop)
+        if waiting is None:
+            self.forget_closed_loops()
+            loop.add_reader(self._fd, self._poll_in, loop)
+            waiting = self._waiting[loop] = {}
+        waiting[<size_t><void *>wake] = wake
+
+    cdef forget_closed_loops(self):
+        for closed in [each for each in list(self._waiting) if each.is_closed()]:
+            self._waiting.pop(closed, None)
+            self._lingering.discard(closed)
+
+    cpdef end(self, object loop, object wake):
+        """End the wait that `begin` began; harmless when none began."""
+        cdef dict waiting = self._waiting.get(loop)
+        if waiting is None:
+            return
+        waiting.pop(<size_t><void *>wake, None)
+        if waiting or loop in self._lingering:
+            return
+        try:
+            loop.call_later(_LINGER, self._stop_if_idle, loop)
+        except RuntimeError:
+            self._waiting.pop(loop, None)  # that loop is closed
+        else:
+            self._lingering.add(loop)
+
+    def _stop_if_idle(self, loop) -> None:
+        self._lingering.discard(loop)
+        if self._waiting.get(loop) == {}:
+            self._waiting.pop(loop)
+            self._remove_reader(loop)
+
+    def _remove_reader(self, loop) -> None:
+        raise NotImplementedError
 
     def resolve(self, loop, future) -> None:
         """Resolve a future of a loop, from any thread."""
         cdef tuple here = self.polling.get(PyThread_get_thread_ident())
         if here is None or here[0] is not loop:
             resolve_from_elsewhere(loop, future)
-        elif isinstance(future, _Awaited):
+        elif isinstance(future, Awaited):
             (<list>here[1]).append(future)
         else:
             resolve(future)
@@ -45,8 +94,10 @@ cdef class LoopPolls:
             if ended:
                 _resume(loop, ended)
 
-    def _forget_polls(self) -> None:
-        """After fork: the threads are the parent's."""
+    def _forget_loops(self) -> None:
+        """After fork: the loops and the threads are the parent's."""
+        self._waiting.clear()
+        self._lingering.clear()
         self.polling.clear()
 
 
@@ -56,13 +107,69 @@ cdef _resume(loop, list ended):
     cdef bint idle = _current_task(loop) is None
     try:
         while idle and ended:
-            future = ended.pop(0)
-            if future.done():
-                continue
-            task, future._task = future._task, None
-            _set_result(future, None)
-            if task is not None:
-                task[1].run(task[0], future)
+            (<Awaited>ended.pop(0)).resume()
     finally:
         for future in ended:  # also after Ctrl-C in one of the tasks
             resolve(future)
+
+
+def until_over(overlapped):
+    """Wait in a task until an operation is over: poll by turns, then sleep."""
+    if overlapped._final is not None or not overlapped._engine.alive:
+        return
+    overlapped._tick()  # other news makes the descriptor of the engine readable
+    if overlapped._owner is not None and overlapped._final is None:
+        yield from poll_by_turns(overlapped._owner, overlapped._over)
+    if overlapped._final is None:
+        yield from until_woken(
+            overlapped._engine, overlapped._waiters, overlapped._over
+        ).__await__()
+
+
+async def until_woken(engine, list waiters, over):
+    """Sleep in a task until its entry in `waiters` is called; not if `over` returns true."""
+    cdef LoopPolls loops = engine.loops
+    cdef Sleepers sleepers = engine.request_progress
+    cdef object loop = _get_running_loop()
+    cdef Awaited future = Awaited(loop=loop)
+    cdef object wake = _partial(loops.resolve, loop, future)
+
+    loops.begin(loop, wake)
+    waiters.append(wake)
+    try:
+        sleepers.begin(wake)
+        # Another thread may have ended it before it could see the waiter.
+        if not over():
+            await future
+    finally:
+        sleepers.end(wake)
+        waiters.remove(wake)
+        loops.end(loop, wake)
+
+
+def poll_by_turns(reference, over):
+    """Poll in a task for a while before it sleeps; all other tasks run between two polls.
+
+    An answer that comes at once then wakes no process: neither a doorbell nor a sleep is needed.
+    `reference` is a weak one: the object is not kept alive.
+    """
+    cdef object polled = reference()
+    cdef double window = 0.0 if polled is None else polled._poll_window()
+    if window <= 0:
+        return
+    until = _now() + window
+    polled._begin_turns()
+    try:
+        while not over():
+            polled = None
+            yield  # the loop runs its ready callbacks, and this task again
+            polled = reference()
+            if polled is None or over():
+                return
+            polled._take_turn()
+            if _now() >= until:
+                return
+    finally:
+        polled = reference()
+        if polled is not None:
+            polled._end_turns()

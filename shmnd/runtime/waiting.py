@@ -126,10 +126,6 @@ class WaitSet(WaitSetCore):
         """Make the epoll readable, as a peer would."""
         self._own.add()
 
-    def wake_at(self, when: float) -> None:
-        """Make the epoll readable at a moment of `time.monotonic()`."""
-        self._timer.set(when)
-
     def _make_lock(self) -> None:
         # By this, and not by `Condition.__enter__`: that is Python code, in which a handler of a
         # signal that raises would leave it locked. A finaliser may take it again.

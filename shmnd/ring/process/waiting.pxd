@@ -16,6 +16,7 @@ cdef class Sleepers:
 
     cpdef bint begin_alone(self, object sleeper) except -1
     cpdef bint alone(self, object sleeper) except -1
+    cpdef begin(self, object sleeper)
     cpdef end(self, object sleeper)
     cpdef keep(self)
 
@@ -28,6 +29,7 @@ cdef class WaitSetCore:
     cdef public bint _nudged
     cdef public int _followers
     cdef public dict _doorbells
+    cdef public object _timer
     cdef list _visited
     cdef int epoll, own, nudge
 
@@ -37,6 +39,7 @@ cdef class WaitSetCore:
     cdef object sleep_alone(self, object engine, object sleeper, object predicate, uint64_t end)
     cdef tell(self)
     cpdef news(self)
+    cpdef wake_at(self, double when)
     cdef bint take(self, list others) except -1
     cdef leave_alone(self)
     cdef int hear(self, int fd) noexcept

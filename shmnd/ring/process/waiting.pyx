@@ -62,6 +62,11 @@ cdef class Sleepers:
         # Taken again by a finaliser that interrupts its holder.
         self._lock = threading.RLock()
 
+    cpdef begin(self, object sleeper):
+        """Register a thread, a task or a descriptor that is about to sleep."""
+        self._sleepers.add(sleeper)
+        self.keep()
+
     cpdef bint begin_alone(self, object sleeper) except -1:
         """Begin for a thread that waits at this queue, or for anything else.
 
@@ -216,6 +221,11 @@ cdef class WaitSetCore:
         self._generation += 1
         if self._followers or self._polling:
             self._stir_all()
+
+    cpdef wake_at(self, double when):
+        """Make the epoll readable at a moment of `time.monotonic()`."""
+        if when < <double>self._timer._due:
+            self._timer.set(when)
 
     def _visit(self, visited: list) -> None:
         """Poll everything after a ring while one of these containers is not empty."""
