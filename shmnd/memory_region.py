@@ -58,6 +58,7 @@ class _Window(Protocol):
     """A memory window, as its region sees it."""
 
     def _is_bound(self) -> bool: ...
+    def _keeps_bound(self) -> bool: ...
     def _drop(self) -> None: ...
 
 
@@ -181,7 +182,7 @@ class MemoryRegion(OverlappedObject):
                 call,
                 "no buffer is registered here; call register first",
             )
-        bound = [window for window in list(self._windows) if window._is_bound()]
+        bound = [window for window in list(self._windows) if window._keeps_bound()]
         if bound:
             raise error(
                 Status.DEVICE_BUSY, call, f"{len(bound)} windows are bound to it; invalidate them"

@@ -109,7 +109,7 @@ class MemoryWindow(Closing):
         self, qp: QueuePair, region: MemoryRegion, address: int, length: int, flags: int
     ) -> tuple[int, int]:
         """Bind it now; give what the request completes with, and the token."""
-        if self._is_bound():
+        if self._keeps_bound():
             return Status.INVALID_DEVICE_REQUEST, self._token
         self._drop()
         if qp._state != QpState.CONNECTED:
@@ -152,6 +152,20 @@ class MemoryWindow(Closing):
             and qp._state == QpState.CONNECTED
             and self._adapter._registry.is_bound(self._token)  # the peer may have invalidated it
         )
+
+    def _keeps_bound(self) -> bool:
+        """Return whether it is bound when news of the peer was taken: its connection may be over.
+
+        A program that deregisters memory, or binds the window to another queue pair, may not have
+        polled since the peer disconnected.
+        """
+        if not self._is_bound():
+            return False
+        self._adapter._engine.progress()
+        qp = self._qp() if self._qp is not None else None
+        if qp is not None:
+            qp._progress()
+        return self._is_bound()
 
     def _drop(self) -> None:
         """Withdraw the token. The region waits for a copy that may be under way by it."""

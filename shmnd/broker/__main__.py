@@ -25,6 +25,7 @@ from shmnd.broker.leftovers import find_leftovers, remove_leftovers
 from shmnd.broker.observer import facts, stop, visit
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.service.server import Server
+from shmnd.common.shortages import remedy_of_start
 from shmnd.common.streams import open_streams
 from shmnd.status import NdError
 
@@ -176,7 +177,13 @@ def _log(text: str) -> None:
 def _daemon(place: Place, lock: int, options: argparse.Namespace) -> int:
     """Serve from a child in a session of its own; end when it listens, or with its complaint."""
     ready, tell = os.pipe()
-    if os.fork():
+    try:
+        child = os.fork()
+    except OSError as exc:
+        for fd in (ready, tell):
+            os.close(fd)
+        raise OSError(exc.errno, f"{exc.strerror}{remedy_of_start(exc)}") from None
+    if child:
         os.close(tell)
         sys.stderr.flush()
         os._exit(0 if os.read(ready, 1) else 1)  # at once: the starter waits

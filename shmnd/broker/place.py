@@ -33,6 +33,7 @@ from typing import Final
 
 from shmnd.broker.access import Access, access_of, unusable
 from shmnd.common.steps import step
+from shmnd.common.streams import socket_clear_of_streams
 from shmnd.status import Status, error
 
 __all__ = ["DEFAULT_NAMESPACE", "Place", "namespace_name", "place_of", "root_of", "runtime_dir"]
@@ -90,7 +91,17 @@ def place_of(
 def root_of(base: str | None = None, access: Access | None = None) -> Path:
     """Find the folder of all namespaces; it need not exist."""
     given = _given(base)
-    return Path(given).absolute() if given else _default_root(access or access_of())
+    if not given:
+        return _default_root(access or access_of())
+    try:
+        return Path(given).absolute()
+    except FileNotFoundError as exc:
+        raise error(
+            Status.DEVICE_NOT_READY,
+            _CALL,
+            f"the runtime directory {given!r:.200} is relative, and the working directory of this"
+            " process was removed; SHMND_RUNTIME_DIR names another directory, best from / on",
+        ) from exc
 
 
 def _given(base: str | None) -> str:
@@ -221,7 +232,8 @@ class Place:
     def connect(self) -> socket.socket | None:
         """Connect to the broker; None when none runs or it accepts no client now."""
         try:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+            sock = socket_clear_of_streams(made)
         except OSError as exc:
             raise unusable(self.socket, f"cannot be reached: {exc.strerror}", exc) from exc
         try:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shmnd.broker.access import process_of
+from shmnd.common.streams import clear_of_streams
 from shmnd.status import Status, error
 
 __all__ = [
@@ -113,7 +114,7 @@ class Descriptor:
     __slots__ = ("__weakref__", "fd")
 
     def __init__(self, fd: int) -> None:
-        self.fd = fd
+        self.fd = clear_of_streams(fd) if 0 <= fd <= 2 else fd
 
     def fileno(self) -> int:
         """Return the number; it stays valid as long as this object lives."""
@@ -207,6 +208,33 @@ def receive_into(arrived: deque[Arrived], sock: socket.socket) -> None:
         # It left without reading all that was sent to it. The kernel says so once, and before the
         # last words of the other side, which are still there.
         arrived.extend(starmap(sock.recvmsg, _RECEIVE))
+    if arrived and arrived[-1][1]:
+        _clear_of_streams(arrived)
+
+
+def _clear_of_streams(arrived: deque[Arrived]) -> None:
+    """Move descriptors of the last datagram away from the numbers of closed streams.
+
+    Between two statements that call nothing no handler of a signal takes the datagram.
+    """
+    last = arrived[-1]
+    data, fds, _ = contents(last)
+    low = [fd for fd in fds if fd <= 2]
+    if not low:
+        return
+    moved: list[int] = []
+    try:
+        for fd in fds:
+            moved.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) if fd <= 2 else fd)
+    except OSError:  # no descriptor is free: they stay where they are
+        low = [fd for fd in moved if fd not in fds]
+    else:
+        whole = (data, [(_SOCKET, _RIGHTS, array.array("i", moved).tobytes())], *last[2:])
+        if arrived and arrived[-1] is last:
+            arrived[-1] = whole
+        else:
+            low = [fd for fd in moved if fd not in fds]
+    close_all(low)
 
 
 def contents(arrived: Arrived) -> tuple[bytes, list[int], bool]:

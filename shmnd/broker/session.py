@@ -21,7 +21,6 @@ from shmnd.broker.place import Place
 from shmnd.broker.protocol import (
     Arrived,
     BadMessage,
-    Descriptor,
     close_all,
     contents,
     decode,
@@ -31,7 +30,9 @@ from shmnd.broker.protocol import (
     split,
 )
 from shmnd.common.brief_waits import too_late
+from shmnd.common.descriptors import EventCount
 from shmnd.common.interruption import is_interruption
+from shmnd.common.streams import new_epoll
 from shmnd.status import NdError, Status, error
 
 __all__ = ["Event", "Lost", "Session"]
@@ -83,9 +84,9 @@ class Session:
         self._announced = False
         # Readable when the socket is, or when another thread's call has met events; and the
         # same descriptor for the whole life, whatever socket is behind it.
-        self._epoll = select.epoll()
+        self._epoll = new_epoll()
         try:
-            self._waiting = Descriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+            self._waiting = EventCount()
             self._epoll.register(self._waiting.fileno(), select.EPOLLIN)
         except BaseException:
             self._epoll.close()
@@ -405,15 +406,13 @@ class Session:
             self._wants_room = wanted
 
     def _announce_events(self) -> None:
-        with contextlib.suppress(OSError, BlockingIOError):
-            os.eventfd_write(self._waiting.fileno(), 1)
+        self._waiting.add()
         self._announced = True  # last: the events are in place
 
     def _take_events(self) -> list[Event]:
         if self._announced:
             self._announced = False
-            with contextlib.suppress(OSError, BlockingIOError):
-                os.eventfd_read(self._waiting.fileno())
+            self._waiting.drain()
         # The last steps call nothing: what a handler raises behind a call would lose the events.
         fresh: deque[Event] = deque()
         taken, self._events = self._events, fresh

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from shmnd.broker.place import Place, place_of, runtime_dir
+from shmnd.common.shortages import remedy_of_start
 from shmnd.common.steps import step
 from shmnd.status import Status, error
 
@@ -137,7 +138,8 @@ def _start(place: Place, lock: int, idle: float, deadline: float) -> None:
             cwd="/",
         )
     except OSError as exc:
-        raise error(Status.DEVICE_NOT_READY, _CALL, f"cannot start the broker: {exc}") from exc
+        why = f"cannot start the broker: {exc}{remedy_of_start(exc)}"
+        raise error(Status.DEVICE_NOT_READY, _CALL, why) from exc
     with process:
         try:
             # It ends as soon as its child, the broker, listens.

@@ -18,6 +18,7 @@ from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_STREAM, s
 from typing import Final
 
 from shmnd.common.shortages import remedy
+from shmnd.common.streams import clear_of_streams
 from shmnd.status import NdError, Status, error
 
 __all__ = [
@@ -68,12 +69,16 @@ def taking_from_the_system(call: str) -> Iterator[None]:
 
 
 class Descriptor:
-    """An open file descriptor that belongs to this object alone."""
+    """An open file descriptor that belongs to this object alone.
+
+    It gets another number where its own is that of a standard stream, which the program has closed:
+    output would ring it, and a program that opens its streams again would close it.
+    """
 
     __slots__ = ("__weakref__", "_fd")
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self._fd = clear_of_streams(fd) if 0 <= fd <= 2 else fd
 
     def fileno(self) -> int:
         """Return the number; -1 after the end."""

@@ -7,7 +7,7 @@ import errno
 import resource
 from typing import Final
 
-__all__ = ["remedy"]
+__all__ = ["remedy", "remedy_of_start"]
 
 _REMEDIES: Final = {
     errno.EFBIG: "a file of this process may not be longer than {} bytes: the limit is ulimit -f, "
@@ -18,6 +18,7 @@ _REMEDIES: Final = {
 """Those that mean the same whatever the call was."""
 _LIMITS: Final = {errno.EFBIG: resource.RLIMIT_FSIZE, errno.EMFILE: resource.RLIMIT_NOFILE}
 """Where a process has such a limit."""
+_PROCESSES: Final = "ulimit -u and the limits of the control group say how many processes may run"
 
 
 def remedy(failure: OSError, otherwise: str) -> str:
@@ -27,3 +28,9 @@ def remedy(failure: OSError, otherwise: str) -> str:
         return _REMEDIES.get(number, otherwise)
     limit, _ = resource.getrlimit(_LIMITS[number])
     return otherwise if limit == resource.RLIM_INFINITY else _REMEDIES[number].format(limit)
+
+
+def remedy_of_start(failure: OSError) -> str:
+    """Return what raises the limit that the start of a process has met, after "; "; or nothing."""
+    found = remedy(failure, _PROCESSES if failure.errno == errno.EAGAIN else "")
+    return found and f"; {found}"

@@ -5,6 +5,8 @@ import fcntl
 import io
 import mmap
 import os
+import select
+import socket
 import sys
 
 
@@ -21,6 +23,22 @@ def clear_of_streams(fd: int) -> int:
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
     finally:
         os.close(fd)
+
+
+def socket_clear_of_streams(made: socket.socket) -> socket.socket:
+    """Return the same socket, under a number that is none of the standard streams'."""
+    return made if made.fileno() > 2 else socket.socket(fileno=clear_of_streams(made.detach()))
+
+
+def new_epoll() -> select.epoll:
+    """Make one whose number is none of the standard streams'."""
+    made = select.epoll()
+    if made.fileno() > 2:
+        return made
+    try:
+        return select.epoll.fromfd(fcntl.fcntl(made.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
+    finally:
+        made.close()
 
 
 def mapped(fd: int, nbytes: int) -> mmap.mmap:

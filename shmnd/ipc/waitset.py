@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import os
 import select
 import time
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
-from shmnd.common.descriptors import taking_from_the_system
+from shmnd.common.descriptors import EventCount, taking_from_the_system
 from shmnd.ipc.common.closed import observe
 from shmnd.ipc.common.ringing import Bell, finish
 from shmnd.ipc.errors import Closed
@@ -33,16 +34,12 @@ class _Waker:
 
     def __init__(self) -> None:
         with taking_from_the_system("WaitSet"):
-            self.fd: Final = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self._event: Final = EventCount()  # closed when no wait has it any more
+        self.fd: Final = self._event.fileno()
         self.taken = False
 
     def wake(self) -> None:
-        os.eventfd_write(self.fd, 1)
-
-    def __del__(self) -> None:
-        fd = getattr(self, "fd", -1)
-        if fd >= 0:
-            os.close(fd)  # when no wait has it any more
+        self._event.add()
 
 
 class WaitSet(Closing):
@@ -226,7 +223,7 @@ class WaitSet(Closing):
                 for descriptor in self._descriptors() | {waker.fd}:
                     try:
                         with taking_from_the_system("WaitSet.await_ready"):
-                            own.append(os.dup(descriptor))
+                            own.append(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3))
                     except OSError as exc:
                         if exc.errno != errno.EBADF:
                             raise

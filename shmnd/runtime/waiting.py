@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from shmnd.common.descriptors import Doorbell, EventCount, Timer, taking_from_the_system
+from shmnd.common.streams import new_epoll
 from shmnd.ring.process.waiting import WaitSetCore
 
 __all__ = ["Readiness", "WaitSet"]
@@ -39,7 +40,7 @@ class WaitSet(WaitSetCore):
     """
 
     def __init__(self) -> None:
-        self._epoll = select.epoll()
+        self._epoll = new_epoll()
         self._own = EventCount()  # rung by this process alone
         # Closed by the thread that lets go of one last: another may be about to drain it.
         self._doorbells = {}
@@ -271,7 +272,7 @@ class Readiness:
 
     def _make(self) -> select.epoll:
         event = EventCount()
-        epoll = select.epoll()
+        epoll = new_epoll()
         try:
             epoll.register(event.fileno(), select.EPOLLIN)
             epoll.register(self._engine.epoll_fd, select.EPOLLIN)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 from collections.abc import Iterator
 
 from shmnd import NdError
@@ -58,7 +59,9 @@ def _broker(place: Place) -> Finding:
     try:
         with visit(place) as observer:
             if observer is None:
-                return ok(check, "none runs; the first adapter starts one")
+                return _obstacle(check, place) or ok(
+                    check, "none runs; the first adapter starts one"
+                )
             pid = observer.pid
             counts = observer.counts()
     except NdError as exc:
@@ -72,6 +75,24 @@ def _broker(place: Place) -> Finding:
             f"install one release everywhere, then {replace}; or another SHMND_NAMESPACE",
         )
     return ok(check, f"pid {pid}, version {spoken}; it knows {counts['processes']} processes")
+
+
+def _obstacle(check: str, place: Place) -> Finding | None:
+    """Find what stops the start of a broker; None when nothing does."""
+    for path in (place.lock, place.socket, place.coming):
+        try:
+            mode = path.lstat().st_mode
+        except OSError:
+            continue  # there is none
+        # A socket is replaced, whatever file has its name.
+        if stat.S_ISDIR(mode) or (path == place.lock and not stat.S_ISREG(mode)):
+            return problem(
+                check,
+                f"none runs, and none can start: {path} is a directory, or a link",
+                "no process can connect or open an adapter",
+                f"remove {path}",
+            )
+    return None
 
 
 def _leftovers() -> Finding:

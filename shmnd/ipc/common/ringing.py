@@ -33,6 +33,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.descriptors import taking_from_the_system
+from shmnd.common.streams import clear_of_streams, new_epoll, socket_clear_of_streams
 from shmnd.status import NdMemoryError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Ringer:
 
     def __init__(self) -> None:
         with taking_from_the_system("ring"):
-            self._socket = socket.socket(socket.AF_UNIX, _DATAGRAMS)
+            self._socket = socket_clear_of_streams(socket.socket(socket.AF_UNIX, _DATAGRAMS))
 
     def ring(self, addresses: list[bytes]) -> None:
         """Make the bells at these addresses readable."""
@@ -100,12 +101,12 @@ class Bell:
     def __init__(self) -> None:
         self._ringer = ringer()
         with taking_from_the_system("fileno"):
-            made = socket.socket(socket.AF_UNIX, _DATAGRAMS)
+            made = socket_clear_of_streams(socket.socket(socket.AF_UNIX, _DATAGRAMS))
             made.bind("")  # the kernel gives an address that no other socket has
             self.address: Final[bytes] = made.getsockname()
             self._socket = made.detach()
             try:
-                self._epoll = select.epoll()
+                self._epoll = new_epoll()
             except BaseException:
                 os.close(self._socket)
                 raise
@@ -155,6 +156,8 @@ class Bell:
     def _begin(self, pid: int) -> None:
         try:
             descriptor = os.pidfd_open(pid)
+            if descriptor <= 2:
+                descriptor = clear_of_streams(descriptor)
         except ProcessLookupError:
             self._dead.add(pid)
             return
@@ -303,6 +306,8 @@ class Sleeper:
         self._bells = bells
         try:
             self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            if self._event <= 2:
+                self._event = clear_of_streams(self._event)
         except OSError:
             self._event = -1  # no descriptor is free: it polls
 

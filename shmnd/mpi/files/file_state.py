@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
+from shmnd.common.streams import clear_of_streams
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.group import Group
 from shmnd.mpi.datatypes.datatype import BYTE
@@ -62,7 +63,7 @@ def _open(path: str, amode: int, creates: bool) -> int:
     if creates and amode & constants.MODE_CREATE:
         flags |= os.O_CREAT | (os.O_EXCL if amode & constants.MODE_EXCL else 0)
     try:
-        return os.open(path, flags, 0o666)
+        return clear_of_streams(os.open(path, flags, 0o666))  # not where output would be written
     except OSError as error:
         raise MPIException(
             class_of(error), f"File.Open({path!r}, {amode}): {error.strerror}"

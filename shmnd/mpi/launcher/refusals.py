@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 from typing import Final
 
-from shmnd.common.shortages import remedy
+from shmnd.common.shortages import remedy_of_start
 from shmnd.mpi.launcher.options import Wish
 
 NOT_EXECUTABLE: Final = 126
 NO_PROGRAM: Final = 127
 """Exit codes, as those of shells."""
-_PROCESSES: Final = "ulimit -u and the limits of the control group say how many processes may run"
 
 
 def explain(exc: OSError, wish: Wish) -> tuple[str, int]:
@@ -34,5 +33,5 @@ def explain(exc: OSError, wish: Wish) -> tuple[str, int]:
             f"{name}: the program cannot be executed: it is none of this machine, or a script "
             "whose first line does not name its interpreter, as in: #!/bin/sh"
         ), NOT_EXECUTABLE
-    limit = remedy(exc, _PROCESSES if exc.errno == errno.EAGAIN else "")
-    return f"{wish.ranks} ranks could not be started: {exc.strerror}{limit and f'; {limit}'}", 1
+    limit = remedy_of_start(exc)
+    return f"{wish.ranks} ranks could not be started: {exc.strerror}{limit}", 1

@@ -5,6 +5,15 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 cdef extern from "stdbool.h":
     ctypedef unsigned char flag "bool"
 
+cdef extern from "sys/prctl.h" nogil:
+    int PR_SET_PTRACER
+    int prctl(int option, unsigned long arg, unsigned long, unsigned long, unsigned long)
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+cdef extern from "wire/map_sparse.h" nogil:
+    void *shmnd_map_sparse(size_t nbytes, int protection, int fd)
 
 cdef extern from "transport/schedule.h":
     # Called with the interpreter's lock held, as every function of the transport that reduces.

@@ -7,15 +7,15 @@ interpreter's lock, and only yielding and sleeping leave it. Without the launche
 job of one rank.
 """
 
-import mmap
 import os
 import sys
 import time
 from typing import NoReturn
 
-from cpython.exc cimport PyErr_CheckSignals
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc
+from posix.mman cimport MAP_FAILED, PROT_READ, PROT_WRITE
 
 from shmnd.mpi import constants
 from shmnd.mpi.objects.errors import Exception as MPIException
@@ -63,15 +63,8 @@ cdef extern from "transport/collectives.h" nogil:
     flag shmpi_become_inert(shmpi_engine *e, uint64_t n)
     void shmnd_pause()
 
-cdef unsigned char[::1] _memory = None
+cdef uint64_t _nbytes = 0
 cdef uint32_t _vain = 0
-
-cdef extern from "sys/prctl.h" nogil:
-    int PR_SET_PTRACER
-    int prctl(int option, unsigned long arg, unsigned long, unsigned long, unsigned long)
-
-cdef extern from "sched.h" nogil:
-    int sched_yield()
 
 
 # -- attaching --
@@ -87,7 +80,7 @@ cdef shmpi_job *_alone() except NULL:
 
 
 cdef int _attach() except -1:
-    global E, _memory
+    global E, _nbytes
     cdef shmpi_job *job
     cdef int rank = 0
     found = place()
@@ -96,9 +89,11 @@ cdef int _attach() except -1:
     else:
         descriptor, rank = found
         # Mapped here and not by the data plane, which takes longer to import than all this.
-        _memory = mmap.mmap(descriptor, 0)
-        job = <shmpi_job *>&_memory[0]
-        if not shmpi_job_fits(job, _memory.shape[0]) or not 0 <= rank < <int>job.size:
+        _nbytes = os.fstat(descriptor).st_size
+        job = <shmpi_job *>shmnd_map_sparse(_nbytes, PROT_READ | PROT_WRITE, descriptor)
+        if <void *>job == MAP_FAILED:
+            PyErr_SetFromErrno(OSError)
+        if not shmpi_job_fits(job, _nbytes) or not 0 <= rank < <int>job.size:
             raise RuntimeError(
                 f"shmnd.mpi: descriptor {descriptor} is not the memory of a job with a rank "
                 f"{rank}; start the program by `shmnd mpiexec` of the same version"
@@ -380,9 +375,9 @@ def abort(code: int) -> NoReturn:
 def _forked() -> None:
     """Make the engine of a forked child inert: what it has under way is the rank's."""
     global shut
-    if _memory is not None:
+    if _nbytes:
         shut = FORKED
-        if not shmpi_become_inert(E, _memory.shape[0]):
+        if not shmpi_become_inert(E, _nbytes):
             os._exit(1)  # it would write into the memory of the ranks
 
 

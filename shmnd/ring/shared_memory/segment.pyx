@@ -18,9 +18,7 @@ import stat
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport EINVAL, errno
 from libc.stdlib cimport free, malloc
-from posix.mman cimport (
-    MAP_FAILED, MAP_SHARED, PROT_NONE, PROT_READ, PROT_WRITE, mmap, mprotect, munlock, munmap,
-)
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
@@ -149,16 +147,7 @@ cdef void *map_sparse(size_t nbytes, int protection, int fd) noexcept:
     Where the program locks all memory to come (mlockall), a mapping with rights is filled at once,
     its holes too, and this one can be as large as the machine.
     """
-    cdef void *at = mmap(NULL, nbytes, PROT_NONE, MAP_SHARED, fd, 0)
-    cdef int failure
-    if at != MAP_FAILED:
-        munlock(at, nbytes)
-        if mprotect(at, nbytes, protection) != 0:
-            failure = errno
-            munmap(at, nbytes)
-            set_errno(failure)
-            return MAP_FAILED
-    return at
+    return shmnd_map_sparse(nbytes, protection, fd)
 
 
 cdef object _no_mapping(int failure, size_t nbytes, str call):
@@ -371,12 +360,11 @@ cdef class SparseMapping:
             munmap(self._base, self._size)
 
 
+cdef extern from "wire/map_sparse.h" nogil:
+    void *shmnd_map_sparse(size_t nbytes, int protection, int fd)
+
 cdef extern from "wire/unmap.h" nogil:
     void shmnd_unmap_soon(void *base, size_t bytes)
-
-cdef extern from *:
-    """static inline void set_errno(int number) { errno = number; }"""
-    void set_errno(int number) noexcept
 
 cdef extern from "unistd.h" nogil:
     int _close "close" (int fd)

@@ -5,6 +5,7 @@ Output that goes to them nevertheless would lie in shared memory, and a process 
 other files under their numbers.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -57,6 +58,65 @@ made = adapter.create_listener()
 made.bind(("127.0.0.1", 0))
 """,
 }
+
+
+EVERYTHING = """
+import asyncio, json, os, sys
+for number in range(3):
+    os.close(number)
+import shmnd
+from shmnd import ipc
+def occupied():
+    links = [f"/proc/self/fd/{number}" for number in range(3)]
+    return [os.readlink(link) for link in links if os.path.lexists(link)]
+found = {}
+def look(what):
+    found[what] = occupied()
+server = shmnd.listen()
+look("a server")
+child = os.fork()
+if child == 0:
+    other = shmnd.connect(server.address)
+    other.send_bytes(bytes(1 << 20))
+    other.recv_bytes()
+    os._exit(len(occupied()))
+connection = server.accept(60)
+look("a connection")
+connection.recv_bytes(60)
+look("a message")
+file = connection.adapter.create_overlapped_file()
+file.fileno()
+connection.cq.fileno()
+look("files")
+connection.cq.wait(timeout=0.3)
+look("a wait")
+connection.send_bytes(b"end")
+found["the child"] = ["something"] * os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+connection.close()
+server.close()
+publisher, subscriber = ipc.Publisher("closed", "8f8"), ipc.Subscriber("closed", "8f8")
+notifier, listener = ipc.Notifier("closed"), ipc.Listener("closed")
+waiting = ipc.WaitSet(subscriber, listener)
+subscriber.fileno()
+waiting.wait(timeout=0.3)
+look("a set")
+with open(sys.argv[1], "w") as report:
+    json.dump(found, report)
+"""
+
+
+def test_nothing_gets_the_number_of_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a program prints rings nothing; one that opens its streams again closes nothing."""
+    monkeypatch.setenv("SHMND_RUNTIME_DIR", str(tmp_path / "run"))
+    report = tmp_path / "report"
+    command = [sys.executable, "-c", EVERYTHING, str(report)]
+    subprocess.run(command, timeout=PATIENCE, check=True)
+    found = json.loads(report.read_text())
+    assert not any(found.values()), found
+    if pid := broker_pid(Place(tmp_path / "run" / "default")):
+        end_process(pid, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("kind", MADE)

@@ -46,6 +46,26 @@ print(json.dumps([after - first for first, after in zip(before, sizes())]))
 """
 
 
+RANK = """
+import ctypes, sys
+if ctypes.CDLL(None, use_errno=True).mlockall(2):  # MCL_FUTURE
+    sys.exit(77)
+from shmnd.mpi import MPI
+MPI.COMM_WORLD.Barrier()
+with open("/proc/self/status") as status:
+    lines = dict(line.split(":", 1) for line in status)
+assert int(lines["RssShmem"].split()[0]) < 64 << 10, lines["RssShmem"]
+"""
+
+
+def test_the_memory_of_a_job_is_not_filled() -> None:
+    command = [sys.executable, "-m", "shmnd.mpi", "-n", "2", sys.executable, "-c", RANK]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    if ended.returncode == 77 or "Resource temporarily unavailable" in ended.stderr:
+        pytest.skip("this process may not lock memory")
+    assert ended.returncode == 0, ended.stderr
+
+
 @pytest.mark.parametrize("kind", MADE)
 def test_only_what_is_committed_is_filled_and_locked(kind: str) -> None:
     how, least = MADE[kind]

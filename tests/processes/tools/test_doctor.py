@@ -529,6 +529,21 @@ def test_a_broker_that_gives_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "gave no answer" in found.found
 
 
+@pytest.mark.parametrize("name", ["lock", "broker.sock", "broker.new"])
+def test_a_directory_in_the_place_of_a_file_of_the_broker(name: str) -> None:
+    place = place_of("obstructed")
+    obstacle = place.directory / name
+    obstacle.mkdir()
+    found = only(check_broker.check("obstructed"), "broker")
+    obstacle.rmdir()
+    assert found.level is Level.PROBLEM
+    assert str(obstacle) in found.found
+    place.directory.mkdir(mode=0o700, exist_ok=True)
+    (place.directory / name).touch()  # such as a crash leaves
+    assert only(check_broker.check("obstructed"), "broker").level is Level.OK
+    (place.directory / name).unlink()
+
+
 def test_what_crashes_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lies_in(str(tmp_path), monkeypatch)
     assert only(check_broker.check("left"), "leftovers").level is Level.OK

@@ -5,6 +5,7 @@ import pytest
 
 from shmnd import OpFlag, RequestType, Status
 from spi.harness import (
+    WAIT,
     contexts,
     final,
     nd_error,
@@ -157,6 +158,16 @@ def test_invalidate_no_more_entries_when_depth_is_outstanding(patient: Pair) -> 
         end.qp.invalidate(window)
     with nd_error(Status.DEVICE_BUSY):
         buffer.mr.deregister()
+
+
+def test_a_window_of_a_connection_that_the_peer_ended_is_not_bound(connected: Pair) -> None:
+    """Its owner has not polled since."""
+    end = connected.passive
+    buffer = end.memory(16)
+    window = connected.window(end, buffer, OpFlag.ALLOW_READ)
+    connected.active.connector.disconnect().result(timeout=WAIT)
+    assert final(buffer.mr.deregister()) == Status.SUCCESS
+    assert window.length == 16  # it lives; its end would unbind it too
 
 
 @pytest.mark.parametrize("flags", [0x04, 0x08, 0x10, 0x20, 0x40])

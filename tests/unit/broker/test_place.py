@@ -177,6 +177,19 @@ def test_a_base_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     assert "/proc/shmnd" in str(caught.value)
 
 
+def test_a_relative_base_in_a_removed_directory_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = tmp_path / "removed"
+    removed.mkdir()
+    monkeypatch.chdir(removed)
+    removed.rmdir()
+    with pytest.raises(NdError, match="'here' is relative, and the working directory") as caught:
+        place_of("n", "here")
+    assert caught.value.status is Status.DEVICE_NOT_READY
+    assert place_of("n", str(tmp_path)).directory == tmp_path / "n"
+
+
 # --- lock ---
 
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brokers as processes: how they start, how they leave, how they die, and who notices."""
 
+import argparse
 import contextlib
+import errno
 import os
 import random
 import select
@@ -18,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+import shmnd.broker.__main__ as broker_program
 from processes.kit import broker_pid, end_process
 from shmnd.broker import spawn
 from shmnd.broker.client import BrokerClient
@@ -215,6 +218,23 @@ def test_a_start_that_fails_says_why_and_lets_others_try(
         with pytest.raises(NdError, match="embedded"):
             spawn.reach(place, time.monotonic() + PATIENCE)
     spawn.reach(place, time.monotonic() + PATIENCE).close()
+
+
+def test_the_limit_of_processes_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", refuse)
+        with pytest.raises(NdError, match=r"cannot start the broker: .*ulimit -u"):
+            spawn.reach(place, time.monotonic() + PATIENCE)
+    lock = place.try_lock()
+    assert lock is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fork", refuse)
+        with pytest.raises(OSError, match="unavailable; ulimit -u"):
+            broker_program._daemon(place, lock, argparse.Namespace(idle=None))
+    os.close(lock)
 
 
 def test_a_start_that_hangs_is_a_timeout(
