@@ -130,6 +130,9 @@ def check_outputs(args: argparse.Namespace) -> None:
             args.complain(f"there is no folder {path.absolute().parent} for {path.name}")
     if args.plot is not None and args.plot.suffix.lower() != ".png":
         args.complain(f"--plot writes PNG files, and {args.plot.name!r} does not end in .png")
+    printed = [args.json, args.csv, args.hdr].count(options.STDOUT)
+    if printed + (args.format == "json") > 1:
+        args.complain("of --json, --csv and --hdr without FILE, and --format json, one is printed")
     problems = [args.hdr and histogram.missing(), args.plot and plot.missing()]
     for problem in filter(None, problems):
         raise ImportError(problem)

@@ -55,6 +55,8 @@ from shmnd_tools.main import main
         (["read-lat", "-n", "0"], "'0' is not a number from 1 to 5e+06"),
         (["pingpong", "--plot", "/tmp/a.jpg"], "does not end in .png"),
         (["pingpong", "--csv", "/no/such/folder/a.csv"], "there is no folder /no/such/folder"),
+        (["pingpong", "--json", "--csv"], "one is printed"),
+        (["pingpong", "--hdr", "--format", "json"], "one is printed"),
         (["pingpong", "--client", "host:port"], "'host:port' is not an address as"),
         (["pingpong", "--server", "host:99999"], "'host:99999' is not an address as"),
         (["pingpong", "--server", "--client", "::1"], "not allowed with argument"),
