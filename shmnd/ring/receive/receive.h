@@ -59,13 +59,14 @@ static inline void shmnd_rx_acknowledge(struct shmnd_qp *qp)
 
 /* Fails the receive, the Send (with `fault`), and the connection. No message is taken from now on. The
  * sender may be copying into the receive: it completes when that copy has ended
- * (shmnd_teardown_step). */
+ * (shmnd_teardown_step). After a copy that found the sender dead, the receive is canceled, as all
+ * others are. */
 static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_t fault)
 {
     /* SYNC refused: release, pairs with acquire in shmnd_peer_has_refused() */
     shmnd_release32(&qp->link.mine->fault, fault);
     SHMND_KILL_POINT("message-refused");
-    qp->rx_refused = status;
+    qp->rx_refused = status == SHMND_IO_TIMEOUT ? SHMND_CANCELED : status;
     qp->rx_open = true;
     qp->rx_fault = true;
 }
@@ -178,6 +179,12 @@ static inline void shmnd_rx_begin_copy(struct shmnd_qp *qp, const struct shmnd_m
                 : job->from.total == a->length ? SHMND_JOB_CHUNKS
                                                : SHMND_JOB_NONE;
     qp->rx_open = true;
+}
+
+/* What the oldest request of this side ends with after rx_fault. */
+static inline uint32_t shmnd_rx_fault_status(const struct shmnd_qp *qp)
+{
+    return qp->rx_refused == SHMND_CANCELED ? SHMND_IO_TIMEOUT : SHMND_CANCELED;
 }
 
 /* Is a copy prepared that no thread is running? */

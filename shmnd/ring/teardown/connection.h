@@ -160,7 +160,7 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
         return SHMND_IDLE;
     shmnd_qp_check_peer(qp);
     if (qp->rx_fault && !qp->going_down)
-        shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, SHMND_CANCELED);
+        shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, shmnd_rx_fault_status(qp));
     shmnd_batch_publish(qp); /* a caller that polls waits for its requests */
     /* A poll returns one job; a second one that it prepared is returned now. */
     if ((qp->tx_busy && !qp->tx_started) || shmnd_rx_job_is_prepared(qp))

@@ -18,6 +18,7 @@ from spi.harness import (
 )
 from spi.pair import Pair
 from spi.queues.queue_pair_kit import MakePair, each_local_fault, ended, too_long, too_many
+from spi.remote import Ends
 
 
 # Receive
@@ -227,6 +228,29 @@ def test_receive_completes_canceled_on_both_sides_at_a_disconnect(connected: Pai
 
 
 # Flush
+@pytest.mark.parametrize("private", [False, True])
+def test_receive_completes_canceled_when_the_sender_died_before_its_memory_was_read(
+    ends: Ends, kill: Callable[[], int], private: bool
+) -> None:
+    pair = ends.pair("two", rnr_timeout=120.0).connect()
+    end, nbytes = pair.active, 8 << 20
+    sink = end.memory(nbytes, private=private)
+    end.qp.receive(sink.sge(), "matched")
+    end.qp.receive(None, "behind")
+    end.qp.send(None, "oldest")
+    end.qp.send(None, "next")
+    pair.passive.qp.send(pair.passive.memory(nbytes, private=True).sge())
+    kill()
+    completions = end.reap(4)
+    ends_of = {each.request_context: each.status for each in completions}
+    assert ends_of == {
+        "matched": Status.CANCELED,
+        "behind": Status.CANCELED,
+        "oldest": Status.IO_TIMEOUT,
+        "next": Status.CANCELED,
+    }
+
+
 def test_flush_success_takes_what_has_arrived_first(connected: Pair) -> None:
     source, sink = connected.active.memory(7), connected.passive.memory(7)
     source.put(b"arrived")
