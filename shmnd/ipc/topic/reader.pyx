@@ -54,11 +54,10 @@ cdef class ReaderCore:
         """Raise Closed unless the subscriber can be used here."""
         self.enter(call)
 
-    def _add(self, Source source not None):
-        source.require_lines()
+    def _add(self, Source source):
         self.sources.append(source)
 
-    def _remove(self, Source source not None):
+    def _remove(self, Source source):
         if source in self.sources:
             self.sources.remove(source)
 
