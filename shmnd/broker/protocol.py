@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shmnd.broker.access import process_of
-from shmnd.common.streams import clear_of_streams
+from shmnd.common.streams import clear_of_streams, duplicate
 from shmnd.status import Status, error
 
 __all__ = [
@@ -225,7 +225,7 @@ def _clear_of_streams(arrived: deque[Arrived]) -> None:
     moved: list[int] = []
     try:
         for fd in fds:
-            moved.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) if fd <= 2 else fd)
+            moved.append(duplicate(fd) if fd <= 2 else fd)
     except OSError:  # no descriptor is free: they stay where they are
         low = [fd for fd in moved if fd not in fds]
     else:

@@ -20,9 +20,14 @@ def clear_of_streams(fd: int) -> int:
     if fd > 2:
         return fd
     try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+        return duplicate(fd)
     finally:
         os.close(fd)
+
+
+def duplicate(fd: int) -> int:
+    """Return a duplicate whose number is none of the standard streams'."""
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
 
 
 def socket_clear_of_streams(made: socket.socket) -> socket.socket:
@@ -36,7 +41,7 @@ def new_epoll() -> select.epoll:
     if made.fileno() > 2:
         return made
     try:
-        return select.epoll.fromfd(fcntl.fcntl(made.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
+        return select.epoll.fromfd(duplicate(made.fileno()))
     finally:
         made.close()
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import os
 import select
 import time
@@ -16,6 +15,7 @@ from typing import Any, Final
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.descriptors import EventCount, taking_from_the_system
+from shmnd.common.streams import duplicate
 from shmnd.ipc.common.closed import observe
 from shmnd.ipc.common.ringing import Bell, finish
 from shmnd.ipc.errors import Closed
@@ -223,7 +223,7 @@ class WaitSet(Closing):
                 for descriptor in self._descriptors() | {waker.fd}:
                     try:
                         with taking_from_the_system("WaitSet.await_ready"):
-                            own.append(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3))
+                            own.append(duplicate(descriptor))
                     except OSError as exc:
                         if exc.errno != errno.EBADF:
                             raise

@@ -21,7 +21,7 @@ import posix_ipc
 
 from shmnd.broker.leftovers import RECORD, unlink_own
 from shmnd.common.shortages import remedy
-from shmnd.common.streams import clear_of_streams
+from shmnd.common.streams import clear_of_streams, duplicate
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
 from shmnd.status import Status, error
@@ -49,7 +49,7 @@ def open_segment(segment: Any, writable: bool, call: str) -> int:
         descriptor = _descriptor_of(segment)
         if descriptor is not None:
             _require_mode(descriptor, segment, writable, call)
-            return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+            return duplicate(descriptor)
         name = getattr(segment, "name", segment)
         if isinstance(name, os.PathLike):
             name = os.fspath(name)
