@@ -21,7 +21,7 @@ from shmnd.ipc.queue.queue_c cimport *
 from shmnd.ipc.queue.queue_file cimport read_shape
 from shmnd.ipc.queue.refs cimport append, take_first
 from shmnd.ring.process.forks cimport forks
-from shmnd.ring.shared_memory.segment cimport map_sparse
+from shmnd.ring.shared_memory.segment cimport shmnd_map_sparse
 
 from shmnd.common.steps import step
 from shmnd.ipc.queue.queue_file import commit
@@ -42,7 +42,7 @@ cdef class QueueMembers:
         self.me = -1
         self._slow = threading.RLock()
         read_shape(fd, &self.shape)
-        at = map_sparse(self.shape.file_bytes, PROT_READ | PROT_WRITE, fd)
+        at = shmnd_map_sparse(self.shape.file_bytes, PROT_READ | PROT_WRITE, fd)
         if at == MAP_FAILED:
             raise error(
                 Status.INSUFFICIENT_RESOURCES, "Queue",

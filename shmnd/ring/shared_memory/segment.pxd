@@ -7,7 +7,8 @@ cdef struct FragileRange:
 
 
 cdef bint lies_in_fragile(size_t address, size_t nbytes) noexcept
-cdef void *map_sparse(size_t nbytes, int protection, int fd) noexcept
+cdef extern from "wire/map_sparse.h" nogil:
+    void *shmnd_map_sparse(size_t nbytes, int protection, int fd)
 
 cdef class Segment:
     cdef readonly int fd

@@ -141,15 +141,6 @@ def _require_shared(fd: int, writable: bool, call: str) -> tuple[int, bool]:
     return found.st_size, missing <= 0 or writable
 
 
-cdef void *map_sparse(size_t nbytes, int protection, int fd) noexcept:
-    """Map a file whose pages are committed later; MAP_FAILED and errno as from mmap.
-
-    Where the program locks all memory to come (mlockall), a mapping with rights is filled at once,
-    its holes too, and this one can be as large as the machine.
-    """
-    return shmnd_map_sparse(nbytes, protection, fd)
-
-
 cdef object _no_mapping(int failure, size_t nbytes, str call):
     return error(
         Status.INSUFFICIENT_RESOURCES, call,
@@ -279,7 +270,7 @@ cdef class Segment:
         cdef int protection = PROT_READ | PROT_WRITE if writable else PROT_READ
         cdef void *at
         if self.counted < nbytes:
-            at = map_sparse(nbytes, protection, self.fd)
+            at = shmnd_map_sparse(nbytes, protection, self.fd)
         else:
             at = mmap(NULL, nbytes, protection, MAP_SHARED, self.fd, 0)
         if at == MAP_FAILED:
@@ -345,7 +336,7 @@ cdef class SparseMapping:
         if self._base != NULL:
             raise RuntimeError("this mapping is made already")
         cdef int protection = PROT_READ | PROT_WRITE if writable else PROT_READ
-        cdef void *at = map_sparse(nbytes, protection, fd)
+        cdef void *at = shmnd_map_sparse(nbytes, protection, fd)
         if at == MAP_FAILED:
             raise _no_mapping(errno, nbytes, call)
         self._base, self._size, self._writable = at, nbytes, writable
@@ -359,9 +350,6 @@ cdef class SparseMapping:
         if self._base != NULL:
             munmap(self._base, self._size)
 
-
-cdef extern from "wire/map_sparse.h" nogil:
-    void *shmnd_map_sparse(size_t nbytes, int protection, int fd)
 
 cdef extern from "wire/unmap.h" nogil:
     void shmnd_unmap_soon(void *base, size_t bytes)
