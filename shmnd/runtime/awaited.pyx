@@ -119,9 +119,9 @@ cdef class Awaited:
 
     cdef resume(self):
         """Resolve it and continue its task now: in a callback of its loop, outside of all tasks."""
-        task, context = self.task, self.context
         if self.ended:
             return
+        task, context = self.task, self.context
         self.task = self.context = None
         self.end()
         if task is not None:

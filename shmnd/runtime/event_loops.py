@@ -25,10 +25,6 @@ class EventLoops(LoopPolls):
             for wake in list(waiting.values()):
                 wake()
 
-    def close_in_child(self) -> None:
-        """After fork: the loops are the parent's."""
-        self._forget_loops()
-
     def _remove_reader(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             here = asyncio.get_running_loop() is loop

@@ -94,7 +94,7 @@ cdef class LoopPolls:
             if ended:
                 _resume(loop, ended)
 
-    def _forget_loops(self) -> None:
+    def close_in_child(self) -> None:
         """After fork: the loops and the threads are the parent's."""
         self._waiting.clear()
         self._lingering.clear()
@@ -128,8 +128,8 @@ def until_over(overlapped):
 
 async def until_woken(engine, list waiters, over):
     """Sleep in a task until its entry in `waiters` is called; not if `over` returns true."""
-    cdef LoopPolls loops = engine.loops
-    cdef Sleepers sleepers = engine.request_progress
+    cdef LoopPolls loops = <LoopPolls?>engine.loops  # not None: its methods would not look
+    cdef Sleepers sleepers = <Sleepers?>engine.request_progress
     cdef object loop = _get_running_loop()
     cdef Awaited future = Awaited(loop=loop)
     cdef object wake = _partial(loops.resolve, loop, future)

@@ -2,11 +2,15 @@
 """The future that a poll resumes: everything else that may end it resumes its task by the loop."""
 
 import asyncio
+import os
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
 from shmnd.runtime.awaited import Awaited, resolve
+from shmnd.runtime.request_progress import RequestProgress
+from shmnd.runtime.resuming import LoopPolls, until_woken
 
 
 def ended_by(end: Callable[[Awaited], object]) -> BaseException | None:
@@ -75,3 +79,17 @@ def test_a_removed_callback_is_not_called(which: str) -> None:
     removed, called = asyncio.run(program())
     assert removed == 1
     assert called == [name for name in ("first", "second") if name != which]
+
+
+def test_an_engine_without_its_parts_is_refused() -> None:
+    """The compiled coroutine calls their methods without a look."""
+    ours, theirs = os.pipe()
+    polls = LoopPolls(ours, lambda: None)
+    try:
+        for loops, sleepers in ((None, None), (polls, None), (None, RequestProgress)):
+            engine = SimpleNamespace(loops=loops, request_progress=sleepers)
+            with pytest.raises(TypeError):
+                asyncio.run(until_woken(engine, [], lambda: False))
+    finally:
+        os.close(ours)
+        os.close(theirs)
