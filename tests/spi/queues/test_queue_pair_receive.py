@@ -227,7 +227,6 @@ def test_receive_completes_canceled_on_both_sides_at_a_disconnect(connected: Pai
         assert contexts(canceled) == ["first", "second"]
 
 
-# Flush
 @pytest.mark.parametrize("private", [False, True])
 def test_receive_completes_canceled_when_the_sender_died_before_its_memory_was_read(
     ends: Ends, kill: Callable[[], int], private: bool
@@ -251,6 +250,7 @@ def test_receive_completes_canceled_when_the_sender_died_before_its_memory_was_r
     }
 
 
+# Flush
 def test_flush_success_takes_what_has_arrived_first(connected: Pair) -> None:
     source, sink = connected.active.memory(7), connected.passive.memory(7)
     source.put(b"arrived")
