@@ -117,12 +117,15 @@ class Neighbour(Closing):
     def _mapped(self, number: int, call: str) -> Segment:
         engine = self._adapter._engine
         found: Segment | None = self._peer.segment(number)
-        if found is None:
-            engine.sync()  # it may be announced and not yet mapped here
-            found = self._peer.segment(number)
-        if found is None:
-            engine.require_heard(self.uid, call)  # that sync may have read that it was lost
-            found = self._peer.segment(number)
+        # It may be announced and not yet mapped here. Where its descriptor was lost for want of
+        # room, what the broker repeats may be under way as the first round ends.
+        for _ in range(2):
+            if found is None:
+                engine.sync()
+                found = self._peer.segment(number)
+            if found is None:
+                engine.require_heard(self.uid, call)  # that sync may have read that it was lost
+                found = self._peer.segment(number)
         if found is not None:
             return found
         raise error(

@@ -60,7 +60,7 @@ __all__ = [
     "written",
 ]
 
-VERSION: Final = 9
+VERSION: Final = 10
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 FIRST_FOR_TOOLS: Final = 1 << 31

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 __all__ = ["Announcement", "Change", "Entry", "Watch"]
@@ -27,6 +27,13 @@ class Entry:
     process: str
     pid: int
     number: int
+    since: int = field(default=0, compare=False)
+    """Of one that is announced again, to a broker that did not know it: the time (CLOCK_MONOTONIC,
+    in µs) by which its process had announced it first. 0 of one that is new."""
+
+    def came_after(self, time_us: int) -> bool:
+        """Return whether it is new, or was announced after a time (CLOCK_MONOTONIC)."""
+        return not self.since or self.since >= time_us
 
     @property
     def key(self) -> tuple[str, int]:

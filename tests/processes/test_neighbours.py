@@ -166,6 +166,18 @@ def _gone(adapter: shmnd.Adapter, neighbour: Neighbour, segment: int) -> bool:
     return False
 
 
+def test_a_segment_that_is_repeated_behind_the_first_round_is_mapped(
+    adapter: shmnd.Adapter, owner: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where its descriptor was lost, and the adapter alone was heard of again by then."""
+    neighbour, _ = met(adapter)
+    with neighbour:
+        segment, offset = ask(owner, "more", 4096)
+        rounds = iter([lambda: None] + [adapter._engine.sync] * 9)
+        monkeypatch.setattr(adapter._engine, "sync", lambda: next(rounds)())
+        assert neighbour.view(segment, offset)[0] == 9
+
+
 def test_views_outlive_the_neighbour_and_its_process(adapter: shmnd.Adapter, owner: Child) -> None:
     neighbour, data = met(adapter)
     view = neighbour.view(*data["read"], 4096)

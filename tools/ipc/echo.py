@@ -17,6 +17,7 @@ from shmnd import ipc
 from ..output import add_format, printable
 from ..values import how_many, seconds
 from .names import topic
+from .retyped import next_sample
 
 HELP = "print the samples of topics as they come"
 EXAMPLE = "shmnd ipc echo camera --count 1"
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
                 print(f"shmnd: no sample within {args.timeout:g} s", file=sys.stderr)
                 return 1
             for sub in found:
-                sample = sub.try_receive()
+                sample = next_sample(sub)
                 if sample is None:
                     continue
                 if sub.lost > lost[sub]:

@@ -15,6 +15,7 @@ from shmnd import ipc
 from ..columns import amounts, draw, sizes, text
 from ..output import add_format, add_repetition
 from .names import topic
+from .retyped import next_sample
 
 HELP = "show samples and bytes per second of topics, losses and latencies, live"
 EXAMPLE = "shmnd ipc rate camera pose --interval 0.5 --count 10"
@@ -58,7 +59,7 @@ class Meter:
     def take(self) -> None:
         """Count the samples that are there."""
         for _ in range(2048):
-            sample = self.sub.try_receive()
+            sample = next_sample(self.sub)
             if sample is None:
                 return
             with sample:

@@ -20,7 +20,10 @@ from .recording import Writer
 
 HELP = "record topics to a file until Ctrl-C"
 EXAMPLE = "shmnd ipc record run.rec camera pose --seconds 60"
-FAILURE = "the file exists, the disk is full, or no topic was named and there is none"
+FAILURE = (
+    "the file exists, the disk is full, the type of a topic changed, or no topic was named and"
+    " there is none"
+)
 MORE_CODES = {
     0: "success; Ctrl-C and SIGTERM end a recording",
     130: "ended by Ctrl-C before the recording began",
@@ -57,17 +60,18 @@ def run(args: argparse.Namespace) -> int:
         return 1
     with contextlib.ExitStack() as stack:
         subs = [stack.enter_context(ipc.Subscriber(name, buffer=args.buffer)) for name in names]
-        _record(subs, args)
-    return 0
+        return 0 if _record(subs, args) else 1
 
 
-def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> None:
+def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> bool:
+    """Return whether all topics were recorded to the end."""
     numbers: dict[ipc.Subscriber, int] = {}
+    changed: set[ipc.Subscriber] = set()
     samples = nbytes = 0
     began = told = time.monotonic()
     with Writer(args.file) as writer, ipc.WaitSet(*subs) as ready, _ended_by_sigterm():
         try:
-            while args.count is None or samples < args.count:
+            while len(changed) < len(subs) and samples != args.count:
                 now = time.monotonic()
                 if args.seconds is not None and now - began >= args.seconds:
                     break
@@ -76,7 +80,7 @@ def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> None:
                     _tell(samples, nbytes, subs, end="\r")
                 ready.wait(0.2)
                 for sub in subs:
-                    while sample := sub.try_receive():
+                    while sample := _next_sample(sub, changed, ready):
                         with sample:
                             if not _is_readable(sample, sub.name):
                                 continue
@@ -90,6 +94,22 @@ def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> None:
             pass  # the index is written, and the file is whole
         finally:
             _tell(samples, nbytes, subs, end="\n")
+    return not changed
+
+
+def _next_sample(
+    sub: ipc.Subscriber, changed: set[ipc.Subscriber], ready: ipc.WaitSet
+) -> ipc.Sample | None:
+    """Return the next sample if there is one; a topic of a recording has one type."""
+    if sub in changed:
+        return None
+    try:
+        return sub.try_receive()
+    except ipc.TypeMismatch as exc:
+        changed.add(sub)
+        ready.remove(sub)
+        print(f"shmnd: no more is recorded of {sub.name!r}: {exc}", file=sys.stderr)
+        return None
 
 
 @contextlib.contextmanager

@@ -36,6 +36,8 @@ class Record:
     kind: str
     name: str
     data: Fields
+    since: int
+    """When it was announced first, as its process says; 0 of one that is new to all brokers."""
 
     def wire(self) -> Fields:
         """Return the record as clients receive it."""
@@ -47,6 +49,7 @@ class Record:
             "kind": self.kind,
             "name": self.name,
             "data": self.data,
+            "since": self.since,
         }
 
 
@@ -94,7 +97,9 @@ class Directory:
                 Status.SHARING_VIOLATION,
                 f"object {number} is announced as {known.kind} {known.name!r}",
             )
-        record = Record(adapter, number, fields["kind"], fields["name"], fields["data"])
+        record = Record(
+            adapter, number, fields["kind"], fields["name"], fields["data"], fields["since"]
+        )
         records[number] = record
         self._tell("record", record)
 

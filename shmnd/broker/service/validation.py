@@ -339,6 +339,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "kind": _label,
             "name": _name,
             "data": _Default(_data, {}),
+            "since": _Default(_integer(0, _ID_MAX), 0),
         },
     ),
     "retract": Shape(0, {"object": _object}),

@@ -42,6 +42,7 @@ class _Board(Protocol):
     def _admit(self, seat: int, ident: int, kept_segment: int) -> None: ...
     def _leave(self, seat: int) -> None: ...
     def _page_closed(self, seat: int) -> bool: ...
+    def _page_over(self, seat: int) -> bool: ...
     def _more_lines(self, buffer: int, history: int) -> None: ...
 
 
@@ -98,6 +99,8 @@ class _Guest:
     neighbour: Neighbour
     policy: int
     evicted: bool = False
+    unknown: bool = False
+    """To the broker: it ends, or its process begins a new session and will tell of it again."""
 
 
 class Seats:
@@ -125,7 +128,9 @@ class Seats:
 
     def come(self, entry: Entry) -> None:
         """Grant a subscriber a seat; its announcement is checked."""
-        if entry.key in self._guests:
+        known = self._guests.get(entry.key)
+        if known is not None:
+            known.unknown = False
             return
         try:
             asked = _Asked.of(entry)
@@ -203,22 +208,37 @@ class Seats:
         neighbour.ring()
 
     def leave(self, entry: Entry) -> None:
-        """A subscriber is gone, and what it held with it."""
+        """The broker knows a subscriber no more.
+
+        One that lives and is open, or holds samples, keeps its seat: its process has lost its
+        session, and will tell of it again.
+        """
         self._waiting.pop(entry.key, None)
         self.unreached.pop(entry.key)
-        guest = self._guests.pop(entry.key, None)
+        guest = self._guests.get(entry.key)
         if guest is not None:
-            self._board._leave(guest.seat)
-            guest.neighbour.close()
-            self._free.append(guest.seat)
-            while self._waiting and self._free:
-                self.come(self._waiting.pop(next(iter(self._waiting))))
+            guest.unknown = True
+            if self._is_over(guest):
+                self._end(guest)
+
+    def _is_over(self, guest: _Guest) -> bool:
+        return guest.neighbour.dead or (guest.unknown and self._board._page_over(guest.seat))
+
+    def _end(self, guest: _Guest) -> None:
+        """A subscriber is gone, and what it held with it."""
+        if self._guests.pop(guest.entry.key, None) is None:
+            return
+        self._board._leave(guest.seat)
+        guest.neighbour.close()
+        self._free.append(guest.seat)
+        while self._waiting and self._free:
+            self.come(self._waiting.pop(next(iter(self._waiting))))
 
     def drop_dead(self) -> None:
-        """Take the seats of those whose processes have died."""
+        """Take the seats of those whose processes have died, or that have ended unheard."""
         for guest in list(self._guests.values()):
-            if guest.neighbour.dead:
-                self.leave(guest.entry)
+            if self._is_over(guest):
+                self._end(guest)
 
     def closed(self) -> list[int]:
         """Return the seats of closed subscribers that the publisher still waits for.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 import weakref
 from collections import deque
 from functools import partial
@@ -30,7 +31,7 @@ from shmnd.waiter import Waiter
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from shmnd.directory import Announcement, Change, Entry
+    from shmnd.directory import Change, Entry
 
 __all__ = ["Subscriber"]
 
@@ -88,6 +89,7 @@ class Subscriber(ReaderCore, Closing):
         # Sources that have gone, as long as samples of them are held.
         self._parted: weakref.WeakValueDictionary[int, Source] = weakref.WeakValueDictionary()
         self._room = Room.of(namespace, group)
+        self._opening_us: Final = time.monotonic_ns() // 1000
         try:
             self._waiter = Waiter(self._room.adapter, self._anything, self._doze)
             self._watch = self._room.directory.watch(TOPIC, self.name)
@@ -310,13 +312,10 @@ class Subscriber(ReaderCore, Closing):
             self._checking = 0
 
     def _take_change(self, change: Change) -> None:
-        if not change.gone:
+        if change.gone:  # a source that is open may come again: its process lost its session alone
+            self._unreached.pop(change.entry.adapter)
+        else:
             self._join(change.entry)
-            return
-        self._unreached.pop(change.entry.adapter)
-        for source in self._sources:
-            if source.publisher.uid == change.entry.adapter:
-                source.gone = True
 
     def _join(self, entry: Entry) -> None:
         """Read from a publisher, too."""
@@ -336,11 +335,17 @@ class Subscriber(ReaderCore, Closing):
         except (NdError, ValueError, KeyError, TypeError):
             pass  # it is gone already, or not what it announced
 
+    def _adopt(self) -> None:
+        """Take the types of all publishers, where one has another type than those before."""
+        self._mismatch = None
+        for entry in self._watch.entries:
+            self._form = None
+            self._join(entry)
+
     def _open(self, entry: Entry, form: forms.Form) -> None:
         room = self._room
         neighbour = Neighbour(room.adapter, entry)
-        announcement: Announcement | None = None
-        source: Source | None = None
+        announcement = source = None
         try:
             forms.require_user(form, neighbour, self.name)
             ident = secrets.randbits(62) | 1
@@ -353,7 +358,7 @@ class Subscriber(ReaderCore, Closing):
             source.open(
                 head, neighbour, sleepers, page,
                 most_held=self._max_held, policy=policy, buffer=self._buffer,
-                history=self._history, early=self._opened,
+                history=self._history, early=self._opened and entry.came_after(self._opening_us),
             )  # fmt: skip
             segment, offset = room.adapter.locate(page)
             record = {

@@ -199,6 +199,17 @@ cdef class WriterBoard:
         return (seat in self.neighbours and self.b.guests[<uint32_t>seat].page != NULL and
                 shmnd_relaxed64(&self.b.guests[<uint32_t>seat].page.state) == SHMND_PAGE_CLOSED)
 
+    def _page_over(self, seat):
+        """The subscriber is closed, and holds nothing any more."""
+        cdef shmnd_page *page
+        if seat not in self.neighbours:
+            return True
+        page = self.b.guests[<uint32_t>seat].page
+        # An acquire: what it held before it closed is read behind it (the fence of SYNC borrow lies
+        # between the two stores).
+        return (page == NULL or shmnd_acquire64(&page.state) == SHMND_PAGE_CLOSED
+                and shmnd_acquire64(&page.mask) == 0)
+
     def _behind(self, seat):
         """How many samples a subscriber has not received."""
         cdef shmnd_guest *g = &self.b.guests[<uint32_t>seat]

@@ -23,6 +23,7 @@ _GRACE: Final = 5.0
 """Seconds after which a record that a new broker has not heard of counts as gone."""
 
 _Watched = tuple[str, str]
+_Announced = tuple["weakref.ref[SegmentOwner]", dict[str, Any]]
 
 
 class Names:
@@ -30,7 +31,7 @@ class Names:
 
     def __init__(self, engine: EngineOfNames) -> None:
         self._engine = engine
-        self._announced: dict[int, tuple[weakref.ref[SegmentOwner], dict[str, Any]]] = {}
+        self._announced: dict[int, _Announced] = {}
         self._watches: dict[_Watched, weakref.WeakSet[Watch]] = {}
         self._unconfirmed: dict[tuple[str, int], float] = {}
         self._broker = ""  # that told the watches what they know
@@ -49,7 +50,9 @@ class Names:
                 self._engine.call(
                     "announce", caller="Directory.announce", adapter=adapter.uid, **fields
                 )
-                self._announced[number] = weakref.ref(adapter), fields
+                # After the answer: what the owner does with it is later.
+                since = time.monotonic_ns() // 1000
+                self._announced[number] = weakref.ref(adapter), fields | {"since": since}
             return announcement
         except BaseException:
             self._announced.pop(number, None)
@@ -181,4 +184,5 @@ def _entry(record: Event) -> Entry:
         record["process"],
         record["pid"],
         record["object"],
+        record["since"],
     )
