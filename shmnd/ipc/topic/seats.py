@@ -197,6 +197,8 @@ class Seats:
                 lines = 1 << max(0, asked.buffer - 1).bit_length()
                 kept = self._adapter.allocate_segment(lines * _KEPT_BYTES, peers="read")
                 kept_segment = self._adapter.locate(kept)[0] + 1
+            if entry.key in self._guests:
+                raise ValueError("a call within this one has met it")  # while the broker was asked
             self._board._seat(
                 seat, page, asked.held, asked.policy, asked.buffer, asked.first, kept, neighbour
             )

@@ -258,9 +258,7 @@ class Subscriber(ReaderCore, Closing):
         """A poll may find something: a sample, a publisher, or that one is gone."""
         if self.closed or self._watch.pending or self._mismatch or self._evicted:
             return True
-        if self._ready() or self._unreached.trouble:
-            return True
-        return self._find_seats() or any(
+        return bool(self._ready() or self._unreached.trouble or self._find_seats()) or any(
             source.refused or (not source.gone and (source.neighbour.dead or source.ended))
             for source in self._sources
         )
@@ -367,6 +365,8 @@ class Subscriber(ReaderCore, Closing):
             }  # fmt: skip
             announcement = room.directory.announce(SEAT, entry.adapter, record)
             source.owner = Tie(room, neighbour, announcement)
+            if any(each.publisher.uid == entry.adapter for each in self._sources):
+                raise ValueError("a call within this one has met it")  # while the broker was asked
             self._add(source)
         except BaseException:  # of a handler of a signal, it may be: the publisher is met again
             if source is not None:

@@ -182,6 +182,9 @@ cdef class Arena:
         except BaseException:
             self._segments.pop(seg, None)
             self._bytes -= segment.counted
+            withdraw = self._withdraw
+            if withdraw is not None:  # a handler of a signal may have raised after it was announced
+                withdraw(seg)
             raise
         at = bisect_right(self._starts, segment.address)
         self._starts.insert(at, segment.address)

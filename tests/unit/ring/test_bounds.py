@@ -4,11 +4,14 @@
 import os
 import resource
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import shmnd
 from shmnd import NdError, Status
+from shmnd.broker.observer import visit
+from shmnd.broker.place import place_of
 from shmnd.ring import Arena, Segment
 from shmnd.ring.shared_memory import bounds
 from shmnd.ring.shared_memory.bounds import Bound, least_bound, own_limit
@@ -180,11 +183,36 @@ def test_a_segment_that_cannot_be_announced_counts_for_nothing() -> None:
     def announce(*_: object) -> None:
         raise TimeoutError
 
-    arena = Arena(announce, lambda _: None, MIB)
+    withdrawn: list[int] = []
+    arena = Arena(announce, withdrawn.append, MIB)
     for _ in range(3):
         with pytest.raises(TimeoutError):
             arena.allocate(MIB)
+    assert withdrawn == [0, 1, 2]  # it may have been announced before a handler of a signal raised
     arena.close()
+
+
+def test_a_segment_that_was_announced_before_an_interruption_is_withdrawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(name: str) -> None:
+        if name == "segment-told":
+            raise KeyboardInterrupt
+
+    with shmnd.open_adapter() as adapter:
+        adapter.allocate_segment(MIB)
+
+        def segments() -> Any:
+            with visit(place_of()) as observer:
+                assert observer is not None
+                adapter._engine.sync()
+                return sum(each["segments"] for each in observer.records("adapters"))
+
+        before = segments()
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("shmnd.common.steps.reached", interrupt)
+            adapter.allocate_segment(MIB)
+        assert segments() == before
 
 
 def test_a_broker_that_comes_before_the_announcement_is_told_of_the_segment() -> None:
