@@ -55,6 +55,32 @@ for turn in range(100):
 assert sub.held == 0
 """
 
+KEPT: Final = """
+import weakref
+
+def publisher(how, kept):
+    pub = ipc.Publisher("garbage", "u1")
+    loan = pub.loan(50_000)
+    array = loan.array
+    array[:] = 7
+    if how == "sent":
+        loan.send()
+    elif how == "dropped":
+        loan.drop()
+    else:
+        loan.send(header=bytes(100_000))  # in another slot
+    pub.on_slow = lambda slow: array
+    kept.append(array)
+    return weakref.ref(pub)
+
+for how in ("sent", "dropped", "moved"):
+    kept = []
+    gone = publisher(how, kept)
+    assert gone() is None, how
+    assert kept[0].sum() == 350_000
+    assert ipc.topics() == ()
+"""
+
 QUEUES: Final = """
 def drop(how):
     queue = ipc.Queue()
@@ -125,7 +151,7 @@ for turn in range(10):
 """
 
 
-@pytest.mark.parametrize("program", [TOPICS, HELD, QUEUES, OTHERS, CORE])
+@pytest.mark.parametrize("program", [TOPICS, HELD, KEPT, QUEUES, OTHERS, CORE])
 def test_garbage_ends_in_any_order(program: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-W", "error", "-c", HEAD + program],

@@ -54,10 +54,11 @@ cdef class ReaderCore:
         """Raise Closed unless the subscriber can be used here."""
         self.enter(call)
 
-    def _add(self, Source source):
+    def _add(self, Source source not None):
+        source.require_lines()
         self.sources.append(source)
 
-    def _remove(self, Source source):
+    def _remove(self, Source source not None):
         if source in self.sources:
             self.sources.remove(source)
 

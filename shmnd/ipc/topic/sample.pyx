@@ -152,6 +152,7 @@ cdef class Sample:
         """The array of a sample that brings its type along."""
         cdef uint64_t dims[32]
         cdef uint64_t count
+        self._check()
         dtype, shape = self.origin.form.described(self._meta())
         count = dtype.itemsize
         if len(shape) > 32:
@@ -166,6 +167,7 @@ cdef class Sample:
 
     def _meta(self):
         """A copy of the description behind the payload."""
+        self._check()
         if self.info & SHMND_INFO_INLINE:
             return b""
         return PyBytes_FromStringAndSize(
@@ -173,10 +175,12 @@ cdef class Sample:
 
     def _bytes(self):
         """A copy of the payload."""
+        self._check()
         return PyBytes_FromStringAndSize(<const char *>self.start(), self.payload)
 
     def _memory(self):
         """The payload as a read-only view, in place."""
+        self._check()
         if self.info & SHMND_INFO_INLINE or not self.payload:
             return memoryview(self._bytes())
         return memoryview(self.keeper()).toreadonly()[:self.payload]

@@ -26,6 +26,7 @@ cdef class Source(Origin):
     cdef bint closed
     cdef object __weakref__
 
+    cdef int require_lines(self) except -1
     cdef void give_up(self)
     cdef object next(self)
     cdef void leave(self, const shmnd_found *found, bint copied) noexcept

@@ -29,6 +29,7 @@ cdef class Source(Origin):
 
     def __cinit__(self):
         self.born = forks
+        self.closed = True  # until it is opened
         self.pools = {}
         self.old_memories = []
 
@@ -61,6 +62,8 @@ cdef class Source(Origin):
         cdef unsigned char[::1] sleepers_ = sleepers
         cdef cnp.ndarray[cnp.uint8_t] page_ = page
         cdef uint64_t written, i, kept
+        if self.r.page != NULL or head is None or sleepers is None or page is None:
+            raise ValueError("a source is opened once, with memory")
         if <uint64_t>page_.shape[0] < shmnd_page_bytes(most_held):
             raise ValueError("the page is too small")
         if <uint64_t>head_.shape[0] < shmnd_head_bytes(0):
@@ -104,11 +107,20 @@ cdef class Source(Origin):
         else:
             shmnd_reading_advance(&self.r, written - kept)
         shmnd_put64(&self.r.page.state, SHMND_PAGE_OPEN)
+        self.closed = False
+
+    cdef int require_lines(self) except -1:
+        """Nothing is read before there is a board."""
+        if self.r.head == NULL or self.r.lines == NULL or self.r.page == NULL:
+            raise TypeError("a source is opened by Subscriber")
+        return 0
 
     def enter_lines(self, lines):
         """Read these lines from now on; (where, memory) of the present ones of the publisher."""
         cdef const unsigned char[::1] lines_
         where, memory = lines
+        if memory is None or self.r.head == NULL:
+            raise ValueError("lines are of a board")
         lines_ = memory
         if self.lines_memory is not None:
             self.old_memories.append(self.lines_memory)  # another thread may be reading them
@@ -123,6 +135,8 @@ cdef class Source(Origin):
     @property
     def where(self):
         """Where the publisher says that its lines are."""
+        if self.r.head == NULL:
+            self.require_lines()
         return shmnd_acquire64(&self.r.head.where)  # SYNC moved: as in shmnd_reading_moved()
 
     @property
@@ -177,9 +191,11 @@ cdef class Source(Origin):
     @property
     def refused(self):
         """All seats of the publisher are taken by others."""
+        self.require_lines()
         return shmnd_reading_is_refused(&self.r, self.ident, self.seats)
 
     def _require_seat(self):
+        self.require_lines()
         if shmnd_reading_is_refused(&self.r, self.ident, self.seats):
             raise LoanLimit(
                 f"Subscriber: topic {self.publisher.topic!r} has {self.seats} subscribers, which is"
@@ -188,18 +204,21 @@ cdef class Source(Origin):
     @property
     def ended(self):
         """The publisher has closed: the samples on the board are the last ones."""
+        self.require_lines()
         # SYNC shut: acquire, pairs with release in WriterCore._shut
         return shmnd_acquire64(&self.r.head.state) == SHMND_BOARD_CLOSED
 
     @property
     def written(self):
         """How many samples the publisher has sent."""
+        self.require_lines()
         # SYNC written: acquire, pairs with release in shmnd_board_publish()
         return shmnd_acquire64(&self.r.head.written)
 
     @property
     def lost(self):
         """How many samples the policy has dropped."""
+        self.require_lines()
         return shmnd_reading_lost(&self.r)
 
     @property

@@ -59,6 +59,7 @@ cdef class Loaned:
             if self.writer.born == forks and not self.writer.closed:
                 shmnd_slots_free(&self.writer.b.slots, self.slot)
                 self.writer.loans -= 1
+            self.writer = None  # an array that is kept keeps its memory alone
 
     def __dealloc__(self):
         self.give_back()
@@ -314,7 +315,7 @@ cdef class WriterCore(WriterBoard):
                 return False
         return True
 
-    def _put_array(self, array, meta, header, timeout):
+    def _put_array(self, cnp.ndarray array not None, bytes meta, header, timeout):
         """Publish a C-contiguous array; `meta` describes what the topic does not say."""
         cdef cnp.ndarray value = array
         cdef bint described = meta is not None
@@ -323,9 +324,8 @@ cdef class WriterCore(WriterBoard):
                         NULL if described or not self.small(value) else cnp.PyArray_DIMS(value),
                         meta, header, timeout, "Publisher.send")
 
-    def _put_bytes(self, value, kind, meta, header, timeout):
+    def _put_bytes(self, const unsigned char[::1] view not None, kind, meta, header, timeout):
         """Publish the bytes of a buffer."""
-        cdef const unsigned char[::1] view = value
         cdef const void *data = &_CHECK_NS  # of which no byte is read
         if view.shape[0]:
             data = &view[0]
@@ -362,7 +362,7 @@ cdef class WriterCore(WriterBoard):
 
     def _capacity(self, Loaned loan not None):
         """The bytes of a loan's slot."""
-        return shmnd_class_bytes(self.b.slots.all[loan.slot].class_)
+        return shmnd_class_bytes(self.b.slots.all[loan.slot].class_) if loan.writer is self else 0
 
     def _send_loan(self, Loaned loan not None, kind, shape, meta, header, timeout):
         """Publish the contents of a loan; nothing is copied."""
@@ -380,7 +380,7 @@ cdef class WriterCore(WriterBoard):
         cdef str call = "Loan.send"
         if self.closed or self.born != forks:
             self.refuse(call)
-        if loan.spent:
+        if loan.spent or loan.writer is not self:
             raise Closed(f"{call}: the loan is spent: it was sent or dropped before")
         if 1 < ndim <= 4:
             for i in range(ndim):
@@ -404,6 +404,7 @@ cdef class WriterCore(WriterBoard):
             return position
         finally:
             loan.spent = sent
+            loan.writer = None if sent else self  # an array that is kept keeps its memory alone
             if header is not None:
                 PyBuffer_Release(&head)
 

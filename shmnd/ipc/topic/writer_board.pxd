@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from shmnd.ipc.topic.topic_c cimport shmnd_board
+from shmnd.ipc.topic.topic_c cimport shmnd_board, shmnd_guest
 
 
 cdef class WriterBoard:
@@ -16,6 +16,8 @@ cdef class WriterBoard:
     cdef readonly bint closed
     cdef object __weakref__
 
+    cdef int require_board(self) except -1
+    cdef shmnd_guest *guest_at(self, uint64_t seat) except NULL
     cdef uint32_t room_for(self, uint32_t each) except? 0xFFFFFFFE
     cdef int wake(self, uint32_t first, uint64_t bits) except -1
     cdef int ring(self, uint32_t seat) except -1

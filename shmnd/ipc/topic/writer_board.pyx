@@ -26,6 +26,7 @@ cdef class WriterBoard:
     def __cinit__(self):
         cdef uint32_t i
         self.born = forks
+        self.closed = True  # until it is opened
         self.b.slots.pending = SHMND_NO_SLOT
         self.memories = []
         self.pools = {}
@@ -41,14 +42,32 @@ cdef class WriterBoard:
         PyMem_RawFree(self.b.slots.all)
         PyMem_RawFree(self.b.guests)
 
+    cdef int require_board(self) except -1:
+        """Nothing that shared memory is needed for is done before there is some."""
+        if self.b.head == NULL or self.b.guests == NULL or self.b.line_slots == NULL:
+            raise TypeError("a board is opened by Publisher")
+        return 0
+
+    cdef shmnd_guest *guest_at(self, uint64_t seat) except NULL:
+        """The subscriber of a seat."""
+        self.require_board()
+        if seat >= self.seats:
+            raise IndexError(f"seat {seat} of {self.seats}")
+        return &self.b.guests[seat]
+
     # -- memory --
 
-    def _open(self, head, lines, sleepers, seats, where, history):
+    def _open(self, cnp.ndarray head not None, cnp.ndarray lines not None,
+              cnp.ndarray sleepers not None, uint32_t seats, where, history):
         """Take the shared memory of a new board."""
         cdef cnp.ndarray[cnp.uint8_t] head_ = head
         cdef cnp.ndarray[cnp.uint8_t] lines_ = lines
         cdef cnp.ndarray[cnp.uint8_t] sleepers_ = sleepers
         cdef uint64_t count = lines_.shape[0] // 64
+        if (self.b.head != NULL or count < 1 or count & (count - 1)
+                or <uint64_t>head_.shape[0] < shmnd_head_bytes(seats)
+                or <uint64_t>sleepers_.shape[0] < (seats + 63) // 64 * 8):
+            raise ValueError("a board is opened once, with memory for its seats")
         self.head_memory, self.lines_memory, self.sleepers_memory = head, lines, sleepers
         self.b.head = <shmnd_head *>head_.data
         self.b.lines = <shmnd_line *>lines_.data
@@ -69,12 +88,16 @@ cdef class WriterBoard:
         shmnd_put64(&self.b.head.where, where)
         # Before it is announced, so no subscriber reads yet.
         shmnd_put64(&self.b.head.state, SHMND_BOARD_OPEN)
+        self.closed = False
 
-    def _move(self, lines, where):
+    def _move(self, cnp.ndarray lines not None, where):
         """Move to a longer board."""
         cdef cnp.ndarray[cnp.uint8_t] lines_ = lines
         cdef uint64_t count = lines_.shape[0] // 64
         cdef uint32_t *old = self.b.line_slots
+        self.require_board()
+        if count <= self.b.line_mask or count & (count - 1):
+            raise ValueError(f"{count} lines after {self.b.line_mask + 1}")
         cdef uint32_t *grown = <uint32_t *>PyMem_RawRealloc(NULL, count * sizeof(uint32_t))
         if grown == NULL:
             raise MemoryError
@@ -84,12 +107,15 @@ cdef class WriterBoard:
         self.memories.append(self.lines_memory)
         self.lines_memory = lines
 
-    def _add_slots(self, memory, pool, number, nbytes, group):
+    def _add_slots(self, cnp.ndarray memory not None, pool, number, uint64_t nbytes, group):
         """Enter the slots of a new pool segment, all of one class."""
         cdef cnp.ndarray[cnp.uint8_t] memory_ = memory
-        cdef uint32_t i, first
-        cdef uint32_t each = <uint32_t>(memory_.shape[0] // nbytes)
+        cdef uint32_t i, first, each
         cdef shmnd_store *s
+        self.require_board()
+        if not 0 <= number < SHMND_SLOT_CLASSES or nbytes < shmnd_class_bytes(number):
+            raise ValueError(f"slots of {nbytes} bytes of class {number}")
+        each = <uint32_t>(<uint64_t>memory_.shape[0] // nbytes)
         first = self.room_for(each)
         for i in range(each):
             s = &self.b.slots.all[first + i]
@@ -155,12 +181,15 @@ cdef class WriterBoard:
 
     def _seat(self, seat, page, most_held, policy, buffer, first, kept, neighbour):
         """Count a subscriber from now on; its `page` is memory of its own."""
+        cdef shmnd_guest *here = self.guest_at(seat)
         cdef shmnd_guest guest
         cdef const unsigned char[::1] page_ = page
         cdef cnp.ndarray[cnp.uint8_t] kept_
         cdef uint64_t count
-        if <uint64_t>page_.shape[0] < shmnd_page_bytes(most_held):
-            raise ValueError(f"a page of {page_.shape[0]} bytes for {most_held} samples")
+        if page is None or <uint64_t>page_.shape[0] < shmnd_page_bytes(most_held):
+            raise ValueError(f"a page that is too small for {most_held} samples")
+        if (policy == SHMND_DROP_NEWEST) != (kept is not None):
+            raise ValueError("the first samples are kept for one that asks for them")
         memset(&guest, 0, sizeof(guest))
         guest.page = <shmnd_page *>&page_[0]
         guest.most_held = most_held
@@ -169,20 +198,24 @@ cdef class WriterBoard:
         if kept is not None:
             kept_ = kept
             count = kept_.shape[0] // 128
+            if count < 1 or count & (count - 1):
+                raise ValueError(f"{count} lines for samples that are kept")
             guest.kept = <shmnd_kept *>kept_.data
             guest.kept_mask = <uint32_t>(count - 1)
             guest.kept_slots = <uint32_t *>PyMem_RawRealloc(NULL, count * sizeof(uint32_t))
             if guest.kept_slots == NULL:
                 raise MemoryError
-        PyMem_RawFree(self.b.guests[<uint32_t>seat].kept_slots)
+        PyMem_RawFree(here.kept_slots)
         shmnd_board_seat(&self.b, seat, &guest, first)
         self.neighbours[seat] = (neighbour, page, kept)
 
     def _admit(self, seat, ident, kept_segment):
+        self.guest_at(seat)
         shmnd_board_admit(&self.b, seat, ident, kept_segment)
 
     def _refuse(self):
         """Note that a subscriber has come for which there is no seat."""
+        self.require_board()
         shmnd_board_refuse(&self.b)
 
     def _leave(self, seat):
@@ -212,7 +245,7 @@ cdef class WriterBoard:
 
     def _behind(self, seat):
         """How many samples a subscriber has not received."""
-        cdef shmnd_guest *g = &self.b.guests[<uint32_t>seat]
+        cdef shmnd_guest *g = self.guest_at(seat)
         shmnd_board_count(&self.b)
         if g.page == NULL:
             return 0
@@ -245,6 +278,7 @@ cdef class WriterBoard:
         return self.closed or shmnd_board_has_room(&self.b)
 
     def _block(self, on):
+        self.require_board()
         shmnd_board_block(&self.b, on)
 
     @property

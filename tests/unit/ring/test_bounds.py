@@ -209,9 +209,10 @@ def test_a_segment_that_was_announced_before_an_interruption_is_withdrawn(
                 return sum(each["segments"] for each in observer.records("adapters"))
 
         before = segments()
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr("shmnd.common.steps.reached", interrupt)
+        monkeypatch.setattr("shmnd.common.steps.reached", interrupt)
+        with pytest.raises(KeyboardInterrupt):
             adapter.allocate_segment(MIB)
+        monkeypatch.undo()
         assert segments() == before
 
 
