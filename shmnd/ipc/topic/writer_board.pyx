@@ -66,7 +66,7 @@ cdef class WriterBoard:
         cdef uint64_t count = lines_.shape[0] // 64
         if (self.b.head != NULL or count < 1 or count & (count - 1)
                 or <uint64_t>head_.shape[0] < shmnd_head_bytes(seats)
-                or <uint64_t>sleepers_.shape[0] < (seats + 63) // 64 * 8):
+                or <uint64_t>sleepers_.shape[0] < (<uint64_t>seats + 63) // 64 * 8):
             raise ValueError("a board is opened once, with memory for its seats")
         self.head_memory, self.lines_memory, self.sleepers_memory = head, lines, sleepers
         self.b.head = <shmnd_head *>head_.data
