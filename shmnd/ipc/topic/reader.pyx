@@ -108,6 +108,14 @@ cdef class ReaderCore:
                 return True
         return False
 
+    def _find_seats(self):
+        """Sit down where there is a seat; return whether there was one."""
+        cdef bint found = False
+        for source in self._sources:
+            if source.find_seat():
+                found = True
+        return found
+
     def _take(self, list box):
         """Take the next sample into a box, if there is one."""
         sample = self.take()

@@ -27,6 +27,7 @@ cdef class Source(Origin):
     cdef object __weakref__
 
     cdef int require_lines(self) except -1
+    cdef void end(self) noexcept
     cdef void give_up(self)
     cdef object next(self)
     cdef void leave(self, const shmnd_found *found, bint copied) noexcept

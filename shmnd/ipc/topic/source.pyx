@@ -45,6 +45,9 @@ cdef class Source(Origin):
         self.as_bytes = form is not None and form.kind in (2, 4)
 
     def __dealloc__(self):
+        # One that is dropped, as by an exception while it is opened, ends as by close(): the
+        # publisher takes a seat back only when its page says so.
+        self.end()
         PyMem_RawFree(self.r.free_holds)
 
     @staticmethod
@@ -384,16 +387,21 @@ cdef class Source(Origin):
 
     cdef void give_up(self):
         """Read no more from a publisher that has ended, or that writes what makes no sense."""
-        self.close()
+        self.end()
         self.gone = True
 
     def close(self):
         """Read no more. Held samples stay held."""
-        if not self.closed:
-            self.closed = True
-            if self.has_left:
-                self.has_left = False
-                if self.born == forks and self.left.hold != SHMND_NO_SLOT:
-                    shmnd_reading_let_go(&self.r, self.left.hold)
-            if self.born == forks and self.r.page != NULL:
-                shmnd_put64(&self.r.page.state, SHMND_PAGE_CLOSED)
+        self.end()
+
+    cdef void end(self) noexcept:
+        cdef bint mine = self.born == forks and self.r.page != NULL
+        if self.closed:
+            return
+        self.closed = True
+        if self.has_left:
+            self.has_left = False
+            if mine and self.left.hold != SHMND_NO_SLOT:
+                shmnd_reading_let_go(&self.r, self.left.hold)
+        if mine:
+            shmnd_put64(&self.r.page.state, SHMND_PAGE_CLOSED)

@@ -88,23 +88,19 @@ class Subscriber(ReaderCore, Closing):
         self._unreached: Unreached[str] = Unreached()
         # Sources that have gone, as long as samples of them are held.
         self._parted: weakref.WeakValueDictionary[int, Source] = weakref.WeakValueDictionary()
-        self._room = Room.of(namespace, group)
         self._opening_us: Final = time.monotonic_ns() // 1000
+        self._room = Room.of(namespace, group)
         try:
             self._waiter = Waiter(self._room.adapter, self._anything, self._doze)
             self._watch = self._room.directory.watch(TOPIC, self.name)
             self._watch.wake = without_owner(self._tell)
             self._take_changes()
         except BaseException:
-            self._shut()
+            self._part_from_all()
             self._room.give_back()
             raise
         try:
-            if self._mismatch is not None:
-                raise self._mismatch
-            self._unreached.raise_trouble()
-            for source in self._sources:
-                source._require_seat()
+            self._require_served()
         except BaseException:
             self.close()
             raise
@@ -263,10 +259,6 @@ class Subscriber(ReaderCore, Closing):
             for source in self._sources
         )
 
-    def _find_seats(self) -> bool:
-        """Sit down where there is a seat; tell whether there was one."""
-        return True in [source.find_seat() for source in self._sources]  # each of them
-
     def _doze(self, on: bool) -> None:
         if on:
             for source in self._sources:
@@ -372,6 +364,7 @@ class Subscriber(ReaderCore, Closing):
             if source is not None:
                 self._remove(source)
                 source.close()  # a publisher that has heard of it waits for it no more
+                neighbour.ring()
             if announcement is not None:
                 announcement.close()
             neighbour.close()
@@ -391,15 +384,18 @@ class Subscriber(ReaderCore, Closing):
             source.owner.close()
 
     def _require_publisher(self, call: str) -> None:
-        if self._mismatch is not None:
-            raise self._mismatch
         if self._evicted is not None:
             raise self._evicted
+        self._require_served()
+        if not self._wait_for_publisher and not self._sources:
+            raise NoPublisher(f"{call}: topic {self.name!r} has no publisher")
+
+    def _require_served(self) -> None:
+        if self._mismatch is not None:
+            raise self._mismatch
         self._unreached.raise_trouble()
         for source in self._sources:
             source._require_seat()
-        if not self._wait_for_publisher and not self._sources:
-            raise NoPublisher(f"{call}: topic {self.name!r} has no publisher")
 
     # -- the end --
 
@@ -407,13 +403,16 @@ class Subscriber(ReaderCore, Closing):
         """End it. Samples that are held stay as they are. Harmless twice."""
         if self.closed:
             return
-        self._shut()
+        self._part_from_all()
         self._watch.close()
         self._waiter.close()
-        for source in self._sources:
-            self._part(source)
         self._room.give_back()
         announce_closed(self)
+
+    def _part_from_all(self) -> None:
+        self._shut()
+        for source in self._sources:
+            self._part(source)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._sources)} publishers"

@@ -29,7 +29,7 @@ def test_a_publisher_does_not_wait_for_a_subscriber_that_was_never_opened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "unraisablehook", bool)  # for exceptions in destructors
-    with ipc.Publisher("t", "i8") as pub:
+    with ipc.Publisher("t", "i8", max_subscribers=2) as pub:  # seats are taken back
         for at in itertools.count():
             subs: list[ipc.Subscriber] = []
             was = interrupted(at, functools.partial(_open, subs), _opens, Alarm, made=True)
