@@ -87,6 +87,7 @@ cdef class DataCalls(PointCalls):
         cdef int i
         if not c.inter:
             plan.root = root
+            plan.s.whole = side.sizes[0]
             by_lines(plan, SHMPI_LINE_BCAST, side.at[0], NULL, side.sizes[0], 0, True)
             shmpi_build_bcast(plan.s, &g, root, side.at[0], side.sizes[0])
         elif root == ROOT:
@@ -250,6 +251,21 @@ cdef class DataCalls(PointCalls):
         if into.staged != NULL:
             into.type_of(i).pack(into.address_of(i), into.count_of(i), into.at[i])
         return 0
+
+    def _news_then(self, news: bytearray, leader: int, then: Any) -> Request:
+        """Begin to send news from a rank of the job to all others of the communicator, also to
+        those of a second group; at its end `then` is called."""
+        cdef CommState c = self.state("Ibcast")
+        cdef Plan plan = new_plan(self, c, "Ibcast")
+        cdef Side side = receiving(plan, spec_simple(news, False, 0, 0), 1)
+        for each in c.group + (c.remote or ()):
+            if leader == c.group[c.rank] and each != leader:
+                shmpi_sched_send(plan.s, each, side.at[0], side.sizes[0])
+        if leader != c.group[c.rank]:
+            shmpi_sched_receive(plan.s, leader, side.at[0], side.sizes[0])
+        shmpi_sched_round(plan.s)
+        plan.then = then
+        return started(plan)
 
     # -- calls --
 

@@ -24,7 +24,8 @@ cdef int lines_gather(
     CommBase comm, CommState c, const char *given, char **got, Py_ssize_t n, int root, str call
 ) except -1
 cdef uint64_t lines_pass(CommState c) noexcept
-cdef int lines_check(CommBase comm, CommState c, uint64_t k, str call) except -1
+cdef int lines_check(
+    CommBase comm, CommState c, uint64_t k, Py_ssize_t own, str call) except -1
 
 cdef bint plain_barrier(CommBase comm) except -1
 cdef bint plain_bcast(CommBase comm, object buf, object place) except -1

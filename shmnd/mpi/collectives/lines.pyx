@@ -12,11 +12,12 @@ from libc.string cimport memcpy, memmove
 from shmnd.mpi.buffers.plain cimport Plain, array_type, plain, plain_array, release
 from shmnd.mpi.collectives.op cimport Op, OpState
 from shmnd.mpi.communicators.comm_state cimport shmpi_lines, whole
+from shmnd.mpi.communicators.disputes cimport agree, tell_call, tell_failure
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_FAILED_PEER, SHMPI_REVOKED, flag, note, note_end, progress, see_failures,
-    shmpi_awaited, tell_call, turn_for, uint32_t, uint64_t,
+    shmpi_awaited, turn_for, uint32_t, uint64_t,
 )
 
 from shmnd.mpi import constants
@@ -88,9 +89,9 @@ cdef int _wait_long(
             if elsewhere:
                 progress()  # what it told before it left this collective
             if noted or elsewhere:
-                c.agree(c.context + 1, c.call_at(c.tag_of(call)), root, comm)
+                agree(c, c.context + 1, c.call_at(c.tag_of(call)), root, comm)
             if elsewhere:
-                _disagree(comm, c, 0, place, call)
+                _disagree(comm, c, 0, place, -1, call)
             if not noted and idle >= E.awake_polls + E.yields:
                 noted = True
                 tell_call(
@@ -113,15 +114,24 @@ cdef int _root(CommState c, uint64_t k, int place, str call) except -2:
     return c.rank if k and call in ("Reduce", "Gather") else -1
 
 
-cdef int _disagree(CommBase comm, CommState c, uint64_t k, int place, str call) except -1:
+cdef int _disagree(
+    CommBase comm, CommState c, uint64_t k, int place, Py_ssize_t own, str call
+) except -1:
     """Raise the error of a collective in whose place a member has another one, with its name if it
-    has shown an entry of collective k."""
+    has shown an entry of collective k. `own`: the bytes of this rank."""
     cdef int kind, n
     shown = ""
+    tell_failure(c, c.context + 1, c.call_at(c.tag_of(call)))
     for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_ALLGATHER + 1):
         n = shmpi_lines_bytes(c.lines, k, place, kind)
         if k and n >= 0:
             shown = f" ({_NAMES[kind]} with {n})"
+            if _NAMES[kind] == call:
+                mpi_error(
+                    comm, constants.ERR_TRUNCATE,
+                    f"Comm.{call} of {comm.title(c)}: rank {place} takes part with {n} bytes, and "
+                    f"this rank with {own}; counts and types of all ranks have to agree",
+                )
     mpi_error(
         comm, constants.ERR_TRUNCATE,
         f"Comm.{call} of {comm.title(c)}: rank {place} is in another collective, or in one of "
@@ -158,14 +168,14 @@ cdef inline uint64_t _begin(CommBase comm, CommState c, bint shows, str call) ex
 
 
 cdef inline Py_ssize_t _entry(
-    CommBase comm, CommState c, uint64_t k, int place, uint32_t kind, Py_ssize_t most, str call
+    CommBase comm, CommState c, uint64_t k, int place, uint32_t kind, Py_ssize_t own, str call
 ) except -1:
-    """The bytes that a member gives, when they are there."""
+    """The bytes that a member gives, when they are there: as many as this rank's own."""
     cdef shmpi_awaited a = shmpi_await_entry(c.lines, k, place)
     _wait(comm, c, &a, k, place, call)
     cdef Py_ssize_t n = shmpi_lines_bytes(c.lines, k, place, kind)
-    if n < 0 or n > most:
-        _disagree(comm, c, k, place, call)
+    if n != own:
+        _disagree(comm, c, k, place, own, call)
     return n
 
 
@@ -179,14 +189,16 @@ cdef uint64_t lines_pass(CommState c) noexcept:
     return c.lines.number
 
 
-cdef int lines_check(CommBase comm, CommState c, uint64_t k, str call) except -1:
+cdef int lines_check(
+    CommBase comm, CommState c, uint64_t k, Py_ssize_t own, str call
+) except -1:
     """Raise the error of a collective by messages that another member takes by lines."""
     cdef int i
     cdef uint32_t kind
     for i in range(c.size):
         for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_ALLGATHER + 1):
             if shmpi_lines_bytes(c.lines, k, i, kind) >= 0:
-                _disagree(comm, c, k, i, call)
+                _disagree(comm, c, k, i, own, call)
     return 0
 
 
@@ -242,8 +254,8 @@ cdef int lines_reduce(
         return 0
     try:
         for i in range(lines.size):
-            if i != lines.place and _entry(comm, c, k, i, kind, n, call) != n:
-                _disagree(comm, c, k, i, call)
+            if i != lines.place:
+                _entry(comm, c, k, i, kind, n, call)
             row[i] = rows + i * SHMPI_LINE_MOST
             source = given if i == lines.place else shmpi_lines_entry(lines, k, i).data
             if n:

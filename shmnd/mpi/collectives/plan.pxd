@@ -42,6 +42,7 @@ cdef class Plan(Operation):
     cdef bint counted, lasts
     cdef uint64_t number
     cdef uint64_t whole         # its number in the communicator, and which call it is; 0: none
+    cdef unsigned int disputes  # of the engine, those that it has checked
     cdef int root               # -1: it has none, or there are two groups
     cdef int kind
     cdef char *given
@@ -51,6 +52,8 @@ cdef class Plan(Operation):
     cdef int check(self) except -1
     cdef int count(self) except -1
     cdef int agrees(self) except -1
+    cdef int fail_unequal(self) except -1
+    cdef int refuse(self, str what) except -1
 
 
 cdef Plan new_plan(CommBase comm, CommState c, str call)
@@ -60,6 +63,7 @@ cdef int set_op(Plan plan, object op, TypeState type) except -1
 cdef int by_lines(
     Plan plan, int kind, char *given, char **blocks, Py_ssize_t length, Py_ssize_t items, bint able
 ) except -1
+cdef Py_ssize_t whole_items(Plan plan, Py_ssize_t items) noexcept
 cdef int reduce_by_lines(Plan plan, char *given, char **got, Py_ssize_t items) except -1
 cdef object run(Plan plan)
 cdef Request started(Plan plan)

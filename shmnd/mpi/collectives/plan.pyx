@@ -11,11 +11,12 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memmove
 
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_CALLBACK, SHMPI_FAILED_PEER, SHMPI_SCHEDULE, note, sched_peer, sched_start,
-    see_failures, shmpi_reduce, shmpi_sched_free, shmpi_sched_new, stop_sched, tell_call,
-    uint64_t,
+    E, SHMPI_CALLBACK, SHMPI_FAILED_PEER, SHMPI_SCHEDULE, SHMPI_TRUNCATED, note, progress,
+    sched_peer, sched_start, see_failures, shmpi_reduce, shmpi_sched_free, shmpi_sched_new,
+    stop_sched, uint64_t,
 )
 from shmnd.mpi.communicators.comm_state cimport empty_status
+from shmnd.mpi.communicators.disputes cimport agree, raise_unequal, tell_call
 from shmnd.mpi.collectives.lines cimport (
     SHMPI_LINE_BARRIER, SHMPI_LINE_BCAST, SHMPI_LINE_MOST, SHMPI_LINE_ALLREDUCE,
     SHMPI_LINE_REDUCE, lines_barrier, lines_bcast, lines_check, lines_gather, lines_pass,
@@ -184,11 +185,19 @@ cdef class Plan(Operation):
 
     cdef bint ready(self) except -1:
         if self.s.done:
-            see_failures()  # a rank that knew of a death earlier may have had its buffer back
+            # A rank that knew of a death or a dispute earlier may have had its buffer back.
+            see_failures()
+            if self.s.copied:
+                progress()
+        elif self.s.fault == SHMPI_TRUNCATED and not self.s.stopped:
+            self.fail_unequal()
+            stop_sched(self.s, SHMPI_CALLBACK)
         if E.failures and not self.s.stopped and self.state.dead():
             stop_sched(self.s, SHMPI_FAILED_PEER)
-        if self.lasts and not self.s.done:
-            self.agrees()
+        if not self.s.done or self.s.copied:
+            if self.disputes != E.disputes or (self.lasts and not self.s.done):
+                self.disputes = E.disputes
+                self.agrees()
         return self.s.done
 
     cdef int count(self) except -1:
@@ -205,12 +214,20 @@ cdef class Plan(Operation):
         """End with an error where another member is in another collective, or does not go by
         messages, and sends none."""
         try:
-            self.state.agree(self.s.context, self.whole, self.root, self.comm)
+            agree(self.state, self.s.context, self.whole, self.root, self.comm)
             if self.number:
-                lines_check(self.comm, self.state, self.number, self.call)
+                lines_check(self.comm, self.state, self.number, self.length, self.call)
         except BaseException as error:
-            self.failure = error
+            self.failure = self.failure or error
             stop_sched(self.s, SHMPI_CALLBACK)
+        return 0
+
+    cdef int fail_unequal(self) except -1:
+        """Make the error of a message that was not as long as it has to be, and tell the others."""
+        try:
+            raise_unequal(self.state, self.s, self.whole, self.call, self.comm)
+        except BaseException as error:
+            self.failure = self.failure or error
         return 0
 
     cdef int publish(self, unsigned int count) except -1:
@@ -218,6 +235,21 @@ cdef class Plan(Operation):
         tell_call(sched_peer(self.s), self.s.context, self.whole, self.root)
         return note(count | SHMPI_SCHEDULE, sched_peer(self.s), -1, self.call,
                     self.comm.title(self.state))
+
+    cdef int cancel(self) except -1:
+        return self.refuse("cancelled")
+
+    cdef int leave(self) except -1:
+        return self.refuse("freed") if self.active else 0
+
+    cdef int refuse(self, str what) except -1:
+        """Raise the error of a request that the standard does not let the program give up."""
+        mpi_error(
+            self.comm, constants.ERR_REQUEST,
+            f"Comm.{self.call} of {self.comm.title(self.state)}: the request of a collective is "
+            f"not {what}; Wait or Test ends it",
+        )
+        return 0
 
     cdef unsigned int flags(self) noexcept:
         return SHMPI_SCHEDULE
@@ -244,7 +276,9 @@ cdef class Plan(Operation):
             _left.remove(self)
         empty_status(status)
         if self.s.fault:
-            if self.s.fault == SHMPI_CALLBACK and self.failure is not None:
+            if self.s.fault == SHMPI_TRUNCATED:
+                self.fail_unequal()
+            if self.failure is not None:
                 failure, self.failure = self.failure, None
                 raise failure
             self.comm.fail(self.s.fault, self.call, NULL, self.state)
@@ -263,19 +297,25 @@ cdef int by_lines(
     if plan.state.lines == NULL:
         return 0
     plan.counted = True
+    plan.length = length
     if not able or length > SHMPI_LINE_MOST:
         return 0
     plan.kind = kind
     plan.given = given
     plan.blocks = blocks
-    plan.length = length
     plan.items = items
     return 0
 
 
+cdef Py_ssize_t whole_items(Plan plan, Py_ssize_t items) noexcept:
+    """The bytes of so many items of the type that a plan reduces, without holes."""
+    return 0 if plan.type is None else items * plan.type.size
+
+
 cdef int reduce_by_lines(Plan plan, char *given, char **got, Py_ssize_t items) except -1:
     """A reduction, to all if the plan has no root, whose operation and type are set."""
-    cdef Py_ssize_t n = 0 if plan.type is None else items * plan.type.size
+    cdef Py_ssize_t n = whole_items(plan, items)
+    plan.s.whole = n
     by_lines(
         plan, SHMPI_LINE_REDUCE if plan.root >= 0 else SHMPI_LINE_ALLREDUCE, given, got, n, items,
         n == 0 or plan.op.kernel(plan.type) != NULL)

@@ -24,6 +24,7 @@ from shmnd.mpi.transport.engine cimport (
 from shmnd.mpi.collectives.lines cimport plain_reduce
 from shmnd.mpi.collectives.plan cimport (
     Plan, Side, new_plan, prepared, reduce_by_lines, run, set_op, started, started_apart,
+    whole_items,
 )
 from shmnd.mpi.point_to_point.persistent cimport Prequest
 from shmnd.mpi.point_to_point.request cimport Request
@@ -137,6 +138,7 @@ cdef Plan _parts(Plan plan, Items out, Items into, list counts, op):
     cdef char *theirs
     cdef uint64_t *first
     if not c.inter:
+        plan.s.whole = whole_items(plan, out.count)
         first = <uint64_t *>shmpi_sched_block(plan.s, (c.size + 1) * sizeof(uint64_t))
         if first == NULL:
             return plan
@@ -315,14 +317,9 @@ cdef class ReduceCalls(DataCalls):
         if exclusive and c.rank == 0 and into.staged != NULL:
             plan.receives.clear()
         set_op(plan, op, out.type)
+        plan.s.whole = whole_items(plan, out.count)
         shmpi_build_scan(plan.s, &g, out.data, into.data, out.count, out.length, exclusive)
         return plan
-
-    def _ibcast_then(self, buf: bytearray, then: Any) -> Request:
-        """Begin a broadcast from rank 0, at whose end `then` is called."""
-        cdef Plan plan = self._bcast(buf, 0, "Ibcast")
-        plan.then = then
-        return started(plan)
 
     def _agreement(self, sendbuf: Any, recvbuf: Any, op: Any, then: Any) -> Request:
         """Begin a reduction to all, at whose end `then` is called. Ranks may begin it before or

@@ -25,7 +25,7 @@ from shmnd.mpi.objects.unsupported import left_out
 from shmnd.mpi.point_to_point.buffering import Buffering, room_to_buffer
 from shmnd.mpi.point_to_point.exchange import exchange
 from shmnd.mpi.point_to_point.partitioned import PartitionedCalls
-from shmnd.mpi.point_to_point.request import Request, ended
+from shmnd.mpi.point_to_point.request import Request
 from shmnd.mpi.transport import engine
 
 NEWS = 2
@@ -231,10 +231,9 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
     def Idup(self, info: Info | None = None) -> tuple[Self, Request]:
         """Nonblocking duplicate a communicator."""
         state = self._communicating("Idup")
-        if state.inter:
-            return self.Dup(info), ended()
         news = bytearray(8)
-        if state.rank == 0:
+        leader = min(state.group[0], (state.remote or state.group)[0])
+        if state.group[state.rank] == leader:
             news[:] = reserve_contexts(2).to_bytes(8, "little")
         new: Self = type(self)()
         old = type(self)(self)
@@ -244,7 +243,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
             if info is not None:
                 new.Set_info(info)
 
-        request = self._ibcast_then(news, arrived)
+        request = self._news_then(news, leader, arrived)
         return new, request
 
     def Idup_with_info(self, info: Info) -> tuple[Self, Request]:

@@ -46,7 +46,6 @@ cdef class CommState(State):
     cdef int next_tag(self, str call) except -1
     cdef int tag_of(self, str call) except -1
     cdef uint64_t call_at(self, int tag) noexcept
-    cdef int agree(self, uint32_t context, uint64_t number, int root, CommBase comm) except -1
 
 
 cdef class CommBase(Keyed):

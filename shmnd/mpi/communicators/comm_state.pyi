@@ -4,6 +4,7 @@ from typing import Any
 from shmnd.mpi.objects.handle import State
 from shmnd.mpi.objects.keyed import Keyed
 
+CALLS: tuple[str, ...]
 CONTEXTS: int
 TWIN: int
 

@@ -14,8 +14,8 @@ from libc.stdlib cimport free, malloc
 
 from shmnd.mpi.transport.engine cimport (
     E, FINALIZED, SHMPI_BROKEN, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, SHMPI_TRUNCATED,
-    SHMPI_CALL_BITS, SHMPI_REVOKED, SHMPI_SPOILED, death_of, is_revoked, new_contexts, other_call,
-    refuse, revoke, shmpi_call, shmpi_job, shut,
+    SHMPI_REVOKED, SHMPI_SPOILED, death_of, is_revoked, new_contexts, refuse,
+    revoke, shmpi_job, shut,
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 
@@ -23,6 +23,10 @@ cdef extern from "objects/small_int.h":
     bint shmpi_small_int(object given, int *value)
 
 from shmnd.mpi import constants
+
+cdef extern from "communicators/disputes.h" nogil:
+    enum:
+        SHMPI_CALL_BITS
 
 cdef extern from "collectives/lines.h" nogil:
     bint shmpi_lines_fit(uint32_t context, int size)
@@ -45,7 +49,8 @@ _NAMES = ("another collective", *_OBJECTS, *_BUFFERS, *["I" + name.lower() for n
           *[name + "_init" for name in _BUFFERS])
 _KINDS = {name: number for number, name in enumerate(_NAMES)}
 """The number of a call in the tags of its messages."""
-_CALLS = _NAMES + _NAMES[:1] * ((1 << SHMPI_CALL_BITS) - len(_NAMES))
+CALLS = _NAMES + _NAMES[:1] * ((1 << SHMPI_CALL_BITS) - len(_NAMES))
+"""The call of each number."""
 
 _known = WeakValueDictionary()
 
@@ -189,28 +194,6 @@ cdef class CommState(State):
         """The whole number of a collective that was begun a moment ago, and which call it is."""
         return self.collectives << SHMPI_CALL_BITS & ~<uint64_t>TAG_MOST | <uint64_t>tag
 
-    cdef int agree(self, uint32_t context, uint64_t number, int root, CommBase comm) except -1:
-        """Raise the error of a collective in whose place another rank is known to call another, or
-        the same with another root."""
-        cdef shmpi_call theirs
-        cdef int peer = other_call(shmpi_call(context, root, number), &theirs)
-        if peer < 0:
-            return 0
-        cdef int mask = (1 << SHMPI_CALL_BITS) - 1
-        at = f"Comm.{_CALLS[number & mask]} of {self.title()}: rank {self.from_job[peer]}"
-        if number == theirs.number:
-            mpi_error(
-                comm, constants.ERR_ROOT,
-                f"{at} names the root {theirs.root}, and this rank the root {root}; all ranks name "
-                "the same one",
-            )
-        mpi_error(
-            comm, constants.ERR_TRUNCATE,
-            f"{at} is in another collective, {_CALLS[theirs.number & mask]}; all ranks begin the "
-            "same collectives in the same order",
-        )
-        return 0
-
 
 cdef CommState known(uint32_t context):
     """The communicator with this context, or None."""
@@ -298,8 +281,6 @@ cdef class CommBase(Keyed):
         if fault == SHMPI_TRUNCATED:
             mpi_error(
                 self, constants.ERR_TRUNCATE,
-                f"Comm.{call} of {self.title(c)}: a rank sends more bytes than this one expects; "
-                "counts and types of all ranks have to agree" if r == NULL else
                 f"Comm.{call}: a message{at} of {self.title(c)} is longer than the buffer of "
                 f"{r.bytes} bytes",
             )

@@ -8,11 +8,12 @@ All sends and receives of a call run together and have ended when it returns.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState, check_context, known
+from shmnd.mpi.communicators.disputes cimport agree, tell_call
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.point_to_point.left_requests cimport leave_request
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_FAILED_PEER, Wait, cancel, note, req_free, req_new, shmpi_req, start_receive,
-    start_send, shut, tell_call, wait_end, wait_turn,
+    start_send, shut, wait_end, wait_turn,
 )
 
 from shmnd.mpi import constants
@@ -62,7 +63,7 @@ cdef int _wait(shmpi_req *r, unsigned int context, CommBase comm) except -1:
                 if counted:
                     tell_call(r.peer, context, c.call_at(r.tag), c.root)
             if wait.noted and counted:
-                c.agree(context, c.call_at(r.tag), c.root, comm)
+                agree(c, context, c.call_at(r.tag), c.root, comm)
     finally:
         wait_end(&wait)
     return 0

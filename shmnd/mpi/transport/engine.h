@@ -21,7 +21,7 @@ struct shmpi_owed {
     uint32_t context;
     uint64_t a, b, payload;
     struct shmpi_req *req; /* whose buffer is the payload; its send ends here if it is EAGER */
-    uint64_t words[2];     /* the payload of READY and CLEAR */
+    uint64_t words[2];     /* the payload of all but EAGER */
 };
 
 /* A collective: its number in the communicator and, in the low bits, which call it is. */
@@ -29,6 +29,13 @@ struct shmpi_call {
     uint32_t context; /* 0: none */
     int root;         /* -1: it has none */
     uint64_t number;  /* 0: none */
+};
+
+/* A collective that failed at a rank, since the lengths of two ranks, or their calls, disagree. */
+struct shmpi_dispute {
+    struct shmpi_call call; /* without its root */
+    int with;               /* which rank sent `came` bytes where it expected others; -1: none */
+    uint64_t came, expected;
 };
 
 struct shmpi_peer {
@@ -40,9 +47,10 @@ struct shmpi_peer {
     bool no_writing;        /* it does not let us write there */
     bool broken;
     bool dead;
-    bool left;              /* as seen at our end: leaving.h */
-    uint32_t shares;        /* words of our lane to it that are in use */
-    struct shmpi_call call; /* in which it has waited for us for long */
+    bool left;                    /* as seen at our end: leaving.h */
+    uint32_t shares;              /* words of our lane to it that are in use */
+    struct shmpi_call call;       /* in which it has waited for us for long */
+    struct shmpi_dispute dispute; /* the last one that it told */
     struct shmpi_ways ways;
 };
 
@@ -78,6 +86,7 @@ struct shmpi_engine {
     shmnd_word32 idlers;  /* threads in shmpi_idle() */
     uint32_t failures;    /* deaths seen so far */
     uint32_t revocations; /* contexts that are revoked */
+    uint32_t disputes;    /* that other ranks told */
 };
 
 /* ---- requests ------------------------------------------------------------------------------ */
@@ -161,6 +170,8 @@ static inline struct shmpi_req *shmpi_req_named(struct shmpi_engine *e, uint64_t
 }
 
 static inline void shmpi_sched_part_done(struct shmpi_engine *e, struct shmpi_req *r);
+static inline void shmpi_sched_compare(struct shmpi_req *r, uint64_t bytes, uint64_t whole);
+static inline uint64_t shmpi_sched_whole(const struct shmpi_req *r);
 static inline bool shmpi_merges_all(const struct shmpi_req *r);
 static inline uint64_t shmpi_whole_items(const struct shmpi_req *r, uint64_t most);
 static inline void shmpi_merge_piece(struct shmpi_req *r, const char *came, uint64_t at,
@@ -227,10 +238,8 @@ static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_owed *o)
     r->context = o->context;
     r->a = o->a;
     r->b = o->b;
-    if (o->kind == SHMPI_READY || o->kind == SHMPI_CLEAR)
-        memcpy(r + 1, o->words, o->payload);
-    else if (o->payload)
-        memcpy(r + 1, o->req->buffer, o->payload);
+    if (o->payload)
+        memcpy(r + 1, o->kind == SHMPI_EAGER ? (const void *)o->req->buffer : o->words, o->payload);
     shmpi_out_show(&p->out, r, o->kind, o->flags, o->payload);
     shmpi_wake(p->rank);
     return true;

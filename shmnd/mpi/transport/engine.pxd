@@ -35,7 +35,6 @@ cdef extern from "transport/collectives.h" nogil:
         SHMPI_CALLBACK
         SHMPI_REVOKED
         SHMPI_SPOILED
-        SHMPI_CALL_BITS
 
     struct shmpi_job:
         uint32_t size
@@ -78,6 +77,7 @@ cdef extern from "transport/collectives.h" nogil:
         uint64_t eager, completions
         shmpi_req *ended, *copying, *pushing
         uint32_t active_sends, owing, awake_polls, yields, failures, revocations
+        uint32_t disputes
         flag crowded
         shmpi_arena arena
 
@@ -88,10 +88,17 @@ cdef extern from "transport/collectives.h" nogil:
         int size, rank
         const int *ranks
 
+    struct shmpi_unequal:
+        int peer
+        flag in_all
+        uint64_t came, expected
+
     struct shmpi_sched:
         uint32_t context, count
+        uint64_t whole
+        shmpi_unequal unequal
         int tag, fault
-        flag started, done, no_memory, stopped
+        flag started, done, no_memory, stopped, copied
         shmpi_reduce reduce
         bint swaps
         void *arg
@@ -165,7 +172,5 @@ cdef void stop_sched(shmpi_sched *s, int fault) noexcept
 cdef void stop_req(shmpi_req *r, int fault) noexcept
 cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1
 cdef int sched_peer(shmpi_sched *s) noexcept
-cdef void tell_call(int peer, uint32_t context, uint64_t number, int root) noexcept
-cdef int other_call(shmpi_call mine, shmpi_call *theirs) noexcept
 cdef void note_end() noexcept
 cdef void see_failures() noexcept

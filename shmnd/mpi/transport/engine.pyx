@@ -51,8 +51,6 @@ cdef extern from "transport/collectives.h" nogil:
     void shmpi_sched_stop(shmpi_engine *e, shmpi_sched *s, int fault)
     void shmpi_stop(shmpi_engine *e, shmpi_req *r, int fault)
     int shmpi_sched_peer(shmpi_engine *e, shmpi_sched *s)
-    void shmpi_tell_call(shmpi_engine *e, int peer, shmpi_call mine)
-    int shmpi_find_other_call(shmpi_engine *e, shmpi_call mine, shmpi_call *theirs)
     void shmpi_note_mine(shmpi_engine *e, uint32_t count, int peer, int tag, const char *call,
                          const char *comm)
     void shmpi_note_mine_end(shmpi_engine *e)
@@ -233,17 +231,6 @@ cdef void stop_req(shmpi_req *r, int fault) noexcept:
 cdef int sched_peer(shmpi_sched *s) noexcept:
     """A rank that a collective waits for, -1 if that is not known."""
     return shmpi_sched_peer(E, s)
-
-
-cdef void tell_call(int peer, uint32_t context, uint64_t number, int root) noexcept:
-    """Send a rank the collective in which this one waits for it. Its root is -1 if it has none."""
-    if peer >= 0 and peer != E.rank:
-        shmpi_tell_call(E, peer, shmpi_call(context, root, number))
-
-
-cdef int other_call(shmpi_call mine, shmpi_call *theirs) noexcept:
-    """A rank in another collective in the place of this one, and in which; -1: none is known."""
-    return shmpi_find_other_call(E, mine, theirs)
 
 
 cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1:

@@ -69,6 +69,7 @@ struct shmpi_message {
     bool spoils;      /* as in its send */
     uint32_t share;   /* as in its send */
     uint64_t bytes, number, theirs, address;
+    uint64_t whole;         /* as in its schedule */
     struct shmpi_req *self; /* the send, of this rank */
     char data[];
 };

@@ -11,8 +11,10 @@
 #include "transport/copying/shared_receive.h"
 #include "transport/copying/shared_send.h"
 
-/* The head of a message is with its receive. `mapped`: the message lies in its sender's arena. */
-static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t bytes, bool mapped)
+/* The head of a message is with its receive. `mapped`: the message lies in its sender's arena. `whole`:
+ * of its collective. */
+static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t bytes,
+                              uint64_t whole, bool mapped)
 {
     r->source = source;
     r->source_tag = tag;
@@ -30,6 +32,17 @@ static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t
         r->fault = SHMPI_TRUNCATED;
         r->got = r->bytes;
     }
+    if (r->sched)
+        shmpi_sched_compare(r, bytes, whole);
+}
+
+/* The same of a message that could not be made. */
+static inline void shmpi_meet_spoiled(struct shmpi_req *r, int source, int tag)
+{
+    r->source = source;
+    r->source_tag = tag;
+    r->got = 0;
+    r->fault = SHMPI_SPOILED;
 }
 
 /* ---- heads of messages ---------------------------------------------------------------------- */
@@ -37,9 +50,10 @@ static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t
 /* Gives a message that waited to its receive, and frees it. */
 static inline void shmpi_give(struct shmpi_engine *e, struct shmpi_message *m, struct shmpi_req *r)
 {
-    shmpi_meet(r, m->source, m->tag, m->bytes, m->waits && m->share & SHMPI_MAPPED);
     if (m->spoils)
-        r->fault = SHMPI_SPOILED;
+        shmpi_meet_spoiled(r, m->source, m->tag);
+    else
+        shmpi_meet(r, m->source, m->tag, m->bytes, m->whole, m->waits && m->share & SHMPI_MAPPED);
     if (m->self) {
         if (r->got)
             memmove(r->buffer, m->self->buffer, r->got);
@@ -80,7 +94,8 @@ static inline bool shmpi_refuse(struct shmpi_engine *e, int source, uint64_t the
 }
 
 static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag, uint32_t context,
-                                    uint32_t flags, uint64_t theirs, const char *data, uint64_t n)
+                                    uint32_t flags, uint64_t theirs, uint64_t whole,
+                                    const char *data, uint64_t n)
 {
     struct shmpi_context *c = shmpi_context(&e->matching, context);
     if (!c)
@@ -89,9 +104,10 @@ static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag,
         return shmpi_refuse(e, source, theirs, flags & SHMPI_SYNC);
     struct shmpi_req *r = shmpi_match_posted(c, source, tag);
     if (r) {
-        shmpi_meet(r, source, tag, n, false);
         if (flags & SHMPI_SPOILS)
-            r->fault = SHMPI_SPOILED;
+            shmpi_meet_spoiled(r, source, tag);
+        else
+            shmpi_meet(r, source, tag, n, whole, false);
         if (r->got)
             memcpy(r->buffer, data, r->got);
         if (flags & SHMPI_SYNC)
@@ -102,6 +118,7 @@ static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag,
     struct shmpi_message *m = shmpi_keep(e, c, source, tag, n);
     if (!m)
         return false;
+    m->whole = whole;
     m->sync = flags & SHMPI_SYNC;
     m->spoils = flags & SHMPI_SPOILS;
     m->theirs = theirs;
@@ -111,7 +128,7 @@ static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag,
 }
 
 static inline bool shmpi_take_ready(struct shmpi_engine *e, int source, int tag, uint32_t context,
-                                    uint64_t theirs, uint64_t bytes, uint64_t address,
+                                    uint64_t theirs, uint64_t bytes, const uint64_t *words,
                                     uint32_t share)
 {
     struct shmpi_context *c = shmpi_context(&e->matching, context);
@@ -121,8 +138,8 @@ static inline bool shmpi_take_ready(struct shmpi_engine *e, int source, int tag,
         return shmpi_refuse(e, source, theirs, true);
     struct shmpi_req *r = shmpi_match_posted(c, source, tag);
     if (r) {
-        shmpi_meet(r, source, tag, bytes, share & SHMPI_MAPPED);
-        shmpi_begin_copy(e, r, theirs, address, share);
+        shmpi_meet(r, source, tag, bytes, words[1], share & SHMPI_MAPPED);
+        shmpi_begin_copy(e, r, theirs, words[0], share);
         return true;
     }
     struct shmpi_message *m = shmpi_keep(e, c, source, tag, 0);
@@ -131,7 +148,8 @@ static inline bool shmpi_take_ready(struct shmpi_engine *e, int source, int tag,
     m->waits = true;
     m->bytes = bytes;
     m->theirs = theirs;
-    m->address = address;
+    m->address = words[0];
+    m->whole = words[1];
     m->share = share;
     return true;
 }
@@ -152,11 +170,11 @@ static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_
         memcpy(words, data, payload < sizeof words ? sizeof *words : sizeof words);
     switch (mark & 0xff) {
     case SHMPI_EAGER:
-        return shmpi_take_eager(e, source, record->tag, record->context, flags, record->a, data,
-                                payload);
+        return shmpi_take_eager(e, source, record->tag, record->context, flags, record->a,
+                                record->b, data, payload);
     case SHMPI_READY:
         return payload < sizeof *words || shmpi_take_ready(e, source, record->tag, record->context,
-                                                           record->a, record->b, words[0], flags);
+                                                           record->a, record->b, words, flags);
     case SHMPI_PIECE: shmpi_take_piece(e, source, record->a, record->b, data, payload); return true;
     case SHMPI_CLEAR:
         r = shmpi_req_named(e, record->a, source);
@@ -179,6 +197,14 @@ static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_
         e->peers[source].call = (struct shmpi_call){.context = (uint32_t)record->a,
                                                     .root = (int)(record->a >> 32) - 1,
                                                     .number = record->b};
+        return true;
+    case SHMPI_DISPUTED:
+        e->peers[source].dispute = (struct shmpi_dispute){
+            {.context = (uint32_t)record->a, .root = -1, .number = record->b},
+            record->tag,
+            words[0],
+            words[1]};
+        e->disputes++;
         return true;
     case SHMPI_REVOKE: return shmpi_revoke(e, (uint32_t)record->a);
     default: return true;

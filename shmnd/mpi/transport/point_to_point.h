@@ -22,9 +22,10 @@ static inline bool shmpi_send_to_self(struct shmpi_engine *e, struct shmpi_req *
         return false;
     struct shmpi_req *other = shmpi_match_posted(c, e->rank, r->tag);
     if (other) {
-        shmpi_meet(other, e->rank, r->tag, r->bytes, false);
         if (r->spoils)
-            other->fault = SHMPI_SPOILED;
+            shmpi_meet_spoiled(other, e->rank, r->tag);
+        else
+            shmpi_meet(other, e->rank, r->tag, r->bytes, shmpi_sched_whole(r), false);
         if (other->got)
             memmove(other->buffer, r->buffer, other->got);
         shmpi_finish(e, other);
@@ -36,6 +37,7 @@ static inline bool shmpi_send_to_self(struct shmpi_engine *e, struct shmpi_req *
     if (!m)
         return false;
     m->bytes = r->bytes;
+    m->whole = shmpi_sched_whole(r);
     m->spoils = r->spoils;
     if (whole) {
         if (r->bytes)
@@ -69,10 +71,12 @@ static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r)
         o.kind = SHMPI_EAGER;
         o.flags = (r->sync ? SHMPI_SYNC : 0) | (r->spoils ? SHMPI_SPOILS : 0);
         o.payload = r->bytes;
+        o.b = shmpi_sched_whole(r);
     } else {
         o.kind = SHMPI_READY;
         o.b = r->bytes;
-        o.payload = sizeof *o.words;
+        o.payload = sizeof o.words;
+        o.words[1] = shmpi_sched_whole(r);
         shmpi_share_take(e, r);
         o.flags = r->share;
         if (shmpi_in_arena(e, r->buffer, r->bytes, o.words))
@@ -102,6 +106,7 @@ static inline bool shmpi_send_now(struct shmpi_engine *e, int peer, uint32_t con
         return false;
     r->tag = tag;
     r->context = context;
+    r->b = 0;
     if (bytes)
         memcpy(r + 1, data, bytes);
     shmpi_out_show(&p->out, r, SHMPI_EAGER, 0, bytes);
@@ -232,59 +237,6 @@ static inline int shmpi_sched_peer(struct shmpi_engine *e, const struct shmpi_sc
     for (uint32_t i = 0; i < e->table_size; i++)
         if (e->table[i] && e->table[i]->sched == s)
             return e->table[i]->receives ? e->table[i]->source : e->table[i]->peer;
-    return -1;
-}
-
-/* ---- ranks in different collectives ----------------------------------------------------------
- *
- * A collective is known by its number in the communicator and, in the low bits, which call it is.
- * Two ranks with another call under one number disagree, or with another root of one call, which is
- * an error of the program. A rank whose wait for another one lasts sends it what it waits in. The
- * tag of its messages has the low 31 bits of the number, which come again after 2^24 collectives: of
- * old records only the whole is compared. */
-
-enum { SHMPI_CALL_BITS = 7, SHMPI_CALLS_LOOKED_AT = 64 };
-
-static inline void shmpi_tell_call(struct shmpi_engine *e, int peer, struct shmpi_call mine)
-{
-    uint64_t root = (uint32_t)(mine.root + 1);
-    shmpi_tell(e, peer, SHMPI_CALLED, root << 32 | mine.context, mine.number);
-    /* without memory: not told */
-}
-
-static inline bool shmpi_is_other_call(uint64_t mine, uint64_t theirs)
-{
-    return mine != theirs && mine >> SHMPI_CALL_BITS == theirs >> SHMPI_CALL_BITS;
-}
-
-static inline bool shmpi_disagrees(struct shmpi_call mine, struct shmpi_call theirs)
-{
-    if (mine.context != theirs.context)
-        return false;
-    if (mine.number == theirs.number)
-        return mine.root >= 0 && theirs.root >= 0 && mine.root != theirs.root;
-    return shmpi_is_other_call(mine.number, theirs.number);
-}
-
-/* A rank in another call in the place of this one, or with another root of it, and what it calls: one
- * that waits, or whose message came. -1: none is known, or this one has no number. */
-static inline int shmpi_find_other_call(struct shmpi_engine *e, struct shmpi_call mine,
-                                        struct shmpi_call *theirs)
-{
-    uint64_t tag = mine.number & INT32_MAX;
-    struct shmpi_context *c = shmpi_context(&e->matching, mine.context);
-    for (int i = 0; c && mine.number && i < e->size; i++) {
-        const struct shmpi_message *m = c->waiting[i].first;
-        *theirs = e->peers[i].call;
-        if (shmpi_disagrees(mine, *theirs))
-            return i;
-        *theirs = (struct shmpi_call){.context = mine.context, .root = -1};
-        for (int n = 0; m && n < SHMPI_CALLS_LOOKED_AT; m = m->next, n++) {
-            theirs->number = (mine.number & ~(uint64_t)INT32_MAX) | (uint64_t)(uint32_t)m->tag;
-            if (m->tag >= 0 && shmpi_is_other_call(tag, (uint64_t)m->tag))
-                return i;
-        }
-    }
     return -1;
 }
 

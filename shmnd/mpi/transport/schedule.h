@@ -31,6 +31,13 @@ struct shmpi_block {
     struct shmpi_block *next;
 };
 
+/* A message of a rank that is not as long as its receive, or of another number of bytes in all. */
+struct shmpi_unequal {
+    int peer;
+    bool in_all;
+    uint64_t came, expected;
+};
+
 struct shmpi_sched {
     struct shmpi_sched *next;
     struct shmpi_step *steps;
@@ -39,8 +46,12 @@ struct shmpi_sched {
     uint32_t context;
     int tag;
     bool started, running, queued, done, no_memory;
-    bool stopped; /* by a death or a revocation: no further step is made */
+    bool stopped; /* by a death, a revocation, or a dispute: no further step is made */
+    bool copied;  /* it has read memory of another rank */
     int fault;
+    uint64_t
+        whole; /* bytes that all ranks have to name alike, if its shape depends on them; or 0 */
+    struct shmpi_unequal unequal; /* of the last TRUNCATED part */
     shmpi_reduce reduce;
     bool swaps; /* it gives the same bits with its operands exchanged */
     void *arg;
@@ -181,6 +192,23 @@ static inline void shmpi_merge_piece(struct shmpi_req *r, const char *came, uint
     shmpi_merge(r->sched, r->merges, came, at, n);
 }
 
+static inline uint64_t shmpi_sched_whole(const struct shmpi_req *r)
+{
+    return r->sched ? r->sched->whole : 0;
+}
+
+/* Fails a receive whose message is not what it expects: MPI demands equal lengths of both. */
+static inline void shmpi_sched_compare(struct shmpi_req *r, uint64_t bytes, uint64_t whole)
+{
+    struct shmpi_sched *s = r->sched;
+    bool in_all = whole != s->whole;
+    if (!in_all && bytes == r->bytes)
+        return;
+    r->fault = SHMPI_TRUNCATED;
+    s->unequal = (struct shmpi_unequal){r->source, in_all, in_all ? whole : bytes,
+                                        in_all ? s->whole : r->bytes};
+}
+
 /* A send or receive of a schedule has ended. */
 static inline void shmpi_sched_part_done(struct shmpi_engine *e, struct shmpi_req *r)
 {
@@ -191,6 +219,7 @@ static inline void shmpi_sched_part_done(struct shmpi_engine *e, struct shmpi_re
         s->fault = r->fault;
     if (r->fault == SHMPI_FAILED_PEER || r->fault == SHMPI_REVOKED)
         s->stopped = true;
+    s->copied |= r->receives && r->got > e->eager;
     shmpi_req_free(e, r);
     if (!--s->outstanding && !s->running)
         shmpi_sched_queue(e, s);
@@ -266,7 +295,7 @@ static inline void shmpi_sched_go_on(struct shmpi_engine *e, struct shmpi_sched 
 static inline void shmpi_sched_start(struct shmpi_engine *e, struct shmpi_sched *s)
 {
     s->at = s->round = 0;
-    s->done = s->stopped = false;
+    s->done = s->stopped = s->copied = false;
     s->fault = 0;
     s->started = true;
     shmpi_sched_go_on(e, s);

@@ -3,6 +3,7 @@
  * What a rank that waits for long tells of its collective (SHMPI_CALLED), and what another one makes
  * of it: another call under one number, another root of one call, and nothing else.
  */
+#include "communicators/disputes.h"
 #include "ranks.h"
 
 enum { CONTEXT = 17, OTHER_CONTEXT = 25, SIZE = 3 };

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks that do not agree on a collective: on the call, its root, or the number of bytes.
+ *
+ * A collective is known by its number in the communicator and, in the low bits, which call it is.
+ * Two ranks with another call under one number disagree, or with another root of one call, which is
+ * an error of the program. A rank whose wait for another one lasts sends it what it waits in. The
+ * tag of its messages has the low 31 bits of the number, which come again after 2^24 collectives: of
+ * old records only the whole is compared.
+ *
+ * Numbers of bytes are compared where a message meets its receive (schedule.h). A rank at which a
+ * collective fails for such a reason sends its number to all members: some of them may wait for a message
+ * that no rank sends, because the shape of a collective depends on its bytes.
+ */
+#ifndef SHMPI_DISPUTES_H
+#define SHMPI_DISPUTES_H
+
+#include "transport/collectives.h"
+
+enum { SHMPI_CALL_BITS = 7, SHMPI_CALLS_LOOKED_AT = 64 };
+
+static inline void shmpi_tell_call(struct shmpi_engine *e, int peer, struct shmpi_call mine)
+{
+    uint64_t root = (uint32_t)(mine.root + 1);
+    shmpi_tell(e, peer, SHMPI_CALLED, root << 32 | mine.context, mine.number);
+    /* without memory: not told */
+}
+
+static inline bool shmpi_is_other_call(uint64_t mine, uint64_t theirs)
+{
+    return mine != theirs && mine >> SHMPI_CALL_BITS == theirs >> SHMPI_CALL_BITS;
+}
+
+static inline bool shmpi_disagrees(struct shmpi_call mine, struct shmpi_call theirs)
+{
+    if (mine.context != theirs.context)
+        return false;
+    if (mine.number == theirs.number)
+        return mine.root >= 0 && theirs.root >= 0 && mine.root != theirs.root;
+    return shmpi_is_other_call(mine.number, theirs.number);
+}
+
+/* A rank in another call in the place of this one, or with another root of it, and what it calls: one
+ * that waits, or whose message came. -1: none is known, or this one has no number. */
+static inline int shmpi_find_other_call(struct shmpi_engine *e, struct shmpi_call mine,
+                                        struct shmpi_call *theirs)
+{
+    uint64_t tag = mine.number & INT32_MAX;
+    struct shmpi_context *c = shmpi_context(&e->matching, mine.context);
+    for (int i = 0; c && mine.number && i < e->size; i++) {
+        const struct shmpi_message *m = c->waiting[i].first;
+        *theirs = e->peers[i].call;
+        if (shmpi_disagrees(mine, *theirs))
+            return i;
+        *theirs = (struct shmpi_call){.context = mine.context, .root = -1};
+        for (int n = 0; m && n < SHMPI_CALLS_LOOKED_AT; m = m->next, n++) {
+            theirs->number = (mine.number & ~(uint64_t)INT32_MAX) | (uint64_t)(uint32_t)m->tag;
+            if (m->tag >= 0 && shmpi_is_other_call(tag, (uint64_t)m->tag))
+                return i;
+        }
+    }
+    return -1;
+}
+
+/* ---- collectives that failed ---------------------------------------------------------------- */
+
+static inline void shmpi_tell_dispute(struct shmpi_engine *e, int peer,
+                                      const struct shmpi_dispute *d)
+{
+    struct shmpi_owed o = {.kind = SHMPI_DISPUTED,
+                           .tag = d->with,
+                           .a = d->call.context,
+                           .b = d->call.number,
+                           .payload = sizeof o.words,
+                           .words = {d->came, d->expected}};
+    bool written;
+    shmpi_owe(e, &e->peers[peer], &o, &written); /* without memory: not told */
+}
+
+/* A rank at which this collective failed, or -1. Its last failure alone is known. */
+static inline int shmpi_find_dispute(const struct shmpi_engine *e, struct shmpi_call mine,
+                                     struct shmpi_dispute *found)
+{
+    for (int i = 0; e->disputes && mine.number && i < e->size; i++) {
+        *found = e->peers[i].dispute;
+        if (found->call.context == mine.context &&
+            found->call.number >> SHMPI_CALL_BITS == mine.number >> SHMPI_CALL_BITS)
+            return i;
+    }
+    return -1;
+}
+
+#endif
