@@ -16,7 +16,6 @@ cdef class DataCalls(PointCalls):
     cdef int _own(
         self, Plan plan, Side out, Py_ssize_t i, Side into, Py_ssize_t j, str call
     ) except -1
-    cdef int _stay(self, Side into, Py_ssize_t i) except -1
 
 
 cdef bint in_place(object given) noexcept

@@ -106,9 +106,11 @@ cdef class DataCalls(PointCalls):
         cdef bint here = not c.inter and gets
         cdef Side out = None, into
         cdef int i
+        plan.s.pairwise = vector
         plan.root = -1 if c.inter else root
         if gets:
             into = receiving(plan, _spec(recvbuf, vector, False, root, c.peers), c.peers)
+            into.keeps = vector
             if here and not in_place(sendbuf):
                 out = sending(plan, spec_simple(sendbuf, True, 0, 0), 1)
             elif not here:
@@ -119,7 +121,7 @@ cdef class DataCalls(PointCalls):
                 elif out is not None:
                     self._own(plan, out, 0, into, i, call)
                 else:
-                    self._stay(into, i)
+                    into.keeps = True
             if here and not vector:
                 by_lines(
                     plan, SHMPI_LINE_GATHER, into.at[c.rank] if out is None else out.at[0], into.at,
@@ -144,11 +146,13 @@ cdef class DataCalls(PointCalls):
         cdef bint here = not c.inter and gives
         cdef Side out, into = None
         cdef int i
+        plan.s.pairwise = True
         plan.root = -1 if c.inter else root
         if gives:
             out = sending(plan, _spec(sendbuf, vector, True, root, c.peers), c.peers)
             if here and not in_place(recvbuf):
                 into = receiving(plan, spec_simple(recvbuf, False, root, 0), 1)
+                into.keeps = True
             elif not here:
                 spec_simple(recvbuf, False, PROC_NULL, 0)
             for i in range(c.peers):
@@ -159,6 +163,7 @@ cdef class DataCalls(PointCalls):
         else:
             _spec(sendbuf, vector, True, PROC_NULL, c.peers)
             into = receiving(plan, spec_simple(recvbuf, False, root, 0), 1)
+            into.keeps = True
             if root != PROC_NULL:
                 shmpi_sched_receive(plan.s, c.to_job[root], into.at[0], into.sizes[0])
         shmpi_sched_round(plan.s)
@@ -172,8 +177,9 @@ cdef class DataCalls(PointCalls):
         cdef char *mine
         cdef Py_ssize_t n
         cdef int i
+        plan.s.pairwise = into.keeps = vector
         if not c.inter and in_place(sendbuf):
-            self._stay(into, c.rank)
+            into.keeps = True
             mine = into.at[c.rank]
             n = into.sizes[c.rank]
         else:
@@ -202,14 +208,14 @@ cdef class DataCalls(PointCalls):
         cdef Side into, out
         cdef char *copy
         cdef int i
+        plan.s.pairwise = True
         if kind == "w":
             spec = spec_vector_w(recvbuf, False, 0, c.peers)
         else:
             spec = _spec(recvbuf, kind == "v", False, 0, c.peers)
         into = receiving(plan, spec, c.peers)
+        into.keeps = True
         if same:
-            for i in range(c.peers):
-                self._stay(into, i)
             out = into
         elif kind == "w":
             out = sending(plan, spec_vector_w(sendbuf, True, 0, c.peers), c.peers)
@@ -244,12 +250,6 @@ cdef class DataCalls(PointCalls):
                 f"{into.sizes[j]}",
             )
         shmpi_sched_copy(plan.s, out.at[i], into.at[j], out.sizes[i])
-        return 0
-
-    cdef int _stay(self, Side into, Py_ssize_t i) except -1:
-        """A block in place: unpacking must find it."""
-        if into.staged != NULL:
-            into.type_of(i).pack(into.address_of(i), into.count_of(i), into.at[i])
         return 0
 
     def _news_then(self, news: bytearray, leader: int, then: Any) -> Request:

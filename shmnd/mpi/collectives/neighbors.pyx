@@ -48,12 +48,14 @@ cdef Plan _plan(CommBase comm, str sends, str receives, sendbuf, recvbuf, str ca
     cdef Side out, into
     cdef int i
     ins, outs = c.topology.around(c.rank)
+    plan.s.pairwise = True
     if sends == "one":
         out = sending(plan, spec_simple(sendbuf, True, 0, 0), 1)
         into = receiving(plan, _spec(recvbuf, receives, False, len(ins)), len(ins))
     else:
         out = sending(plan, _spec(sendbuf, sends, True, len(outs)), len(outs))
         into = receiving(plan, _spec(recvbuf, receives, False, len(ins)), len(ins))
+    into.keeps = True
     for i in range(len(ins)):
         if ins[i] == PROC_NULL:
             into.sizes[i] = 0

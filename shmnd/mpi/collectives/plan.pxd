@@ -18,7 +18,7 @@ cdef class Side:
     cdef char **at
     cdef Py_ssize_t *sizes
     cdef char *staged
-    cdef bint receives
+    cdef bint keeps  # what no message replaces stays: its packed copy is filled at the begin
 
     cdef int lay_out(self) except -1
     cdef TypeState type_of(self, Py_ssize_t block)
@@ -51,6 +51,7 @@ cdef class Plan(Operation):
 
     cdef int check(self) except -1
     cdef int count(self) except -1
+    cdef int pack(self) except -1
     cdef int agrees(self) except -1
     cdef int fail_unequal(self) except -1
     cdef int refuse(self, str what) except -1

@@ -138,7 +138,6 @@ cdef Side sending(Plan plan, Spec spec, Py_ssize_t blocks):
 
 cdef Side receiving(Plan plan, Spec spec, Py_ssize_t blocks):
     cdef Side side = _side(spec, blocks)
-    side.receives = True
     plan.receives.append(side)
     return side
 
@@ -257,13 +256,20 @@ cdef class Plan(Operation):
     cdef int awaited(self) except? -2:
         return -1 if self.s.done else sched_peer(self.s)
 
-    cdef int begin(self) except -1:
+    cdef int pack(self) except -1:
         cdef Side side
+        for side in self.sends:
+            side.pack()
+        for side in self.receives:
+            if side.keeps:
+                side.pack()
+        return 0
+
+    cdef int begin(self) except -1:
         self.check()
         self.active = True
         self.failure = None
-        for side in self.sends:
-            side.pack()
+        self.pack()
         sched_start(self.s)
         if not self.s.done:
             _left.append(self)  # it moves on whether the program keeps its request or not
@@ -328,8 +334,7 @@ cdef int _small(Plan plan) except -1:
     cdef CommState c = plan.state
     cdef mpi_kernel kernel = NULL
     cdef bint gets = plan.root < 0 or plan.root == c.rank
-    for side in plan.sends:
-        side.pack()
+    plan.pack()
     if plan.kind == SHMPI_LINE_BARRIER:
         lines_barrier(plan.comm, c)
     elif plan.kind == SHMPI_LINE_BCAST:

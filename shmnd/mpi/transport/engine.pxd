@@ -98,7 +98,7 @@ cdef extern from "transport/collectives.h" nogil:
         uint64_t whole
         shmpi_unequal unequal
         int tag, fault
-        flag started, done, no_memory, stopped, copied
+        flag started, done, no_memory, stopped, copied, pairwise
         shmpi_reduce reduce
         bint swaps
         void *arg

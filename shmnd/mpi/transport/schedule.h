@@ -46,11 +46,11 @@ struct shmpi_sched {
     uint32_t context;
     int tag;
     bool started, running, queued, done, no_memory;
-    bool stopped; /* by a death, a revocation, or a dispute: no further step is made */
-    bool copied;  /* it has read memory of another rank */
+    bool stopped;  /* by a death, a revocation, or a dispute: no further step is made */
+    bool copied;   /* it has read memory of another rank */
+    bool pairwise; /* each receive is of one pair alone: a shorter message fits, as in Recv */
     int fault;
-    uint64_t
-        whole; /* bytes that all ranks have to name alike, if its shape depends on them; or 0 */
+    uint64_t whole; /* bytes that all ranks have to name, if its shape depends on them; or 0 */
     struct shmpi_unequal unequal; /* of the last TRUNCATED part */
     shmpi_reduce reduce;
     bool swaps; /* it gives the same bits with its operands exchanged */
@@ -197,12 +197,13 @@ static inline uint64_t shmpi_sched_whole(const struct shmpi_req *r)
     return r->sched ? r->sched->whole : 0;
 }
 
-/* Fails a receive whose message is not what it expects: MPI demands equal lengths of both. */
+/* Fails a receive whose message is not what it expects. MPI demands equal lengths of both; where nothing
+ * else depends on them, programs name larger buffers. */
 static inline void shmpi_sched_compare(struct shmpi_req *r, uint64_t bytes, uint64_t whole)
 {
     struct shmpi_sched *s = r->sched;
     bool in_all = whole != s->whole;
-    if (!in_all && bytes == r->bytes)
+    if (!in_all && (s->pairwise ? bytes <= r->bytes : bytes == r->bytes))
         return;
     r->fault = SHMPI_TRUNCATED;
     s->unequal = (struct shmpi_unequal){r->source, in_all, in_all ? whole : bytes,
