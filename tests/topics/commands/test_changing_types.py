@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shmnd import ipc
-from tools.main import main
+from shmnd_tools.main import main
 
 PATIENCE = 60.0
 TYPES: tuple[Any, ...] = ("f4", ipc.Array("u1", 2), object)
