@@ -25,6 +25,7 @@ from shmnd.broker.leftovers import find_leftovers, remove_leftovers
 from shmnd.broker.observer import facts, stop, visit
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.service.server import Server
+from shmnd.broker.spawn import CHILD_KILLED
 from shmnd.common.shortages import remedy_of_start
 from shmnd.common.streams import open_streams
 from shmnd.status import NdError
@@ -186,7 +187,10 @@ def _daemon(place: Place, lock: int, options: argparse.Namespace) -> int:
     if child:
         os.close(tell)
         sys.stderr.flush()
-        os._exit(0 if os.read(ready, 1) else 1)  # at once: the starter waits
+        if os.read(ready, 1):
+            os._exit(0)  # at once: the starter waits
+        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        os._exit(CHILD_KILLED if killed else 1)
     os.close(ready)
     return _serve(place, lock, options, tell)
 

@@ -3,37 +3,59 @@
 
 Who needs a broker and finds none tries the lock. The one who gets it starts the broker and gives
 it the locked descriptor along, so at no moment can another process get it; all the
-others keep trying to connect. A starter that dies takes the lock with it, and the next one tries.
+others keep trying to connect. From then on the lock is the broker's alone: one that is killed
+before it listens leaves it free, and the next one tries, at first its starter.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.place import Place, place_of, runtime_dir
 from shmnd.common.shortages import remedy_of_start
 from shmnd.common.steps import step
 from shmnd.status import Status, error
 
-__all__ = ["IDLE_SECONDS", "START_SECONDS", "ensure_broker", "reach", "runtime_dir"]
+if TYPE_CHECKING:
+    import subprocess
+
+__all__ = [
+    "CHILD_KILLED",
+    "IDLE_SECONDS",
+    "START_SECONDS",
+    "ensure_broker",
+    "reach",
+    "runtime_dir",
+]
 
 IDLE_SECONDS: Final = 10.0
 """A broker that was started on demand leaves when it has had no client for so long."""
 START_SECONDS: Final = 10.0
 """Time that a start may take on a busy machine."""
+CHILD_KILLED: Final = 75
+"""Exit code of a daemon's parent whose child was killed before it listened."""
 
 _CALL: Final = "open_adapter"
 _PAUSE: Final = (0.001, 0.05)  # between attempts, growing; seconds
 _MAIN: Final = Path(__file__).with_name("__main__.py")
+# From outside, so the next start may well succeed. Other signals are the broker's own fault.
+_KILLED: Final = frozenset(
+    (
+        CHILD_KILLED,
+        *(-each for each in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)),
+    )
+)
 
 # A fork in another thread, during a start, must not leave its child with the broker's
-# lock: the child might outlive the broker, and then no other could be started.
+# lock: the child might outlive the broker, and then no other could be started. Nor with the
+# pipes to it, whose ends the starter waits for.
 _locks: set[int] = set()
 _locks_guard = threading.RLock()
 
@@ -69,41 +91,43 @@ def ensure_broker(
 def reach(place: Place, deadline: float, *, idle: float = IDLE_SECONDS) -> socket.socket:
     """Connect to the broker of a place, or start one; IO_TIMEOUT at the deadline."""
     pause, longest = _PAUSE
+    why = ""
     while True:
         sock = place.connect()
         if sock is not None:
             return sock
-        if _start_if_ours(place, idle, deadline):
-            continue
-        if time.monotonic() >= deadline:
-            raise error(
-                Status.IO_TIMEOUT,
-                _CALL,
-                f"no broker answers at {place.socket}, though a process holds {place.lock}",
-            )
+        if why and time.monotonic() >= deadline:
+            raise error(Status.IO_TIMEOUT, _CALL, f"no broker answers at {place.socket}, {why}")
+        process = _start_if_ours(place, idle)
+        if process is None:
+            why = f"though a process holds {place.lock}"
+        else:
+            killed = _await_start(place, process, deadline)
+            why = killed or "though one was started: it has ended already"
+            if not killed:
+                continue
         time.sleep(pause)
         pause = min(pause * 1.5, longest)
 
 
-def _start_if_ours(place: Place, idle: float, deadline: float) -> bool:
-    """Start the broker if the lock is free; False when another process has it."""
+def _start_if_ours(place: Place, idle: float) -> subprocess.Popen[bytes] | None:
+    """Start the broker if the lock is free; None when another process has it."""
     with _locks_guard:
         fd = place.try_lock()
         if fd is None:
-            return False
+            return None
         _locks.add(fd)
-    try:
-        step("broker-to-be-started")
-        _start(place, fd, idle, deadline)
-    finally:
-        with _locks_guard:
+        try:
+            step("broker-to-be-started")
+            return _start(place, fd, idle)
+        finally:
+            # The broker has its copy. With this one the lock would outlive a broker that dies.
             _locks.discard(fd)
             os.close(fd)
-    return True
 
 
-def _start(place: Place, lock: int, idle: float, deadline: float) -> None:
-    """Run the broker as a daemon of its own session, and wait until it listens."""
+def _start(place: Place, lock: int, idle: float) -> subprocess.Popen[bytes]:
+    """Run the broker as a daemon of its own session."""
     import subprocess  # only who starts a broker pays for it
 
     if not sys.executable:
@@ -129,17 +153,24 @@ def _start(place: Place, lock: int, idle: float, deadline: float) -> None:
         *([] if place.access.gid is None else ["--gid", str(place.access.gid)]),
     ]
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=(lock,),
             cwd="/",
+            start_new_session=True,  # Ctrl-C is for the program, which may well continue
         )
     except OSError as exc:
         why = f"cannot start the broker: {exc}{remedy_of_start(exc)}"
         raise error(Status.DEVICE_NOT_READY, _CALL, why) from exc
+
+
+def _await_start(place: Place, process: subprocess.Popen[bytes], deadline: float) -> str:
+    """Wait until the broker listens. Return how it was killed before that, if it was."""
+    import subprocess
+
     with process:
         try:
             # It ends as soon as its child, the broker, listens.
@@ -151,7 +182,10 @@ def _start(place: Place, lock: int, idle: float, deadline: float) -> None:
             raise error(
                 Status.IO_TIMEOUT, _CALL, f"the broker for {place.directory} did not start in time"
             ) from None
+    if process.returncode in _KILLED:
+        return "and the last one that was started was killed before it listened"
     if process.returncode:
         lines = complaint.decode("utf-8", "replace").strip().splitlines()
         why = lines[-1] if lines else f"it ended with {process.returncode}"
         raise error(Status.DEVICE_NOT_READY, _CALL, f"the broker did not start: {why}")
+    return ""

@@ -264,13 +264,13 @@ def test_a_fork_in_the_midst_of_a_start_takes_no_lock_along(
     reader, writer = os.pipe()
     child = 0
 
-    def start_and_fork(*arguments: Any) -> None:
+    def start_and_fork(*arguments: Any) -> Any:
         nonlocal child
         child = os.fork()
         if not child:
             os.read(reader, 1)  # lives on
             os._exit(0)
-        real(*arguments)
+        return real(*arguments)
 
     real = spawn._start
     monkeypatch.setattr(spawn, "_start", start_and_fork)
