@@ -15,17 +15,16 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from shmnd.mpi.communicators import agreement
 from shmnd.mpi.communicators.agreement import Agreements
 from shmnd.mpi.launcher import refusals, signals, waiting
 from shmnd.mpi.launcher.options import Wish
-from shmnd.mpi.launcher.output import Lines
+from shmnd.mpi.launcher.output import Lines, Output
 from shmnd.mpi.launcher.rank import Rank
 from shmnd.mpi.launcher.sizes import arena_bytes, lane_bytes
 from shmnd.mpi.transport import job_memory
@@ -68,7 +67,9 @@ class Job:
         self._checks: Final = waiting.Checks()
         self._released: dict[int, float] = {}
         self._verdicts: dict[int, str] = {}
-        self._pipes = 0
+        self._output: Final = Output(self._selector)
+        self._hurries = False
+        """Whether the end of the job waits for no reader: by a signal, or a limit of time."""
         self._code = 0
         self._ending: float | None = None
         self._interrupts = 0
@@ -80,7 +81,7 @@ class Job:
     def run(self) -> int:
         """Start all ranks, wait for all of them, and return the exit code of the job."""
         if self._crowded and not self._wish.oversubscribe:
-            _say(
+            self._output.say(
                 f"{self._wish.ranks} ranks on {len(self._cores)} cores: they take turns and "
                 "nothing is bound; --oversubscribe says that it is meant so"
             )
@@ -98,18 +99,24 @@ class Job:
         finally:
             for rank in self._running:
                 rank.send(signal.SIGKILL)
-            for rank in self._ranks:
-                with rank.process:  # waits for it, and closes its pipes
-                    os.close(rank.descriptor)
-            for voice in self._voices.values():
-                voice.close()
-            if self._memory is not None:
-                self._memory.close()
-            os.close(self._life)
-            os.close(self._end_of_life)
-            self._selector.close()
-            give_back()
+            try:
+                self._output.finish(self._gives_up)
+            finally:
+                self._close()
+                give_back()
         return self._code or (0 if self._succeeded else self._worst)
+
+    def _close(self) -> None:
+        for rank in self._ranks:
+            with rank.process:  # waits for it, and closes its pipes
+                os.close(rank.descriptor)
+        for voice in self._voices.values():
+            voice.close()
+        if self._memory is not None:
+            self._memory.close()
+        os.close(self._life)
+        os.close(self._end_of_life)
+        self._selector.close()
 
     def _start(self) -> None:
         size = self._wish.ranks
@@ -127,7 +134,7 @@ class Job:
                 self._start_rank(number, memory.fd)
         except OSError as exc:
             words, code = refusals.explain(exc, self._wish)
-            _say(words)
+            self._output.say(words)
             raise SystemExit(code) from exc
 
     def _environment(self, number: int, descriptor: int) -> dict[str, str]:
@@ -182,31 +189,27 @@ class Job:
         self._selector.register(rank.descriptor, selectors.EVENT_READ, rank)
         if self._ending is not None:  # a signal came before it could be passed on to this rank
             rank.send(signal.SIGTERM)
-        for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
-            if source is not None:
-                self._show(source.fileno(), number, target.buffer)
-
-    def _show(self, descriptor: int, number: int, target: BinaryIO) -> None:
-        self._selector.register(descriptor, selectors.EVENT_READ, Lines(descriptor, number, target))
-        self._pipes += 1
+        if process.stdout is not None and process.stderr is not None:
+            self._output.show(process.stdout.fileno(), process.stderr.fileno(), number)
 
     # -- watching --
 
     def _watch(self) -> None:
         limit = self._wish.timeout
         last = None if limit is None else time.monotonic() + limit
-        while self._running or self._pipes:
+        while self._running or self._output.is_open():
             for key, _ in self._selector.select(_POLL_SECONDS):
                 if isinstance(key.data, Rank):
                     self._ended(key.data)
                 elif isinstance(key.data, int):
                     self._heard(key.data)
-                elif not key.data.pass_on():
-                    self._selector.unregister(key.fd)
-                    self._pipes -= 1
+                elif isinstance(key.data, Lines):
+                    self._output.read(key.data)
+            self._output.write()
             now = time.monotonic()
             if last is not None and now > last and self._ending is None:
-                _say(f"the job has run for {limit} seconds, the limit of --timeout")
+                self._output.say(f"the job has run for {limit} seconds, the limit of --timeout")
+                self._hurries = True
                 self._fail(124)
             if self._repeat is not None and now > self._repeat:
                 self._repeat = None
@@ -216,15 +219,13 @@ class Job:
             if self._ending is not None and now > self._ending:
                 for rank in self._running:
                     rank.send(signal.SIGKILL)
-                if not self._running:
-                    self._leave_pipes()
+                if not self._running and (self._hurries or not self._output.waits()):
+                    self._output.leave()
                     return
 
-    def _leave_pipes(self) -> None:
-        """Show the last output of ranks whose pipes another process still holds."""
-        for key in self._selector.get_map().values():
-            if isinstance(key.data, Lines):
-                key.data.end()
+    def _gives_up(self) -> bool:
+        """Return whether no reader took the last output until the end of a job that hurries."""
+        return self._hurries and (self._ending is None or time.monotonic() > self._ending)
 
     def _ended(self, rank: Rank) -> None:
         self._selector.unregister(rank.descriptor)
@@ -241,18 +242,18 @@ class Job:
         if self._wish.recovery:
             self._goes_on_without(rank, code)
         if code == 0 and rank.number in self._verdicts and not self._code:
-            _say(self._verdicts[rank.number])
+            self._output.say(self._verdicts[rank.number])
             self._fail(1)
         if code == 0 or self._code:
             return
         code = code if code > 0 else 128 - code
         if self._wish.recovery and not job_memory.aborted(self._memory):
             self._worst = self._worst or code
-            _say(f"{rank.end_of()}; the others continue")
+            self._output.say(f"{rank.end_of()}; the others continue")
             return
         if self._running or code > 128:
             others = "; the others are ended" if self._running else ""
-            _say(f"{rank.end_of()}{others}")
+            self._output.say(f"{rank.end_of()}{others}")
             self._tell_of_waits()
         self._fail(code)
 
@@ -282,7 +283,7 @@ class Job:
             if not continues and self._release({number, *peers}, ranks):
                 self._verdicts |= {number: verdict} if waiting.is_at_end(rank) else {}
                 return
-            _say(verdict)
+            self._output.say(verdict)
             if not continues:
                 self._fail(1)
                 return
@@ -311,7 +312,7 @@ class Job:
             did = "did not wait" if rank.runs() else "ended meanwhile"
             if wait is not None:
                 did = f"waited in {waiting.words(wait)}"
-            _say(f"rank {rank.number} {did}")
+            self._output.say(f"rank {rank.number} {did}")
 
     # -- recovery --
 
@@ -354,6 +355,7 @@ class Job:
     def _interrupted(self, *_: object) -> None:
         """End the job as Ctrl-C does: the terminal itself sends it to the group of the launcher."""
         self._interrupts += 1
+        self._hurries = True
         self._code = self._code or 130
         if self._interrupts > 1:
             self._end_others(signal.SIGKILL)
@@ -368,6 +370,7 @@ class Job:
                 rank.send(signal.SIGINT)
 
     def _terminated(self, number: int, _: object) -> None:
+        self._hurries = True
         self._code = self._code or 128 + number
         self._end_others(signal.SIGTERM)
 
@@ -401,11 +404,6 @@ def _in_child(launcher: int, own_group: bool, core: int | None) -> Callable[[], 
 def _found_without(root: str) -> bool:
     """Return whether another interpreter finds this package by itself: it is installed."""
     return "site-packages" in root or "dist-packages" in root
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"shmnd mpiexec: {text}\n")
-    sys.stderr.flush()
 
 
 def main(arguments: list[str], prog: str = "shmnd mpiexec") -> int:
