@@ -65,6 +65,10 @@ cdef class Block:
             self.arena._returned(self)
 
 
+def _closed_meanwhile(call):
+    return error(Status.DEVICE_REMOVED, call, "the adapter was closed meanwhile")
+
+
 @cython.no_gc_clear  # blocks that end later in the same garbage return to it
 cdef class Arena:
     """The shared data memory of one adapter.
@@ -123,9 +127,10 @@ cdef class Arena:
             self._seg[kind] = self._new_segment(self._room_for(capacity, kind), sealed)
             self._used[kind] = 0
             self._grow[kind] = min(self._grow[kind] * 2, _MOST_SEGMENT)
-        block = self._block(self._seg[kind], self._used[kind], nbytes, capacity, False)
+        # Taken first: a new object can start a collection, whose finalisers let other threads in.
+        taken = self._used[kind]
         self._used[kind] += capacity
-        return block
+        return self._block(self._seg[kind], taken, nbytes, capacity, False)
 
     def _room_for(self, capacity: int, kind: int) -> int:
         """Return the size of the next common segment: smaller near a limit."""
@@ -135,7 +140,10 @@ cdef class Arena:
         return min(grow, max(capacity, (self._limit - self._bytes) & ~4095))
 
     cdef Segment segment(self, int seg):
-        return <Segment>self._segments[seg]
+        segment = self._segments.get(seg)
+        if segment is None:
+            raise _closed_meanwhile("Adapter.allocate")
+        return <Segment>segment
 
     cdef object _block(self, int seg, size_t offset, size_t nbytes, size_t capacity, bint alone):
         cdef Block block = Block.__new__(Block)
@@ -170,7 +178,7 @@ cdef class Arena:
         # Other threads enter segments while this one is announced: its number is taken before.
         announce = self._announce
         if announce is None:
-            raise error(Status.DEVICE_REMOVED, call, "the adapter was closed meanwhile")
+            raise _closed_meanwhile(call)
         seg = self._next_seg
         self._next_seg += 1
         self._bytes += segment.counted
@@ -178,7 +186,7 @@ cdef class Arena:
         try:
             announce(seg, segment, call)
             if self._closed:
-                raise error(Status.DEVICE_REMOVED, call, "the adapter was closed meanwhile")
+                raise _closed_meanwhile(call)
         except BaseException:
             self._segments.pop(seg, None)
             self._bytes -= segment.counted
@@ -236,3 +244,5 @@ cdef class Arena:
         for segment in list(self._segments.values()):
             (<Segment>segment).close_fd()
         self._segments.clear()
+        self._starts.clear()
+        self._numbers.clear()
