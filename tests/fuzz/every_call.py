@@ -134,8 +134,8 @@ def is_numpys(thing: object, name: str) -> bool:
     return isinstance(thing, np.ndarray) and name not in vars(type(thing))
 
 
-def call_everything(objects: list[Any], chance: random.Random, rounds: int) -> int:
-    """Call each attribute of each object; what ends something comes last."""
+def in_order(objects: list[Any], chance: random.Random) -> list[tuple[int, str]]:
+    """Each attribute of each object, in any order; what ends something comes last."""
     every = [
         (any(word in name for word in ENDS), place, name)
         for place, thing in enumerate(objects)
@@ -144,6 +144,12 @@ def call_everything(objects: list[Any], chance: random.Random, rounds: int) -> i
     ]
     chance.shuffle(every)
     every.sort(key=lambda item: item[0])
+    return [(place, name) for _, place, name in every]
+
+
+def call_everything(objects: list[Any], chance: random.Random, rounds: int) -> int:
+    """Call each attribute of each object."""
+    every = in_order(objects, chance)
     calls = 0
 
     def call(thing: object, name: str) -> None:
@@ -155,7 +161,7 @@ def call_everything(objects: list[Any], chance: random.Random, rounds: int) -> i
             step(attribute(*given))
 
     for _ in range(rounds):
-        for _, place, name in every:
+        for place, name in every:
             within_reason(functools.partial(call, objects[place], name))
     return calls
 

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from every_call import ENDS, SKIPPED, arguments, interrupt, is_numpys, step, within_reason
+from every_call import arguments, in_order, interrupt, step, within_reason
 
 import shmnd.ipc
 
@@ -66,16 +66,9 @@ def half_made(kind: type) -> list[Any]:
 
 def call_all(objects: list[Any], chance: random.Random, note: Callable[[str], None]) -> None:
     """Call each attribute of each object, those that end something last; with any arguments."""
-    every = [
-        (any(word in name for word in ENDS), number, name)
-        for number, thing in enumerate(objects)
-        for name in dir(thing)
-        if name not in SKIPPED and not is_numpys(thing, name)
-    ]
-    chance.shuffle(every)
-    every.sort(key=lambda item: item[0])
+    every = in_order(objects, chance)
     for _ in range(ROUNDS):
-        for _, number, name in every:
+        for number, name in every:
             thing = objects[number]
             given = () if chance.random() < 0.3 else arguments(chance, objects)
             note(f"{type(thing).__module__}.{type(thing).__qualname__}.{name} of {len(given)}")

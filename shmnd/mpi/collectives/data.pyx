@@ -110,7 +110,6 @@ cdef class DataCalls(PointCalls):
         plan.root = -1 if c.inter else root
         if gets:
             into = receiving(plan, _spec(recvbuf, vector, False, root, c.peers), c.peers)
-            into.keeps = vector
             if here and not in_place(sendbuf):
                 out = sending(plan, spec_simple(sendbuf, True, 0, 0), 1)
             elif not here:
@@ -152,7 +151,6 @@ cdef class DataCalls(PointCalls):
             out = sending(plan, _spec(sendbuf, vector, True, root, c.peers), c.peers)
             if here and not in_place(recvbuf):
                 into = receiving(plan, spec_simple(recvbuf, False, root, 0), 1)
-                into.keeps = True
             elif not here:
                 spec_simple(recvbuf, False, PROC_NULL, 0)
             for i in range(c.peers):
@@ -163,7 +161,6 @@ cdef class DataCalls(PointCalls):
         else:
             _spec(sendbuf, vector, True, PROC_NULL, c.peers)
             into = receiving(plan, spec_simple(recvbuf, False, root, 0), 1)
-            into.keeps = True
             if root != PROC_NULL:
                 shmpi_sched_receive(plan.s, c.to_job[root], into.at[0], into.sizes[0])
         shmpi_sched_round(plan.s)
@@ -177,7 +174,7 @@ cdef class DataCalls(PointCalls):
         cdef char *mine
         cdef Py_ssize_t n
         cdef int i
-        plan.s.pairwise = into.keeps = vector
+        plan.s.pairwise = vector
         if not c.inter and in_place(sendbuf):
             into.keeps = True
             mine = into.at[c.rank]
@@ -214,7 +211,6 @@ cdef class DataCalls(PointCalls):
         else:
             spec = _spec(recvbuf, kind == "v", False, 0, c.peers)
         into = receiving(plan, spec, c.peers)
-        into.keeps = True
         if same:
             out = into
         elif kind == "w":

@@ -55,7 +55,6 @@ cdef Plan _plan(CommBase comm, str sends, str receives, sendbuf, recvbuf, str ca
     else:
         out = sending(plan, _spec(sendbuf, sends, True, len(outs)), len(outs))
         into = receiving(plan, _spec(recvbuf, receives, False, len(ins)), len(ins))
-    into.keeps = True
     for i in range(len(ins)):
         if ins[i] == PROC_NULL:
             into.sizes[i] = 0

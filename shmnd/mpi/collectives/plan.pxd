@@ -18,7 +18,7 @@ cdef class Side:
     cdef char **at
     cdef Py_ssize_t *sizes
     cdef char *staged
-    cdef bint keeps  # what no message replaces stays: its packed copy is filled at the begin
+    cdef bint keeps  # it has a block in place, which no message replaces
 
     cdef int lay_out(self) except -1
     cdef TypeState type_of(self, Py_ssize_t block)

@@ -257,11 +257,12 @@ cdef class Plan(Operation):
         return -1 if self.s.done else sched_peer(self.s)
 
     cdef int pack(self) except -1:
+        """Fill the packed copies that are sent, and those where bytes stay as they are."""
         cdef Side side
         for side in self.sends:
             side.pack()
         for side in self.receives:
-            if side.keeps:
+            if side.keeps or self.s.pairwise:
                 side.pack()
         return 0
 
