@@ -109,3 +109,74 @@ print("well")
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_rank_that_fails_tells_those_who_wait_for_it(ranks: int) -> None:
     assert launch(ranks, "--timeout", "60", "-c", PROGRAM).stdout.count("well") == ranks
+
+
+MAKES = """
+import numpy as np
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+size, rank = comm.size, comm.rank
+readonly = np.zeros(4)
+readonly.flags.writeable = False
+half = comm.Split(rank % 2)
+
+
+def at(who, wrong, right):
+    return wrong if rank == who else right
+
+
+def between(bad):
+    # The leaders of both groups are ranks 0 and 1 of the job.
+    return half.Create_intercomm(0, comm, 55 if bad else 1 - rank % 2)
+
+
+for who in range(size):
+    for own, call in (
+        (BufferError, lambda: MPI.Win.Create(at(who, readonly, np.zeros(4)), 8, comm=comm)),
+        (TypeError, lambda: MPI.Win.Create(at(who, 7, None), comm=comm)),
+        (MPI.ERR_DISP, lambda: MPI.Win.Create(None, at(who, 0, 1), comm=comm)),
+        (MPI.ERR_DISP, lambda: MPI.Win.Create(None, at(who, 1 << 40, 1), comm=comm)),
+        (MPI.ERR_SIZE, lambda: MPI.Win.Allocate(at(who, -5, 8), comm=comm)),
+        (MPI.ERR_SIZE, lambda: MPI.Win.Allocate_shared(at(who, 1 << 70, 8), comm=comm)),
+        (TypeError, lambda: MPI.Win.Allocate(at(who, "8", 8), comm=comm)),
+        (TypeError, lambda: MPI.Win.Create_dynamic(at(who, {}, MPI.INFO_NULL), comm=comm)),
+    ):
+        try:
+            call()
+        except MPI.Exception as error:
+            assert error.Get_error_class() == at(who, own, MPI.ERR_OTHER), error
+            assert rank == who or f"it failed at rank {who}: " in str(error), error
+            assert str(error).count("Win."), error
+        except (BufferError, TypeError) as error:
+            assert rank == who and type(error) is own, error
+        else:
+            raise AssertionError(own)
+        assert comm.allreduce(1) == size
+if half.rank == 0:
+    comm.send("a group of its own", 1 - rank)  # no other rank is asked
+if rank % 2:
+    try:
+        between(True)
+    except MPI.Exception as error:
+        if half.rank == 0:
+            assert error.Get_error_class() == MPI.ERR_RANK, error
+        else:
+            assert "Comm.Create_intercomm" in str(error), error
+            assert "it failed at rank 0: Exception: MPI_ERR_RANK" in str(error), error
+    else:
+        raise AssertionError("no error")
+    assert half.allreduce(1) == size // 2
+if half.rank == 0:
+    comm.recv(source=1 - rank)
+between(False).Free()
+for wrong in (lambda: comm.Create(None), lambda: comm.Create_group([0])):
+    try:
+        wrong()
+    except TypeError as error:
+        assert "is not a group of MPI" in str(error), error
+"""
+
+
+def test_a_rank_that_cannot_take_part_in_making_a_window_keeps_none_waiting() -> None:
+    launch(4, "-c", MAKES)

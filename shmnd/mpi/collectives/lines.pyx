@@ -11,17 +11,22 @@ from libc.string cimport memcpy, memmove
 
 from shmnd.mpi.buffers.plain cimport Plain, array_type, plain, plain_array, release
 from shmnd.mpi.collectives.op cimport Op, OpState
-from shmnd.mpi.communicators.comm_state cimport shmpi_lines, whole
+from shmnd.mpi.communicators.comm_state cimport shmpi_calls, shmpi_lines, whole
 from shmnd.mpi.communicators.disputes cimport agree, tell_call, tell_failure
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_FAILED_PEER, SHMPI_REVOKED, flag, note, note_end, progress, see_failures,
-    shmpi_awaited, turn_for, uint32_t, uint64_t,
+    shmpi_awaited, shmpi_call, turn_for, uint32_t, uint64_t,
 )
 
 from shmnd.mpi import constants
 from shmnd.mpi.buffers.sentinels import IN_PLACE as _IN_PLACE
+from shmnd.mpi.communicators.comm_state import KINDS as _KINDS
+
+cdef extern from "transport/collectives/calls.h" nogil:
+    shmpi_call shmpi_calls_last(const shmpi_calls *c)
+    void shmpi_calls_undo(shmpi_calls *c)
 
 cdef extern from "collectives/lines.h" nogil:
     enum:
@@ -46,6 +51,9 @@ cdef extern from "collectives/lines.h" nogil:
 cdef enum:
     LOOKS = 16          # at a word, before the engine makes progress
     LOOKS_CROWDED = 4   # before the core is left to others: with more ranks than cores it takes one
+
+cdef int _BARRIER = _KINDS["Barrier"], _BCAST = _KINDS["Bcast"], _REDUCE = _KINDS["Reduce"]
+cdef int _ALLREDUCE = _KINDS["Allreduce"], _ALLGATHER = _KINDS["Allgather"]
 
 # By enum shmpi_line_kind of lines.h.
 _NAMES = ("", "Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Allgather")
@@ -74,7 +82,7 @@ cdef int _wait_long(
     """Wait after all looks were in vain: yield, sleep, and publish what for."""
     cdef unsigned int idle = E.awake_polls
     cdef bint noted = False, dead, elsewhere
-    cdef int root = _root(c, k, place, call)
+    cdef shmpi_call mine = shmpi_calls_last(&c.calls)
     try:
         while True:
             turn_for(&idle, a)
@@ -89,29 +97,17 @@ cdef int _wait_long(
             if elsewhere:
                 progress()  # what it told before it left this collective
             if noted or elsewhere:
-                agree(c, c.context + 1, c.call_at(c.tag_of(call)), root, comm)
+                agree(c, mine, comm)
             if elsewhere:
                 _disagree(comm, c, 0, place, -1, call)
             if not noted and idle >= E.awake_polls + E.yields:
                 noted = True
-                tell_call(
-                    <int> c.lines.rank[place], c.context + 1, c.call_at(c.tag_of(call)), root
-                )
+                tell_call(<int> c.lines.rank[place], mine)
                 note(1, <int> c.lines.rank[place], -1, call, comm.title(c))
     finally:
         if noted:
             note_end()
     return 0
-
-
-cdef int _root(CommState c, uint64_t k, int place, str call) except -2:
-    """The root of a call that waits for the entry of a member; -1: it has none.
-
-    Callers do not pass it, so that calls which need not wait spend nothing on it.
-    """
-    if k and call == "Bcast":
-        return place
-    return c.rank if k and call in ("Reduce", "Gather") else -1
 
 
 cdef int _disagree(
@@ -121,7 +117,7 @@ cdef int _disagree(
     has shown an entry of collective k. `own`: the bytes of this rank."""
     cdef int kind, n
     shown = ""
-    tell_failure(c, c.context + 1, c.call_at(c.tag_of(call)))
+    tell_failure(c, shmpi_calls_last(&c.calls))
     for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_ALLGATHER + 1):
         n = shmpi_lines_bytes(c.lines, k, place, kind)
         if k and n >= 0:
@@ -135,7 +131,8 @@ cdef int _disagree(
     mpi_error(
         comm, constants.ERR_TRUNCATE,
         f"Comm.{call} of {comm.title(c)}: rank {place} is in another collective, or in one of "
-        f"another number of bytes{shown}; all ranks begin the same collectives in the same order",
+        f"another root or number of bytes{shown}; all ranks begin the same collectives in the same "
+        "order",
     )
     return 0
 
@@ -161,7 +158,7 @@ cdef inline uint64_t _begin(CommBase comm, CommState c, bint shows, str call) ex
         try:
             _wait(comm, c, &a, 0, place, call)
         except BaseException:
-            c.collectives -= 1
+            shmpi_calls_undo(&c.calls)
             raise
     lines.number += 1
     return lines.number
@@ -300,7 +297,7 @@ cdef bint plain_barrier(CommBase comm) except -1:
     cdef CommState c = comm.state("Barrier")
     if c.lines == NULL:
         return False
-    c.collectives += 1
+    c.begin(_BARRIER, -1)
     lines_barrier(comm, c)
     return True
 
@@ -314,7 +311,7 @@ cdef bint plain_bcast(CommBase comm, object buf, object place) except -1:
     try:
         if given.nbytes > SHMPI_LINE_MOST:
             return False
-        c.collectives += 1
+        c.begin(_BCAST, root)
         lines_bcast(comm, c, given.addr, given.nbytes, root)
     finally:
         release(&given)
@@ -360,7 +357,7 @@ cdef bint plain_reduce(
     kernel = _kernel(op, type)
     if kernel == NULL:
         return False
-    c.collectives += 1
+    c.begin(_REDUCE if root >= 0 else _ALLREDUCE, root)
     lines_reduce(comm, c, given, got, n, n // type.size, kernel, root, call)
     return True
 
@@ -380,7 +377,7 @@ cdef bint plain_allgather(CommBase comm, object sendbuf, object recvbuf) except 
         return False
     for i in range(c.size):
         block[i] = got + i * n
-    c.collectives += 1
+    c.begin(_ALLGATHER, -1)
     lines_gather(comm, c, given, block, n, -1, "Allgather")
     memmove(block[c.rank], given, n)
     return True

@@ -32,13 +32,16 @@ def failed(data: bytes) -> bool:
     return data.startswith(_FAILED)
 
 
+def reason(data: bytes) -> str:
+    """Return the rank and the text of the news of an error."""
+    return data[len(_FAILED) :].decode("utf-8", "replace")
+
+
 def load(comm: Any, data: bytes, call: str) -> Any:
     """Return the object of a pickle; raise ERR_OTHER if another rank sent an error instead."""
     if failed(data):
-        what = data[len(_FAILED) :].decode("utf-8", "replace")
-        raise_error(
-            comm, constants.ERR_OTHER, f"Comm.{call} of {comm.title(comm.ob)}: it failed at {what}"
-        )
+        at = f"{call} of {comm.title(comm.ob)}"
+        raise_error(comm, constants.ERR_OTHER, f"{at}: it failed at {reason(data)}")
     return pickle.loads(data)
 
 
@@ -149,4 +152,4 @@ class Partial:
             error, self._error = self._error, None
             raise error
         if self._news:
-            load(self._comm, self._news, self._call)
+            load(self._comm, self._news, f"Comm.{self._call}")

@@ -57,17 +57,21 @@ class ObjectCollectives:
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """Broadcast."""
+        return self._bcast_of(lambda: obj, root, "Comm.bcast")
+
+    def _bcast_of(self, make: Callable[[], Any], root: int, call: str) -> Any:
+        """Broadcast what the root makes. Where that raises, all ranks raise."""
         root = self._root(root, "bcast")
         state, context, tag = self._begin("bcast", root)
         if state.inter:
             if root == constants.ROOT:
-                given = Outgoing(state.rank, lambda: [dump(obj)])
+                given = Outgoing(state.rank, lambda: [dump(make())])
                 sends = [(to_job(state, i), given.data(0)) for i in range(state.peers)]
                 exchange(self, context, tag, sends, [])
                 given.check()
             if root in _OUTSIDE:
                 return None
-            return load(self, exchange(self, context, tag, [], [to_job(state, root)])[0], "bcast")
+            return load(self, exchange(self, context, tag, [], [to_job(state, root)])[0], call)
         size, rank = state.size, state.rank
         place = (rank - root) % size
         step = 1
@@ -78,7 +82,7 @@ class ObjectCollectives:
             source = to_job(state, (place - step + root) % size)
             data = exchange(self, context, tag, [], [source])[0]
         else:
-            mine = Outgoing(rank, lambda: [dump(obj)])
+            mine = Outgoing(rank, lambda: [dump(make())])
             data = mine.data(0)
         below = []
         step //= 2
@@ -90,7 +94,7 @@ class ObjectCollectives:
             exchange(self, context, tag, below, [])
         if mine is not None:
             mine.check()
-        return load(self, data, "bcast")
+        return load(self, data, call)
 
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """Gather."""
@@ -108,7 +112,7 @@ class ObjectCollectives:
         if not state.inter:
             mine.check()
             came.insert(state.rank, mine.data(0))
-        return [load(self, data, "gather") for data in came]
+        return [load(self, data, "Comm.gather") for data in came]
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
         """Scatter."""
@@ -117,23 +121,28 @@ class ObjectCollectives:
         if root == constants.PROC_NULL and state.inter:
             return None
         if root != (constants.ROOT if state.inter else state.rank):
-            return load(self, exchange(self, context, tag, [], [to_job(state, root)])[0], "scatter")
+            data = exchange(self, context, tag, [], [to_job(state, root)])[0]
+            return load(self, data, "Comm.scatter")
         mine = Outgoing(state.rank, lambda: dump_parts(sendobj, state.peers, "scatter"))
         others = [i for i in range(state.peers) if state.inter or i != state.rank]
         exchange(self, context, tag, [(to_job(state, i), mine.data(i)) for i in others], [])
         mine.check()
-        return None if state.inter else load(self, mine.data(state.rank), "scatter")
+        return None if state.inter else load(self, mine.data(state.rank), "Comm.scatter")
 
     def allgather(self, sendobj: Any) -> list[Any]:
         """Gather to all."""
+        return self._allgather_of(lambda: sendobj, "Comm.allgather")
+
+    def _allgather_of(self, make: Callable[[], Any], call: str) -> list[Any]:
+        """Gather to all what each rank makes. Where that raises, all ranks raise."""
         state, context, tag = self._begin("allgather")
-        mine = Outgoing(state.rank, lambda: [dump(sendobj)])
+        mine = Outgoing(state.rank, lambda: [dump(make())])
         others = [to_job(state, i) for i in range(state.peers) if state.inter or i != state.rank]
         came = exchange(self, context, tag, [(each, mine.data(0)) for each in others], others)
         mine.check()
         if not state.inter:
             came.insert(state.rank, mine.data(0))
-        return [load(self, each, "allgather") for each in came]
+        return [load(self, each, call) for each in came]
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
         """All to all scatter/gather."""
@@ -150,7 +159,7 @@ class ObjectCollectives:
         mine.check()
         if not state.inter:
             came.insert(state.rank, mine.data(state.rank))
-        return [load(self, each, "alltoall") for each in came]
+        return [load(self, each, "Comm.alltoall") for each in came]
 
     def _tree(self, sendobj: Any, op: Any, call: str, context: int, tag: int) -> Partial:
         """Reduce within the local group; the result is at its first rank."""
@@ -175,7 +184,8 @@ class ObjectCollectives:
         state, context, tag = self._begin("reduce", root)
         if state.inter:
             if root == constants.ROOT:
-                return load(self, exchange(self, context, tag, [], [to_job(state, 0)])[0], "reduce")
+                data = exchange(self, context, tag, [], [to_job(state, 0)])[0]
+                return load(self, data, "Comm.reduce")
             if root == constants.PROC_NULL:
                 return None
         result = self._tree(sendobj, op, "reduce", context, tag)
@@ -186,7 +196,7 @@ class ObjectCollectives:
             given = exchange(self, context, tag, [], [to_job(state, 0)])[0]
         result.check()
         if given is not None:
-            return load(self, given, "reduce")
+            return load(self, given, "Comm.reduce")
         return result.value if state.rank == root and not state.inter else None
 
     def allreduce(self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM) -> Any:
@@ -203,7 +213,7 @@ class ObjectCollectives:
         else:
             data = exchange(self, context, tag, [], [state.group[0]])[0]
         result.check()
-        return load(self, data, "allreduce")
+        return load(self, data, "Comm.allreduce")
 
 
 class ObjectScans:

@@ -4,7 +4,7 @@ from libc.stdint cimport uint64_t
 
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
 from shmnd.mpi.datatypes.type_state cimport TypeState
-from shmnd.mpi.transport.engine cimport shmpi_sched
+from shmnd.mpi.transport.engine cimport shmpi_call, shmpi_sched
 from shmnd.mpi.collectives.op cimport OpState
 from shmnd.mpi.point_to_point.operation cimport Operation
 from shmnd.mpi.point_to_point.persistent cimport Prequest
@@ -41,7 +41,7 @@ cdef class Plan(Operation):
     # A small one, if its call waits for it: what goes by lines, and the bytes of one rank's part.
     cdef bint counted, lasts
     cdef uint64_t number
-    cdef uint64_t whole         # its number in the communicator, and which call it is; 0: none
+    cdef shmpi_call mine        # its number in the communicator, and which call it is
     cdef unsigned int disputes  # of the engine, those that it has checked
     cdef int root               # -1: it has none, or there are two groups
     cdef int kind

@@ -15,7 +15,7 @@ from shmnd.mpi.transport.engine cimport (
     sched_peer, sched_start, see_failures, shmpi_reduce, shmpi_sched_free, shmpi_sched_new,
     stop_sched, uint64_t,
 )
-from shmnd.mpi.communicators.comm_state cimport empty_status
+from shmnd.mpi.communicators.comm_state cimport empty_status, tag_of_call
 from shmnd.mpi.communicators.disputes cimport agree, raise_unequal, tell_call
 from shmnd.mpi.collectives.lines cimport (
     SHMPI_LINE_BARRIER, SHMPI_LINE_BCAST, SHMPI_LINE_MOST, SHMPI_LINE_ALLREDUCE,
@@ -30,6 +30,7 @@ from shmnd.mpi.point_to_point.waiting cimport wait_op
 from shmnd.mpi.point_to_point.status cimport Status
 
 from shmnd.mpi import constants
+from shmnd.mpi.communicators.comm_state import KINDS as _KINDS
 from shmnd.mpi.collectives.op import NO_OP as _NO_OP, REPLACE as _REPLACE
 
 cdef list _left = []
@@ -205,15 +206,15 @@ cdef class Plan(Operation):
         A call whose arguments raise has not begun, so it takes none.
         """
         self.check()
-        self.s.tag = self.state.next_tag(self.call)
-        self.whole = self.state.call_at(self.s.tag)
+        self.mine = self.state.begin(_KINDS.get(self.call, 0), self.root)
+        self.s.tag = tag_of_call(self.mine)
         return 0
 
     cdef int agrees(self) except -1:
         """End with an error where another member is in another collective, or does not go by
         messages, and sends none."""
         try:
-            agree(self.state, self.s.context, self.whole, self.root, self.comm)
+            agree(self.state, self.mine, self.comm)
             if self.number:
                 lines_check(self.comm, self.state, self.number, self.length, self.call)
         except BaseException as error:
@@ -224,14 +225,14 @@ cdef class Plan(Operation):
     cdef int fail_unequal(self) except -1:
         """Make the error of a message that was not as long as it has to be, and tell the others."""
         try:
-            raise_unequal(self.state, self.s, self.whole, self.call, self.comm)
+            raise_unequal(self.state, self.s, self.mine, self.call, self.comm)
         except BaseException as error:
             self.failure = self.failure or error
         return 0
 
     cdef int publish(self, unsigned int count) except -1:
         self.lasts = True
-        tell_call(sched_peer(self.s), self.s.context, self.whole, self.root)
+        tell_call(sched_peer(self.s), self.mine)
         return note(count | SHMPI_SCHEDULE, sched_peer(self.s), -1, self.call,
                     self.comm.title(self.state))
 

@@ -15,7 +15,7 @@ from shmnd.mpi.communicators.comm_state import (
     reserve_contexts,
 )
 from shmnd.mpi.communicators.fault_tolerance import FaultCalls
-from shmnd.mpi.communicators.group import Group, group_from
+from shmnd.mpi.communicators.group import Group, group_from, require_group
 from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.errors import Exception as MPIException
@@ -255,7 +255,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
     def Create(self, group: Group) -> Any:
         """Create communicator from group."""
         state = self._communicating("Create")
-        if group.ob is None:
+        if require_group(group, "Comm.Create").ob is None:
             raise_error(self, constants.ERR_GROUP, "Comm.Create: the group is null")
         kind = "Intercomm" if state.inter else "Intracomm"
         context = self._agreed_contexts(2)

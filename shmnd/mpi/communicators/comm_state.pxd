@@ -2,10 +2,15 @@
 # cython: language_level=3
 from libc.stdint cimport uint32_t, uint64_t
 
-from shmnd.mpi.transport.engine cimport shmpi_group, shmpi_req
+from shmnd.mpi.transport.engine cimport shmpi_call, shmpi_engine, shmpi_group, shmpi_req
 from shmnd.mpi.objects.handle cimport State
 from shmnd.mpi.objects.keyed cimport Keyed
 from shmnd.mpi.point_to_point.status cimport Status
+
+cdef extern from "transport/collectives/calls.h" nogil:
+    struct shmpi_calls:
+        pass
+
 
 cdef extern from "collectives/lines.h" nogil:
     # The rings of a communicator, which small collectives use.
@@ -23,7 +28,7 @@ cdef class CommState(State):
     cdef int *from_job                  # and back, -1 for others
     cdef int *own                       # the local group
     cdef readonly int peers             # how many
-    cdef uint64_t collectives           # begun so far
+    cdef shmpi_calls calls              # the collectives that were begun
     cdef shmpi_lines *lines             # of small collectives; NULL: they go by messages
     cdef readonly tuple group           # of the local group
     cdef readonly tuple remote          # of the remote group, if inter
@@ -33,7 +38,6 @@ cdef class CommState(State):
     cdef public bint freed
     cdef bint was_revoked
     cdef public str call                # of the last collective on objects
-    cdef int root                       # of that, -1: it has none
     cdef public int acknowledged        # deaths in it that the program knows of
     cdef unsigned int seen_failures
     cdef int dead_members
@@ -43,9 +47,8 @@ cdef class CommState(State):
     cdef int dead(self) noexcept
 
     cdef shmpi_group as_group(self) noexcept
-    cdef int next_tag(self, str call) except -1
-    cdef int tag_of(self, str call) except -1
-    cdef uint64_t call_at(self, int tag) noexcept
+    cdef shmpi_call begin(self, int kind, int root) noexcept
+    cdef shmpi_call call_of(self, int tag) noexcept
 
 
 cdef class CommBase(Keyed):
@@ -57,6 +60,7 @@ cdef class CommBase(Keyed):
 
 
 cdef int whole(given, str call, str role) except? -0x7fffffff
+cdef int tag_of_call(shmpi_call call) noexcept
 cdef CommState known(uint32_t context)
 cdef int check_context(uint32_t context, CommBase comm) except -1
 cdef void empty_status(Status status) noexcept

@@ -5,6 +5,7 @@ from shmnd.mpi.objects.handle import State
 from shmnd.mpi.objects.keyed import Keyed
 
 CALLS: tuple[str, ...]
+KINDS: dict[str, int]
 CONTEXTS: int
 TWIN: int
 

@@ -24,9 +24,14 @@ cdef extern from "objects/small_int.h":
 
 from shmnd.mpi import constants
 
-cdef extern from "communicators/disputes.h" nogil:
+cdef extern from "transport/collectives/calls.h" nogil:
     enum:
         SHMPI_CALL_BITS
+
+    void shmpi_calls_open(shmpi_engine *e, shmpi_calls *c, uint32_t context)
+    void shmpi_calls_close(shmpi_calls *c)
+    shmpi_call shmpi_calls_begin(shmpi_engine *e, shmpi_calls *c, unsigned int kind, int root)
+    shmpi_call shmpi_calls_last(const shmpi_calls *c)
 
 cdef extern from "collectives/lines.h" nogil:
     bint shmpi_lines_fit(uint32_t context, int size)
@@ -47,7 +52,7 @@ _OBJECTS = ("bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "al
             "exscan", "neighbor_allgather", "neighbor_alltoall")
 _NAMES = ("another collective", *_OBJECTS, *_BUFFERS, *["I" + name.lower() for name in _BUFFERS],
           *[name + "_init" for name in _BUFFERS])
-_KINDS = {name: number for number, name in enumerate(_NAMES)}
+KINDS = {name: number for number, name in enumerate(_NAMES)}
 """The number of a call in the tags of its messages."""
 CALLS = _NAMES + _NAMES[:1] * ((1 << SHMPI_CALL_BITS) - len(_NAMES))
 """The call of each number."""
@@ -123,9 +128,11 @@ cdef class CommState(State):
             )
             if self.lines == NULL:
                 raise MemoryError("shmnd.mpi: no memory for a communicator")
+        shmpi_calls_open(E, &self.calls, self.context + 1)
         _known[context] = self
 
     def __dealloc__(self):
+        shmpi_calls_close(&self.calls)
         free(self.to_job)
         free(self.from_job)
         free(self.own)
@@ -180,19 +187,21 @@ cdef class CommState(State):
             self.dead_members = len(self.failed())
         return self.dead_members
 
-    cdef int next_tag(self, str call) except -1:
-        """The tag of the next collective: all ranks begin them in one order."""
-        self.collectives += 1
-        return self.tag_of(call)
+    cdef shmpi_call begin(self, int kind, int root) noexcept:
+        """Count the next collective: all ranks begin them in one order. A negative root is none."""
+        return shmpi_calls_begin(E, &self.calls, <unsigned int>kind, root)
 
-    cdef int tag_of(self, str call) except -1:
-        """The tag of the collective that was begun last."""
-        cdef unsigned int kind = _KINDS.get(call, 0)
-        return <int>((self.collectives << SHMPI_CALL_BITS | kind) & <uint64_t>TAG_MOST)
+    cdef shmpi_call call_of(self, int tag) noexcept:
+        """The collective that began last, if it has this tag; else one without a number."""
+        cdef shmpi_call last = shmpi_calls_last(&self.calls)
+        if tag_of_call(last) != tag:
+            last.number = 0
+        return last
 
-    cdef uint64_t call_at(self, int tag) noexcept:
-        """The whole number of a collective that was begun a moment ago, and which call it is."""
-        return self.collectives << SHMPI_CALL_BITS & ~<uint64_t>TAG_MOST | <uint64_t>tag
+
+cdef int tag_of_call(shmpi_call call) noexcept:
+    """The tag of the messages of a collective."""
+    return <int>(call.number & <uint64_t>TAG_MOST)
 
 
 cdef CommState known(uint32_t context):

@@ -2,11 +2,8 @@
  *
  * Ranks that do not agree on a collective: on the call, its root, or the number of bytes.
  *
- * A collective is known by its number in the communicator and, in the low bits, which call it is.
- * Two ranks with another call under one number disagree, or with another root of one call, which is
- * an error of the program. A rank whose wait for another one lasts sends it what it waits in. The
- * tag of its messages has the low 31 bits of the number, which come again after 2^24 collectives: of
- * old records only the whole is compared.
+ * What ranks tell of their calls is compared (calls.h), and the messages that wait: their tags have
+ * the low 31 bits of the number, which come again after 2^24 collectives.
  *
  * Numbers of bytes are compared where a message meets its receive (schedule.h). A rank at which a
  * collective fails for such a reason sends its number to all members: some of them may wait for a message
@@ -15,33 +12,12 @@
 #ifndef SHMPI_DISPUTES_H
 #define SHMPI_DISPUTES_H
 
-#include "transport/collectives.h"
+#include "transport/collectives/shapes.h"
 
-enum { SHMPI_CALL_BITS = 7, SHMPI_CALLS_LOOKED_AT = 64 };
+enum { SHMPI_CALLS_LOOKED_AT = 64 };
 
-static inline void shmpi_tell_call(struct shmpi_engine *e, int peer, struct shmpi_call mine)
-{
-    uint64_t root = (uint32_t)(mine.root + 1);
-    shmpi_tell(e, peer, SHMPI_CALLED, root << 32 | mine.context, mine.number);
-    /* without memory: not told */
-}
-
-static inline bool shmpi_is_other_call(uint64_t mine, uint64_t theirs)
-{
-    return mine != theirs && mine >> SHMPI_CALL_BITS == theirs >> SHMPI_CALL_BITS;
-}
-
-static inline bool shmpi_disagrees(struct shmpi_call mine, struct shmpi_call theirs)
-{
-    if (mine.context != theirs.context)
-        return false;
-    if (mine.number == theirs.number)
-        return mine.root >= 0 && theirs.root >= 0 && mine.root != theirs.root;
-    return shmpi_is_other_call(mine.number, theirs.number);
-}
-
-/* A rank in another call in the place of this one, or with another root of it, and what it calls: one
- * that waits, or whose message came. -1: none is known, or this one has no number. */
+/* A rank that made another call in the place of this one, or named another root, and what it called:
+ * one that waits, that answered, or whose message came. -1: none is known, or this one has no number. */
 static inline int shmpi_find_other_call(struct shmpi_engine *e, struct shmpi_call mine,
                                         struct shmpi_call *theirs)
 {
@@ -50,6 +26,9 @@ static inline int shmpi_find_other_call(struct shmpi_engine *e, struct shmpi_cal
     for (int i = 0; c && mine.number && i < e->size; i++) {
         const struct shmpi_message *m = c->waiting[i].first;
         *theirs = e->peers[i].call;
+        if (shmpi_disagrees(mine, *theirs))
+            return i;
+        *theirs = e->peers[i].answer;
         if (shmpi_disagrees(mine, *theirs))
             return i;
         *theirs = (struct shmpi_call){.context = mine.context, .root = -1};

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-from libc.stdint cimport uint32_t, uint64_t
-
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
-from shmnd.mpi.transport.engine cimport shmpi_sched
+from shmnd.mpi.transport.engine cimport shmpi_call, shmpi_sched
 
 
-cdef void tell_call(int peer, uint32_t context, uint64_t number, int root) noexcept
-cdef int agree(
-    CommState c, uint32_t context, uint64_t number, int root, CommBase comm
-) except -1
-cdef void tell_failure(CommState c, uint32_t context, uint64_t number) noexcept
+cdef void tell_call(int peer, shmpi_call mine) noexcept
+cdef int agree(CommState c, shmpi_call mine, CommBase comm) except -1
+cdef void tell_failure(CommState c, shmpi_call mine) noexcept
 cdef int raise_unequal(
-    CommState c, shmpi_sched *s, uint64_t number, str call, CommBase comm
+    CommState c, shmpi_sched *s, shmpi_call mine, str call, CommBase comm
 ) except -1

@@ -8,23 +8,25 @@ all members: some may wait for a message that no rank sends.
 
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.transport.engine cimport (
-    E, shmpi_call, shmpi_engine, shmpi_unequal,
+    E, shmpi_call, shmpi_engine, shmpi_unequal, uint64_t,
 )
 
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm_state import CALLS as _CALLS
 
-cdef extern from "communicators/disputes.h" nogil:
+cdef extern from "transport/collectives/calls.h" nogil:
     enum:
         SHMPI_CALL_BITS
 
+    void shmpi_tell_call(shmpi_engine *e, int peer, shmpi_call mine)
+
+cdef extern from "communicators/disputes.h" nogil:
     struct shmpi_dispute:
         shmpi_call call
         # Named as in the header, where `with` is a name like others.
         int peer "with"
         uint64_t came, expected
 
-    void shmpi_tell_call(shmpi_engine *e, int peer, shmpi_call mine)
     int shmpi_find_other_call(shmpi_engine *e, shmpi_call mine, shmpi_call *theirs)
     void shmpi_tell_dispute(shmpi_engine *e, int peer, const shmpi_dispute *d)
     int shmpi_find_dispute(const shmpi_engine *e, shmpi_call mine, shmpi_dispute *found)
@@ -34,10 +36,10 @@ _SAME_CALLS = "all ranks begin the same collectives in the same order"
 _SAME_BYTES = "counts and types of all ranks have to agree"
 
 
-cdef void tell_call(int peer, uint32_t context, uint64_t number, int root) noexcept:
-    """Send a rank the collective in which this one waits for it. Its root is -1 if it has none."""
+cdef void tell_call(int peer, shmpi_call mine) noexcept:
+    """Send a rank the collective in which this one waits for it."""
     if peer >= 0 and peer != E.rank:
-        shmpi_tell_call(E, peer, shmpi_call(context, root, number))
+        shmpi_tell_call(E, peer, mine)
 
 
 cdef void _tell(CommState c, shmpi_dispute *d) noexcept:
@@ -52,28 +54,26 @@ cdef void _tell(CommState c, shmpi_dispute *d) noexcept:
             shmpi_tell_dispute(E, c.to_job[i], d)
 
 
-cdef void tell_failure(CommState c, uint32_t context, uint64_t number) noexcept:
+cdef void tell_failure(CommState c, shmpi_call mine) noexcept:
     """Report to all members that a collective failed here: calls of two ranks disagree."""
-    cdef shmpi_dispute d = shmpi_dispute(shmpi_call(context, -1, number), -1, 0, 0)
+    cdef shmpi_dispute d = shmpi_dispute(mine, -1, 0, 0)
     _tell(c, &d)
 
 
-cdef int agree(
-    CommState c, uint32_t context, uint64_t number, int root, CommBase comm
-) except -1:
+cdef int agree(CommState c, shmpi_call mine, CommBase comm) except -1:
     """Raise the error of a collective in whose place another rank is known to call another, or the
     same with another root, or that is known to have failed at another rank."""
-    cdef shmpi_call mine = shmpi_call(context, root, number), theirs
+    cdef shmpi_call theirs
     cdef int peer = shmpi_find_other_call(E, mine, &theirs)
     if peer < 0:
         return _check_disputes(c, mine, comm) if E.disputes else 0
-    tell_failure(c, context, number)
-    at = f"{_at(c, number)}: rank {c.from_job[peer]}"
-    if number == theirs.number:
+    tell_failure(c, mine)
+    at = f"{_at(c, mine.number)}: rank {c.from_job[peer]}"
+    if mine.number == theirs.number:
         mpi_error(
             comm, constants.ERR_ROOT,
-            f"{at} names the root {theirs.root}, and this rank the root {root}; all ranks name "
-            "the same one",
+            f"{at} names the root {theirs.root}, and this rank the root {mine.root}; all ranks "
+            "name the same one",
         )
     mpi_error(
         comm, constants.ERR_TRUNCATE,
@@ -105,13 +105,11 @@ cdef int _check_disputes(CommState c, shmpi_call mine, CommBase comm) except -1:
 
 
 cdef int raise_unequal(
-    CommState c, shmpi_sched *s, uint64_t number, str call, CommBase comm
+    CommState c, shmpi_sched *s, shmpi_call mine, str call, CommBase comm
 ) except -1:
     """Raise the error of a collective that received another number of bytes than it expects."""
     cdef shmpi_unequal u = s.unequal
-    cdef shmpi_dispute d = shmpi_dispute(
-        shmpi_call(s.context, -1, number), u.peer, u.came, u.expected
-    )
+    cdef shmpi_dispute d = shmpi_dispute(mine, u.peer, u.came, u.expected)
     _tell(c, &d)
     peer = c.from_job[u.peer]
     what = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from shmnd.mpi import constants
-from shmnd.mpi.communicators.group import Group
+from shmnd.mpi.communicators.group import Group, require_group
 from shmnd.mpi.objects.errhandler import Errhandler, handle_by
 from shmnd.mpi.objects.errors import Exception as MPIException
 
@@ -33,7 +33,7 @@ class Making:
 
     def ranks(self, group: Group) -> tuple[int, ...]:
         """Return the ranks of a group that is not null."""
-        if group.ob is None:
+        if require_group(group, self.call).ob is None:
             raise MPIException(constants.ERR_GROUP, f"{self.call}: the group is null")
         ranks: tuple[int, ...] = group.ob.ranks
         return ranks

@@ -191,6 +191,13 @@ def group_from(ranks: Iterable[int]) -> Group:
     return Group._of(ranks)
 
 
+def require_group(given: Any, call: str) -> Group:
+    """Return the argument of a call, which has to be a group."""
+    if not isinstance(given, Group):
+        raise TypeError(f"{call}: group {given!r} is not a group of MPI")
+    return given
+
+
 _NOWHERE: Final = constants.UNDEFINED
 GROUP_NULL: Final = constant(Group(), "GROUP_NULL")
 GROUP_EMPTY: Final = Group()

@@ -8,6 +8,7 @@ import zlib
 from typing import Any, Self
 
 from shmnd.mpi import constants
+from shmnd.mpi.collectives.outcomes import Outgoing, failed, reason
 from shmnd.mpi.communicators.comm import NEWS, Comm, MPIException
 from shmnd.mpi.communicators.comm_state import CONTEXTS, CommState, reserve_contexts
 from shmnd.mpi.communicators.from_groups import Making
@@ -45,19 +46,11 @@ class Intercomm(Comm):
                 constants.ERR_RANK,
                 f"Comm.Create_intercomm: local_leader {leader}, the group has {len(group)}",
             )
-        news = None
-        if state.rank == leader:
-            bridge = peers._state("Create_intercomm")
-            if not 0 <= remote_leader < bridge.peers:
-                raise_error(
-                    peers,
-                    constants.ERR_RANK,
-                    f"Comm.Create_intercomm: remote_leader {remote_leader}; "
-                    f"{peers.title(bridge)} has ranks 0 to {bridge.peers - 1}",
-                )
-            other = to_job(bridge, remote_leader)
-            news = _swap(peers, bridge.context + NEWS, tag, other, group)
-        context, remote = local.bcast(news, leader)
+
+        def news() -> tuple[int, tuple[int, ...]]:
+            return _swap_by(peers, remote_leader, tag, group)
+
+        context, remote = local._bcast_of(news, leader, "Comm.Create_intercomm")
         if both := set(group).intersection(remote):
             raise_error(local, constants.ERR_COMM, _overlap("Comm.Create_intercomm", both))
         return cls._between(context, group, remote)
@@ -90,7 +83,7 @@ class Intercomm(Comm):
                 raise MPIException(constants.ERR_GROUP, _overlap(call, both))
             leader = making.leader(group, local_leader, "local_leader")
             other = making.leader(remote, remote_leader, "remote_leader")
-            context = _context(group, leader, other, tag)
+            context = _context(group, leader, other, tag, call)
         new = cls._between(context, group, remote)
         if errhandler is not None:
             new.Set_errhandler(errhandler)
@@ -129,16 +122,40 @@ def _overlap(call: str, both: set[int]) -> str:
     return f"{call}: both groups have rank {min(both)} of the job; they may share none"
 
 
-def _context(group: tuple[int, ...], leader: int, other: int, tag: int) -> int:
+def _context(group: tuple[int, ...], leader: int, other: int, tag: int, call: str) -> int:
     """Return the contexts on which the leaders of two groups agree; all ranks of both call it."""
     if engine.rank() != leader:
-        came = exchange(None, _FROM_GROUPS + 1, tag, [], [leader])
-        return int.from_bytes(came[0], "little")
-    context, _ = _swap(None, _FROM_GROUPS, tag, other, group)
-    data = context.to_bytes(8, "little")
-    sends = [(each, data) for each in group if each != leader]
+        came = exchange(None, _FROM_GROUPS + 1, tag, [], [leader])[0]
+        if failed(came):
+            raise MPIException(constants.ERR_OTHER, f"{call}: it failed at {reason(came)}")
+        return int.from_bytes(came, "little")
+
+    def agreed() -> list[bytes]:
+        return [_swap(None, _FROM_GROUPS, tag, other, group)[0].to_bytes(8, "little")]
+
+    news = Outgoing(leader, agreed)
+    sends = [(each, news.data(0)) for each in group if each != leader]
     exchange(None, _FROM_GROUPS + 1, tag, sends, [])
-    return context
+    news.check()
+    return int.from_bytes(news.data(0), "little")
+
+
+def _swap_by(
+    peers: Comm, remote_leader: int, tag: int, group: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]]:
+    """Exchange groups with the other leader, a rank of the communicator `peers`."""
+    if not isinstance(peers, Comm):
+        raise TypeError(f"Comm.Create_intercomm: peer_comm {peers!r} is not a communicator")
+    bridge = peers._state("Create_intercomm")
+    if not 0 <= remote_leader < bridge.peers:
+        raise_error(
+            peers,
+            constants.ERR_RANK,
+            f"Comm.Create_intercomm: remote_leader {remote_leader}; "
+            f"{peers.title(bridge)} has ranks 0 to {bridge.peers - 1}",
+        )
+    other = to_job(bridge, remote_leader)
+    return _swap(peers, bridge.context + NEWS, tag, other, group)
 
 
 def _swap(

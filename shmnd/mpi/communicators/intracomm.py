@@ -13,7 +13,7 @@ from shmnd.mpi.collectives.scans import ScanCalls
 from shmnd.mpi.communicators.comm import NEWS, Comm, left_out
 from shmnd.mpi.communicators.comm_state import CommState
 from shmnd.mpi.communicators.from_groups import Making
-from shmnd.mpi.communicators.group import Group
+from shmnd.mpi.communicators.group import Group, require_group
 from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.objects.info import INFO_NULL, Info
@@ -36,7 +36,7 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
     def Create_group(self, group: Group, tag: int = 0) -> Any:
         """Create communicator from group."""
         state = self._communicating("Create_group")
-        if group.ob is None:
+        if require_group(group, "Comm.Create_group").ob is None:
             raise_error(self, constants.ERR_GROUP, "Comm.Create_group: the group is null")
         members = group.ob.ranks
         if engine.rank() not in members:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
-from typing import Any, Self
+from operator import index
+from typing import Any, NamedTuple, Self, SupportsIndex
 
 from shmnd.mpi import constants
 from shmnd.mpi.buffers.buffer import buffer
@@ -19,6 +21,41 @@ from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls
 from shmnd.mpi.one_sided.epochs import Epochs
 from shmnd.mpi.one_sided.rma import WinCalls
 from shmnd.mpi.one_sided.window import WinState
+
+_UNIT_MOST = 0x7FFFFFFF
+
+
+class Offer(NamedTuple):
+    """What one rank gives to a window."""
+
+    memory: buffer | None
+    """None: the window makes it, or there is none."""
+    nbytes: int
+    """Of the memory that the window makes."""
+    unit: int
+    info: dict[str, str]
+
+
+def _offer(memory: Any, size: int, unit: int, info: Info | None, comm: Comm, call: str) -> Offer:
+    """Check the arguments of a call that makes a window."""
+    for role, given in ("disp_unit", unit), ("size", size):
+        if not isinstance(given, SupportsIndex):
+            raise TypeError(f"{call}: {role} {given!r} is not an integer")
+    nbytes, unit = index(size), index(unit)
+    if not 0 < unit <= _UNIT_MOST:
+        raise_error(
+            comm,
+            constants.ERR_DISP,
+            f"{call}: disp_unit {unit}, at least 1 and at most {_UNIT_MOST}",
+        )
+    if not 0 <= nbytes <= sys.maxsize:
+        raise_error(
+            comm, constants.ERR_SIZE, f"{call}: size {nbytes}, at least 0 and at most {sys.maxsize}"
+        )
+    if info is not None and not isinstance(info, Info):
+        raise TypeError(f"{call}: info {info!r} is not an Info")
+    own = None if memory is BOTTOM else buffer.frombuffer(memory)
+    return Offer(own, nbytes, unit, dict(info.items()) if info else {})
 
 
 class Win(WinCalls, Epochs, Handling, InfoCalls):
@@ -41,13 +78,12 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
             raise TypeError(f"Win.{call}: comm {comm!r} is not a communicator")
         if comm.ob is None:
             raise_error(comm, constants.ERR_COMM, f"Win.{call}: the communicator is null")
-        if unit <= 0:
-            raise_error(comm, constants.ERR_DISP, f"Win.{call}: disp_unit {unit}, at least 1")
-        if size < 0:
-            raise_error(comm, constants.ERR_SIZE, f"Win.{call}: size {size}, at least 0")
+
+        def offer() -> Offer:
+            return _offer(memory, size, unit, info, comm, f"Win.{call}")
+
         self = cls()
-        self.ob = WinState(comm.Dup(), flavor, memory, size, unit, f"Win.{call}")
-        self.ob.info = dict(info.items()) if info else {}
+        self.ob = WinState(comm.Dup(), flavor, offer, f"Win.{call}")
         self.ob.comm.ob.label = self.ob.title()
         state = weakref.ref(self.ob)  # a window that is dropped, and not freed, ends at once
         leave_to(self.ob.comm, lambda: _handle_to(state()))
@@ -66,10 +102,8 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
 
         Return the window of what each rank gives; None gives nothing.
         """
-        if memory is None or memory is BOTTOM:
-            memory = buffer(b"") if memory is None else None
-        else:
-            memory = buffer.frombuffer(memory)
+        if memory is None:
+            memory = b""
         return cls._make(constants.WIN_FLAVOR_CREATE, memory, 0, disp_unit, info, comm, "Create")
 
     @classmethod
@@ -81,7 +115,7 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
         Return the window with `size` bytes of shared memory of each rank.
         """
         flavor = constants.WIN_FLAVOR_ALLOCATE
-        return cls._make(flavor, None, size, disp_unit, info, comm, "Allocate")
+        return cls._make(flavor, BOTTOM, size, disp_unit, info, comm, "Allocate")
 
     @classmethod
     def Allocate_shared(
@@ -92,7 +126,7 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
         Return the window with memory that every rank maps.
         """
         flavor = constants.WIN_FLAVOR_SHARED
-        return cls._make(flavor, None, size, disp_unit, info, comm, "Allocate_shared")
+        return cls._make(flavor, BOTTOM, size, disp_unit, info, comm, "Allocate_shared")
 
     @classmethod
     def Create_dynamic(cls, info: Info = INFO_NULL, comm: Comm = COMM_SELF) -> Self:
@@ -100,7 +134,7 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
 
         Return the window without memory; `Attach` gives it some.
         """
-        return cls._make(constants.WIN_FLAVOR_DYNAMIC, None, 0, 1, info, comm, "Create_dynamic")
+        return cls._make(constants.WIN_FLAVOR_DYNAMIC, BOTTOM, 0, 1, info, comm, "Create_dynamic")
 
     def Shared_query(self, rank: int) -> tuple[buffer, int]:
         """Query the process-local address for remote memory segments."""

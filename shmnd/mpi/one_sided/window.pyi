@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from shmnd.mpi.buffers.buffer import buffer
@@ -22,7 +22,7 @@ class WinState(State):
     locked: Any
     attached: list[Any]
     def __init__(
-        self, comm: Any, flavor: int, memory: Any, nbytes: int, unit: int, call: str
+        self, comm: Any, flavor: int, make_offer: Callable[[], Any], call: str
     ) -> None: ...
     @property
     def base(self) -> int: ...

@@ -68,6 +68,21 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
     return segment
 
 
+def _exchange_offers(comm, make, call):
+    """The offer of this rank, and the address, the bytes and the unit of each."""
+    own = []
+
+    def offer():
+        own.append(make())
+        memory = own[0].memory
+        if memory is None:
+            return 0, own[0].nbytes, own[0].unit
+        return memory.address, memory.nbytes, own[0].unit
+
+    known = comm._allgather_of(offer, call)
+    return own[0], known
+
+
 cdef int _refuse(comm, str text, object cause) except -1:
     """Have the communicator handle the error of memory that is not there, and raise it."""
     try:
@@ -92,17 +107,15 @@ cdef class WinState(State):
         self.mapped = NULL
         self.open_at = NULL
 
-    def __init__(self, comm, int flavor, memory, Py_ssize_t nbytes, int unit, str call):
-        """All ranks of `comm` make it together. `memory` is what a rank offers, or None."""
+    def __init__(self, comm, int flavor, make_offer, str call):
+        """All ranks of `comm` make it together. Where the offer of one raises, all raise."""
         State.__init__(self)
         cdef int i
         cdef Py_ssize_t at = 0
-        cdef uint64_t base = 0
         self.comm = comm
         self.flavor = flavor
         self.size = comm.Get_size()
         self.rank = comm.Get_rank()
-        self.unit = unit
         self.attached = []
         self.locked = {}
         self.bases = <uint64_t *>calloc(self.size, sizeof(uint64_t))
@@ -110,6 +123,14 @@ cdef class WinState(State):
         self.open_at = <char *>calloc(self.size, 1)
         if self.bases == NULL or self.mapped == NULL or self.open_at == NULL:
             raise MemoryError(f"{call}: no memory for a window")
+        offer, known = _exchange_offers(comm, make_offer, call)
+        self.sizes = [each[1] for each in known]
+        self.units = [each[2] for each in known]
+        for i in range(self.size):
+            self.bases[i] = known[i][0]
+        self.unit = offer.unit
+        self.memory = offer.memory
+        self.info = offer.info
         self.control = _shared(comm, self.size * (sizeof(shmpi_gate) + self.size), call)
         self.gates = <shmpi_gate *><size_t>self.control.address
         self.holders.size = self.size
@@ -117,23 +138,14 @@ cdef class WinState(State):
         self.holders.to_job = (<CommState>comm.ob).to_job
         self.holders.rows = <char *>(self.gates + self.size)
         self.held = <char *>self.holders.rows + <size_t>self.size * self.rank
-        if memory is not None:
-            base = memory.address
-            nbytes = memory.nbytes
-        known = comm.allgather((base, nbytes, unit))
-        self.sizes = [each[1] for each in known]
-        self.units = [each[2] for each in known]
-        for i in range(self.size):
-            self.bases[i] = known[i][0]
-        self.memory = memory
         if flavor in (constants.WIN_FLAVOR_ALLOCATE, constants.WIN_FLAVOR_SHARED):
             rooms = [-(-each // _LINE) * _LINE for each in self.sizes]
             self.data = _shared(comm, max(_LINE, sum(rooms)), call)
             for i in range(self.size):
                 self.mapped[i] = <char *><size_t>self.data.address + at
                 at += rooms[i]
-            self.memory = _view(self.mapped[self.rank], nbytes, self.data)
-        elif memory is None:
+            self.memory = _view(self.mapped[self.rank], self.sizes[self.rank], self.data)
+        elif self.memory is None:
             self.memory = view_at(NULL, 0, False)
         # A head start, not an order: programs let the first rank fill its part without a barrier.
         comm.bcast(None, 0)

@@ -7,16 +7,19 @@ All sends and receives of a call run together and have ended when it returns.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from shmnd.mpi.communicators.comm_state cimport CommBase, CommState, check_context, known
+from shmnd.mpi.communicators.comm_state cimport (
+    CommBase, CommState, check_context, known, tag_of_call,
+)
 from shmnd.mpi.communicators.disputes cimport agree, tell_call
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.point_to_point.left_requests cimport leave_request
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_FAILED_PEER, Wait, cancel, note, req_free, req_new, shmpi_req, start_receive,
-    start_send, shut, wait_end, wait_turn,
+    E, SHMPI_FAILED_PEER, Wait, cancel, note, req_free, req_new, shmpi_call, shmpi_req,
+    start_receive, start_send, shut, wait_end, wait_turn,
 )
 
 from shmnd.mpi import constants
+from shmnd.mpi.communicators.comm_state import KINDS as _KINDS
 
 
 def next_tag(CommBase comm not None, call: str, int root=-1) -> int:
@@ -26,10 +29,9 @@ def next_tag(CommBase comm not None, call: str, int root=-1) -> int:
     """
     cdef CommState state = comm.ob
     state.call = call
-    state.root = root
     if E.failures:
         check_context(state.context, comm)
-    return state.next_tag(call)
+    return tag_of_call(state.begin(_KINDS.get(call, 0), root))
 
 
 def to_job(CommState state, int place) -> int:
@@ -52,6 +54,9 @@ cdef int _wait(shmpi_req *r, unsigned int context, CommBase comm) except -1:
     cdef CommState c = known(context)
     # A collective: its tag is a number. Those of agreements are negative, and counted apart.
     cdef bint counted = context % 4 == 1 and c is not None and r.tag >= 0
+    cdef shmpi_call mine
+    if counted:
+        mine = c.call_of(r.tag)
     try:
         while not r.done:
             if E.failures or E.revocations:
@@ -61,9 +66,9 @@ cdef int _wait(shmpi_req *r, unsigned int context, CommBase comm) except -1:
                 title = "" if c is None else c.title()
                 note(1, r.peer, -1, call, title)
                 if counted:
-                    tell_call(r.peer, context, c.call_at(r.tag), c.root)
+                    tell_call(r.peer, mine)
             if wait.noted and counted:
-                agree(c, context, c.call_at(r.tag), c.root, comm)
+                agree(c, mine, comm)
     finally:
         wait_end(&wait)
     return 0

@@ -50,6 +50,7 @@ struct shmpi_peer {
     bool left;                    /* as seen at our end: leaving.h */
     uint32_t shares;              /* words of our lane to it that are in use */
     struct shmpi_call call;       /* in which it has waited for us for long */
+    struct shmpi_call answer;     /* the last one that it made in place of one of ours: calls.h */
     struct shmpi_dispute dispute; /* the last one that it told */
     struct shmpi_ways ways;
 };
@@ -87,6 +88,7 @@ struct shmpi_engine {
     uint32_t failures;    /* deaths seen so far */
     uint32_t revocations; /* contexts that are revoked */
     uint32_t disputes;    /* that other ranks told */
+    struct shmpi_calls *calls;
 };
 
 /* ---- requests ------------------------------------------------------------------------------ */

@@ -15,13 +15,13 @@ cdef extern from "sched.h" nogil:
 cdef extern from "wire/map_sparse.h" nogil:
     void *shmnd_map_sparse(size_t nbytes, int protection, int fd)
 
-cdef extern from "transport/schedule.h":
+cdef extern from "transport/collectives/schedule.h":
     # Called with the interpreter's lock held, as every function of the transport that reduces.
     ctypedef int (*shmpi_reduce)(
         void *arg, const void *source, void *target, uint64_t items
     ) noexcept
 
-cdef extern from "transport/collectives.h" nogil:
+cdef extern from "transport/collectives/shapes.h" nogil:
     enum:
         SHMPI_ANY
         SHMPI_OTHERS_END

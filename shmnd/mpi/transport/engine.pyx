@@ -22,7 +22,7 @@ from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.transport import hooks
 from shmnd.mpi.transport.place import place, refuse_taken
 
-cdef extern from "transport/collectives.h" nogil:
+cdef extern from "transport/collectives/shapes.h" nogil:
     shmpi_engine *shmpi_engine_new(shmpi_job *job, int rank)
     uint64_t shmpi_job_bytes(uint32_t size, uint64_t lane_bytes)
     void shmpi_job_lay_out(shmpi_job *job, uint32_t size, uint64_t lane_bytes, flag crowded)

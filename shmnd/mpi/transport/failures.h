@@ -17,7 +17,7 @@
 
 #include <sys/mman.h>
 
-#include "transport/schedule.h"
+#include "transport/collectives/schedule.h"
 
 typedef bool (*shmpi_choice)(const struct shmpi_req *r, uint64_t what);
 

@@ -9,7 +9,7 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 cdef extern from "stdbool.h":
     ctypedef unsigned char flag "bool"
 
-cdef extern from "transport/collectives.h" nogil:
+cdef extern from "transport/collectives/shapes.h" nogil:
     ctypedef uint32_t word32 "shmnd_word32"
 
     struct shmpi_job:

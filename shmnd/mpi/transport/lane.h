@@ -22,21 +22,23 @@
 #include "transport/job.h"
 
 enum shmpi_kind {
-    SHMPI_EAGER = 1, /* a whole message: b the bytes of its collective, or 0 */
-    SHMPI_READY,     /* a message that waits at the sender: a its request, b its bytes; in the
+    SHMPI_EAGER = 1,   /* a whole message: b the bytes of its collective, or 0 */
+    SHMPI_READY,       /* a message that waits at the sender: a its request, b its bytes; in the
                       * record its address, or its place with MAPPED, and the bytes of its
                       * collective, or 0; in the flags its share */
-    SHMPI_CLEAR,     /* move it: a the sender's request, b the receiver's; in the record how many
+    SHMPI_CLEAR,       /* move it: a the sender's request, b the receiver's; in the record how many
                       * bytes, and 1 + the place of the buffer in the receiver's arena, or its
                       * address with ADDRESSED, or 0 */
-    SHMPI_PIECE,     /* a the receiver's request, b the offset */
-    SHMPI_TAKEN,     /* a the sender's request: all of it was copied; b: or it was refused */
-    SHMPI_PADDING,   /* nothing up to the end of the ring */
-    SHMPI_REVOKE,    /* a the first context of a communicator */
-    SHMPI_PLACED,    /* a the receiver's request, b the bytes that its sender has placed */
-    SHMPI_CALLED,    /* the collective that the sender waits in: a its context and, in the upper
+    SHMPI_PIECE,       /* a the receiver's request, b the offset */
+    SHMPI_TAKEN,       /* a the sender's request: all of it was copied; b: or it was refused */
+    SHMPI_PADDING,     /* nothing up to the end of the ring */
+    SHMPI_REVOKE,      /* a the first context of a communicator */
+    SHMPI_PLACED,      /* a the receiver's request, b the bytes that its sender has placed */
+    SHMPI_CALLED,      /* the collective that the sender waits in: a its context and, in the upper
                       * half, 1 + its root, or 0; b its number */
-    SHMPI_DISPUTED,  /* a collective that failed at the sender: a its context, b its number, the
+    SHMPI_CALLED_ELSE, /* the collective that the sender made in place of one that we wait in: the
+                        * same words */
+    SHMPI_DISPUTED,    /* a collective that failed at the sender: a its context, b its number, the
                       * tag the rank with other bytes, or -1; in the record those, and its own */
 };
 

@@ -8,6 +8,7 @@
 #ifndef SHMPI_TRANSFER_H
 #define SHMPI_TRANSFER_H
 
+#include "transport/collectives/calls.h"
 #include "transport/copying/shared_receive.h"
 #include "transport/copying/shared_send.h"
 
@@ -193,11 +194,8 @@ static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_
             shmpi_finish(e, r);
         }
         return true;
-    case SHMPI_CALLED:
-        e->peers[source].call = (struct shmpi_call){.context = (uint32_t)record->a,
-                                                    .root = (int)(record->a >> 32) - 1,
-                                                    .number = record->b};
-        return true;
+    case SHMPI_CALLED: shmpi_take_called(e, source, shmpi_call_told(record)); return true;
+    case SHMPI_CALLED_ELSE: e->peers[source].answer = shmpi_call_told(record); return true;
     case SHMPI_DISPUTED:
         e->peers[source].dispute = (struct shmpi_dispute){
             {.context = (uint32_t)record->a, .root = -1, .number = record->b},

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that call different collectives: an error that names both calls, where they would wait."""
 
+import re
+
 import pytest
 
 from ..launcher.jobs import launch
@@ -170,3 +172,51 @@ for length in 1, 50, 5000:
 print("well")
 """
     assert launch(3, "-c", program).stdout == "well\n" * 3
+
+
+@pytest.mark.parametrize("wrong", ["comm.Bcast(readonly, 0)", "comm.Bcast(z({n}), 99)"])
+@pytest.mark.parametrize("n", [4, 50, 50_000])
+def test_a_rank_without_a_call_that_the_others_have_left(wrong: str, n: int) -> None:
+    """The others are one call ahead, and wait there; the root left the missing one at once."""
+    program = f"""{_BEGIN}
+readonly = z({n})
+readonly.flags.writeable = False
+try:
+    {wrong.format(n=n)} if rank == 1 else comm.Bcast(z({n}), 0)
+except (BufferError, ValueError, MPI.Exception):
+    print("not begun")
+try:
+    comm.allreduce(1)
+except MPI.Exception as error:
+    assert error.Get_error_class() == MPI.ERR_TRUNCATE, error
+    print(error)
+    raise SystemExit(1)
+"""
+    done = launch(4, "-c", program, expect=1)
+    assert "not begun" in done.stdout
+    text = r"Comm\.(allreduce|Bcast) of MPI_COMM_WORLD: rank \d is in another collective, "
+    assert re.search(text + "(allreduce|Bcast); all ranks begin", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("bcast(1, {root})", "ROOT"),
+        ("Bcast(z(9999), {root})", "ROOT"),
+        ("Bcast(z(5), {root})", "TRUNCATE"),
+    ],
+)
+def test_a_rank_that_names_a_root_which_has_left_the_call(call: str, error: str) -> None:
+    program = f"""{_BEGIN}
+try:
+    comm.{call.format(root="1 if rank == 2 else 0")}
+except MPI.Exception as error:
+    assert rank == 2 and error.Get_error_class() == MPI.ERR_{error}, error
+    print(error)
+comm.Recv(z(1), 2) if rank < 2 else [comm.Send(z(1), each) for each in (0, 1)]
+"""
+    text = {
+        "ROOT": "rank 1 names the root 0, and this rank the root 1; all ranks name the same one",
+        "TRUNCATE": "rank 1 is in another collective, or in one of another root or number of bytes",
+    }
+    assert f"of MPI_COMM_WORLD: {text[error]}" in launch(3, "-c", program).stdout

@@ -5,7 +5,7 @@
 #ifndef TEST_RANKS_H
 #define TEST_RANKS_H
 
-#include "transport/collectives.h"
+#include "transport/collectives/shapes.h"
 
 #include "check.h"
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 
 #include "collectives/lines.h"
-#include "transport/collectives.h"
+#include "transport/collectives/shapes.h"
 
 #include "check.h"
 

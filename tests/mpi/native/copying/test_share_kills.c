@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#include "transport/collectives.h"
+#include "transport/collectives/shapes.h"
 
 #include "check.h"
 

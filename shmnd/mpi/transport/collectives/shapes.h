@@ -5,8 +5,8 @@
  * Reductions keep the order of ranks and the same brackets on every rank, whatever the root: the
  * results are the same bits everywhere and in every run.
  */
-#ifndef SHMPI_COLL_H
-#define SHMPI_COLL_H
+#ifndef SHMPI_SHAPES_H
+#define SHMPI_SHAPES_H
 
 #include "transport/leaving.h"
 
