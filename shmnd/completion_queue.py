@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
+from shmnd.common.held import Held
 from shmnd.common.weak_methods import without_owner
 from shmnd.overlapped import (
     Overlapped,
@@ -95,7 +96,7 @@ class CompletionQueue(NotifyCore, OverlappedObject):
         call = "CompletionQueue.fileno"
         self._check_usable(call)
         self._engine.check(call)
-        with self._notifies:  # one for all threads
+        with Held(self._notifies):  # one for all threads
             readiness = self._readiness
             if readiness is None:
                 readiness = self._readiness = Readiness(self._engine)

@@ -20,6 +20,7 @@ from shmnd.broker.protocol import written
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of
+from shmnd.common.held import Held
 from shmnd.messaging.buffers import outgoing, writable
 from shmnd.messaging.errors import ended
 from shmnd.status import OWN_IN_CHILD, NdError, Status
@@ -96,7 +97,7 @@ class Connection(Closing):
         self._turn_in_loop: asyncio.Lock | None = None
 
         def wake() -> None:
-            with lock:
+            with Held(lock):
                 changed.notify_all()
 
         self._messages.wake = wake
@@ -331,7 +332,7 @@ class Connection(Closing):
 
     def _follow(self, left: float | None) -> None:
         """Wait until the thread that waits for the queue has taken a message, or stops."""
-        with self._lock:
+        with Held(self._lock):
             self._messages.followers += 1
             try:
                 if self._messages.pumping:
@@ -356,7 +357,7 @@ class Connection(Closing):
 
         Threads that wait in a call get OSError.
         """
-        with self._lock:
+        with Held(self._lock):
             if self._refusal:
                 return
             self._refusal = "the connection is closed"
@@ -369,7 +370,7 @@ class Connection(Closing):
         self.region.close()
         self.receive_cq.close()
         self.cq.close()
-        with self._lock:
+        with Held(self._lock):
             self._changed.notify_all()
         self._shared.give_back()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.address import into, pack_sockaddr, parse
 from shmnd.broker.protocol import written
+from shmnd.common.held import Held
 from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_bytes
 from shmnd.handshake.broker_events import BrokerEvents
@@ -50,7 +51,7 @@ class Connector(BrokerEvents):
         call = "Connector.bind"
         self._check(call)
         wanted = parse(address, call, 1)
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             if self._state is State.CLOSED:
                 raise invalid(self._state, call)
@@ -83,7 +84,7 @@ class Connector(BrokerEvents):
         limits = ReadLimits.given(inbound_read_limit, outbound_read_limit, call, 4)
         most = self._adapter._limits.max_caller_data
         private = private_bytes(private_data, most, "MaxCallerData", call)
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             if self._state not in _MAY_CONNECT:
                 if self._state is State.CLOSED:
@@ -131,7 +132,7 @@ class Connector(BrokerEvents):
         """Confirm the connection that the peer has accepted; both sides are then connected."""
         call = "Connector.complete_connect"
         self._check(call)
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             if self._state is not State.ACCEPTED:
                 raise invalid(self._state, call)
@@ -162,7 +163,7 @@ class Connector(BrokerEvents):
         pair = own_queue_pair(qp, self._adapter, call)
         limits = ReadLimits.given(inbound_read_limit, outbound_read_limit, call, 2)
         private = self._callee_data(private_data, call)
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             self._require_acceptable(call)
             attempt = self._attempt
@@ -211,7 +212,7 @@ class Connector(BrokerEvents):
         call = "Connector.reject"
         self._check(call)
         private = self._callee_data(private_data, call)
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             self._require_not_aborted(call)
             if self._state is State.ACCEPTED:
@@ -237,7 +238,7 @@ class Connector(BrokerEvents):
         """Return the (inbound, outbound) read limits that the peer offered, or the agreed ones."""
         call = "Connector.get_read_limits"
         self._check(call)
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             if self._state not in _HAS_LIMITS:
                 raise invalid(self._state, call)
@@ -257,7 +258,7 @@ class Connector(BrokerEvents):
 
     def _private_data(self, call: str) -> bytes:
         self._check(call)
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             if self._private is None:
                 raise invalid(self._state, call)
@@ -285,7 +286,7 @@ class Connector(BrokerEvents):
         self._check(call)
         if self._broker.unanswered and self._state is State.CONNECTING:
             self._engine.settle()  # the port is in the answer
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             if self._state not in _HAS_ADDRESSES or self._attempt is None:
                 raise invalid(self._state, call)
@@ -299,7 +300,7 @@ class Connector(BrokerEvents):
         """
         call = "Connector.notify_disconnect"
         self._check(call)
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             if self._state not in _CONNECTED_ONCE:
                 raise invalid(self._state, call)
@@ -316,7 +317,7 @@ class Connector(BrokerEvents):
         """End the connection; outstanding requests of the queue pair end with CANCELED."""
         call = "Connector.disconnect"
         self._check(call)
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             if self._state not in _CONNECTED_ONCE:
                 raise invalid(self._state, call)
@@ -333,7 +334,7 @@ class Connector(BrokerEvents):
         end.
         """
         if self._state is not _CLOSED and self._engine.alive:  # the last state: it never leaves it
-            with self._lock:
+            with Held(self._lock):
                 self._poll_link()
                 self._release()
         if self._pending:

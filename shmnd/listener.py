@@ -9,6 +9,7 @@ from shmnd.address import into, pack_sockaddr, parse
 from shmnd.broker.protocol import written
 from shmnd.common.arguments import within, wrong_kind
 from shmnd.common.brief_waits import refuse_brief_wait
+from shmnd.common.held import Held
 from shmnd.common.steps import step
 from shmnd.connector import Connector
 from shmnd.handshake.port import TCP, Port, PortHolder
@@ -49,7 +50,7 @@ class Listener(PortHolder):
         call = "Listener.bind"
         self._check(call)
         wanted = parse(address, call, 1)
-        with self._lock:
+        with Held(self._lock):
             self._require_open(call)
             if self._port is not None:
                 raise error(
@@ -66,7 +67,7 @@ class Listener(PortHolder):
         call = "Listener.listen"
         self._check(call)
         backlog = within(call, 1, "backlog", backlog, 0)
-        with self._lock:
+        with Held(self._lock):
             self._require_open(call)
             if self._port is None:
                 raise error(
@@ -96,7 +97,7 @@ class Listener(PortHolder):
             raise error(Status.INVALID_PARAMETER_1, call, wrong_kind(connector, "Connector"))
         if connector._adapter is not self._adapter:
             raise error(Status.INVALID_PARAMETER_1, call, "the connector is of another adapter")
-        with self._lock:
+        with Held(self._lock):
             port = self._require_listening(call)
             overlapped = self._operation(
                 self._engine, self, self._file, call, cancel=self._cancel_request
@@ -138,7 +139,7 @@ class Listener(PortHolder):
 
     def _disarm(self, connector: Connector) -> bool:
         """Have the broker offer this connector nothing; False when it has already."""
-        with self._lock:  # a request that is being made is made first
+        with Held(self._lock):  # a request that is being made is made first
             if self._port is None:
                 return True
             try:
@@ -169,7 +170,7 @@ class Listener(PortHolder):
             self._closed = True
             self._cancel_pending()
             return
-        with self._lock:
+        with Held(self._lock):
             self._closed = True
             self._listening = False
             self._drop_port()
@@ -189,7 +190,7 @@ class Listener(PortHolder):
 
     def _require_listening(self, call: str) -> Port:
         self._check(call)
-        with self._lock:
+        with Held(self._lock):
             self._require_open(call)
             if self._port is None or not self._listening:
                 raise error(

@@ -13,6 +13,7 @@ import weakref
 from typing import TYPE_CHECKING, Final, Protocol
 
 from shmnd.common.arguments import flags_given, integer, within
+from shmnd.common.held import Held
 from shmnd.common.objects import REMEDY
 from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject
 from shmnd.ring import Sge
@@ -138,7 +139,7 @@ class MemoryRegion(OverlappedObject):
         """
         registry = self._adapter._registry
         token = registry.register(held, flags, place)
-        with self._change:
+        with Held(self._change):
             free = not (self._token or self._closed)
             if free:
                 self._token, self._held, self._flags = token, held, flags
@@ -216,7 +217,7 @@ class MemoryRegion(OverlappedObject):
         self._revoked = [token for token in self._revoked if not registry.settled(token)]
         if self._revoked or not registry.settled(leaving):
             return False
-        with self._change:
+        with Held(self._change):
             if self._token != leaving:
                 return True  # another thread has released it
             held, self._held = self._held, None
@@ -293,7 +294,7 @@ class MemoryRegion(OverlappedObject):
     def close(self) -> None:
         """Release the region; registered memory is deregistered, now or as soon as possible."""
         super().close()
-        with self._change:
+        with Held(self._change):
             self._closed = True
         if not self._token or not self._engine.alive:
             return  # nothing is registered, or it is the parent's

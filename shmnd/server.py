@@ -13,6 +13,7 @@ from shmnd.broker.protocol import written
 from shmnd.common.brief_waits import TooLate
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.held import Held
 from shmnd.common.interruption import is_interruption
 from shmnd.connection import Connection
 from shmnd.messaging.endpoints import READS, Arrival, Ends, Offer, Plan, SharedAdapter
@@ -292,14 +293,13 @@ class Server(Closing):
         """Return the ends of a connection that is complete, if there is one, and an operation that
         is over when there is something new.
 
-        A request is accepted while another peer has not completed its connection yet: none waits
-        for a peer that is stopped.
+        A request is accepted while another peer has not completed its own: no peer waits for it.
         """
         if self._closed:
             raise ServerClosedError(f"{call}: the server is closed")
         engine = self._shared.adapter._engine
         engine.check(call)  # in a forked child another thread may have had the lock
-        with self._lock:
+        with Held(self._lock):
             errand = self._answering
             if errand is not None and errand.over:
                 self._answering = None

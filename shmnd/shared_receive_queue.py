@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
+from shmnd.common.held import Held
 from shmnd.completion_queue import processor_affinity
 from shmnd.overlapped import (
     Overlapped,
@@ -71,7 +72,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         call = "SharedReceiveQueue.notify"
         self._adapter._check_open(call)
         self._check_usable(call)
-        with self._watching:
+        with Held(self._watching):
             overlapped = self._start(call, self._below, None, "receives to be used up")
             self._awaited = True
             self._engine.pending_operations.add(self)
@@ -98,7 +99,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         self._stop_polling()
 
     def _poll_queues(self) -> None:
-        with self._watching:
+        with Held(self._watching):
             for queue in self._queues():
                 if queue not in self._watched:
                     self._watched.add(queue)
@@ -113,7 +114,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
 
     def _stop_polling(self) -> None:
         """Stop polling, if no Notify waits any more."""
-        with self._watching:
+        with Held(self._watching):
             if self._pending:
                 return
             self._awaited = False

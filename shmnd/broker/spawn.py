@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.place import Place, place_of, runtime_dir
+from shmnd.common.held import Held
 from shmnd.common.shortages import remedy_of_start
 from shmnd.common.steps import step
 from shmnd.status import Status, error
@@ -112,7 +113,7 @@ def reach(place: Place, deadline: float, *, idle: float = IDLE_SECONDS) -> socke
 
 def _start_if_ours(place: Place, idle: float) -> subprocess.Popen[bytes] | None:
     """Start the broker if the lock is free; None when another process has it."""
-    with _locks_guard:
+    with Held(_locks_guard):
         fd = place.try_lock()
         if fd is None:
             return None

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_STREAM, socket
 from typing import Final
 
+from shmnd.common.held import Held
 from shmnd.common.shortages import remedy
 from shmnd.common.streams import clear_of_streams
 from shmnd.status import NdError, Status, error
@@ -205,7 +206,7 @@ class Timer(Descriptor):
         """Become readable at `when`, unless an earlier moment is already set."""
         if when >= self._due or self._fd < 0:
             return
-        with self._lock:
+        with Held(self._lock):
             if when < self._due:
                 self._due = when
                 self._arm()
@@ -220,7 +221,7 @@ class Timer(Descriptor):
 
     def drain(self) -> None:
         """Make it unreadable again; the moment is over."""
-        with self._lock:
+        with Held(self._lock):
             self._due = _NEVER
             try:
                 os.read(self._fd, 8)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from shmnd.common.held import Held
+
 __all__ = ["Announcement", "Change", "Entry", "Watch"]
 
 
@@ -71,7 +73,7 @@ class Watch:
     def entries(self) -> tuple[Entry, ...]:
         """All records that exist now, as far as this process knows."""
         self._progress()
-        with self._lock:
+        with Held(self._lock):
             return tuple(self._known.values())
 
     @property
@@ -82,7 +84,7 @@ class Watch:
     def changes(self) -> list[Change]:
         """Return what changed since the last call. Never waits."""
         self._progress()
-        with self._lock:
+        with Held(self._lock):
             found = list(self._changes)
             self._changes.clear()
         return found
@@ -94,7 +96,7 @@ class Watch:
         """
         self._progress()
         none: deque[Change] = deque()
-        with self._lock:
+        with Held(self._lock):
             found += self._changes
             self._changes = none  # no call between the two
 
@@ -102,7 +104,7 @@ class Watch:
         """Note a record that came or went."""
         # A handler of a signal may raise behind each call, and this is called again then.
         key, change = entry.key, (Change(entry, gone),)
-        with self._lock:
+        with Held(self._lock):
             known = self._known.get(key)
             if known is not None if gone else known != entry:
                 if gone:
@@ -114,7 +116,7 @@ class Watch:
 
     def keys(self) -> set[tuple[str, int]]:
         """Return which records are known."""
-        with self._lock:
+        with Held(self._lock):
             return set(self._known)
 
     def forget(self, key: tuple[str, int]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from shmnd.common.held import Held
 from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_of
 from shmnd.handshake.state_machine import ConnectionStateMachine
@@ -35,7 +36,7 @@ class BrokerEvents(ConnectionStateMachine):
 
     def _expect_request(self, overlapped: Overlapped, listener: int) -> None:
         """Wait for a request; for `Listener.get_connection_request`."""
-        with self._lock:
+        with Held(self._lock):
             if self._state is not State.NEW:
                 raise error(
                     Status.INVALID_PARAMETER_1,
@@ -48,7 +49,7 @@ class BrokerEvents(ConnectionStateMachine):
 
     def _stop_expecting(self, overlapped: Overlapped) -> bool:
         """Be as new again; False when it does not wait any more."""
-        with self._lock:
+        with Held(self._lock):
             if self._request is None or self._request[0] is not overlapped:
                 return False
             self._forget_request(self._request[1])
@@ -64,7 +65,7 @@ class BrokerEvents(ConnectionStateMachine):
 
     def _on_event(self, event: Event, fds: list[int]) -> None:
         """Take an event of the broker. The progress engine calls this, one event at a time."""
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             self._EVENTS[event["ev"]](self, event, fds)
 

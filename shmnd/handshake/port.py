@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from shmnd.address import family, is_any, require_local
+from shmnd.common.held import Held
 from shmnd.common.steps import step
 from shmnd.overlapped import OverlappedFile, OverlappedObject
 from shmnd.runtime.broker.state import Bound
@@ -42,7 +43,7 @@ class Port:
         host, record = self.address[0], self._record
         if not is_any(host):
             require_local(host, call)
-        with self._engine.rpc:
+        with Held(self._engine.rpc):
             reply = self._engine.call(
                 "bind",
                 caller=call,
@@ -64,7 +65,7 @@ class Port:
 
     def listen(self, backlog: int, call: str) -> None:
         """Have others find it."""
-        with self._engine.rpc:
+        with Held(self._engine.rpc):
             self._engine.call("listen", caller=call, object=self.object, backlog=backlog)
             step("listening")
             self._record.backlog = backlog

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from shmnd.common.arguments import wrong_kind
+from shmnd.common.held import Held
 from shmnd.common.weak_methods import without_owner
 from shmnd.status import NdError, Status, error
 
@@ -103,7 +104,7 @@ class QueuePairLink:
 
     def __init__(self, engine: ProgressEngine, qp: QueuePairLike, call: str) -> None:
         """Take a queue pair that is free; CONNECTION_ACTIVE or CANCELED when it is not."""
-        with engine.attempts:
+        with Held(engine.attempts):
             if qp._state != _IDLE:
                 raise _not_free(qp._state, call)
             qp._begin_connect()

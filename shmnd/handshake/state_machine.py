@@ -13,13 +13,13 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.protocol import written
+from shmnd.common.held import Attempted, Held
 from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State
 from shmnd.handshake.broker_side import BrokerSide
 from shmnd.handshake.port import TCP, PortHolder
 from shmnd.handshake.queue_pair_link import UNDECIDED, LinkStatus, QueuePairLink
 from shmnd.overlapped import Overlapped, OverlappedFile
-from shmnd.runtime.polling import Attempted
 from shmnd.status import Status
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class ConnectionStateMachine(PortHolder):
                 overlapped._complete(Status.SUCCESS)
 
     def _cancel_connect(self, overlapped: Overlapped) -> bool:
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             if self._deciding is not overlapped:
                 return False
@@ -160,7 +160,7 @@ class ConnectionStateMachine(PortHolder):
             return True
 
     def _cancel_accept(self, overlapped: Overlapped) -> bool:
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             if self._deciding is not overlapped:
                 return False
@@ -171,7 +171,7 @@ class ConnectionStateMachine(PortHolder):
             return True
 
     def _cancel_notify(self, overlapped: Overlapped) -> bool:
-        with self._lock:
+        with Held(self._lock):
             self._notifying.pop(overlapped, None)
             return True
 
@@ -218,25 +218,25 @@ class ConnectionStateMachine(PortHolder):
     @property
     def _is_new(self) -> bool:
         """True when it was not used, or its last Connect failed."""
-        with self._lock:
+        with Held(self._lock):
             self._poll_link()
             return self._state is State.NEW
 
     @property
     def _is_aborted(self) -> bool:
         """True when the active side gave up before Accept or Reject."""
-        with self._lock:
+        with Held(self._lock):
             return self._aborted
 
     @property
     def _told_limits(self) -> tuple[int, int]:
         """The (inbound, outbound) read limits that came with the peer's private data."""
-        with self._lock:
+        with Held(self._lock):
             return self._limits.inbound, self._limits.outbound
 
     def _unbind(self) -> None:
         """Undo a Bind that no Connect followed."""
-        with self._lock:
+        with Held(self._lock):
             if self._state is State.BOUND:
                 self._start_over()
 

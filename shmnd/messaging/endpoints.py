@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmnd.common.arguments import within
+from shmnd.common.held import Held
 from shmnd.messaging.fragments import MOST_DEPTH, Terms
 from shmnd.messaging.messages import Messages
 from shmnd.status import MrFlag
@@ -39,12 +40,12 @@ class SharedAdapter:
 
     def take(self) -> None:
         """Count one more user."""
-        with self._lock:
+        with Held(self._lock):
             self._users += 1
 
     def give_back(self) -> None:
         """Count one user less; the last one closes the adapter."""
-        with self._lock:
+        with Held(self._lock):
             self._users -= 1
             last = self._users == 0
         if last:

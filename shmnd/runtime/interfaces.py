@@ -7,11 +7,11 @@ its every state can be tested without either.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from shmnd.common.held import Lock
     from shmnd.common.records import Announcement, Entry, Watch
     from shmnd.status import Status
 
@@ -245,7 +245,7 @@ class EngineOfNames(Protocol):
     """The progress engine, as announced and watched names need it."""
 
     @property
-    def rpc(self) -> contextlib.AbstractContextManager[Any]:
+    def rpc(self) -> Lock:
         """Held while the broker is asked."""
 
     @property
@@ -280,7 +280,7 @@ class EngineOfMeetings(Protocol):
     """The progress engine, as meetings need it."""
 
     @property
-    def rpc(self) -> contextlib.AbstractContextManager[Any]:
+    def rpc(self) -> Lock:
         """Held while the broker is asked."""
 
     def call(

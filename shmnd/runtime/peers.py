@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from shmnd.broker.access import process_of
 from shmnd.common.descriptors import Descriptor, ring, was_listened_at
+from shmnd.common.held import Held
 from shmnd.status import NdError, Status
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Peers:
 
     def meet(self, event: Event, fds: list[int]) -> None:
         """Take note of an adapter; from a new broker, of one that is known. Takes the fds."""
-        with self._lock:
+        with Held(self._lock):
             self._meet(event, fds)
 
     def _meet(self, event: Event, fds: list[int]) -> None:
@@ -146,7 +147,7 @@ class Peers:
 
         Raise MemoryError when there is no room for it in this process.
         """
-        with self._lock:
+        with Held(self._lock):
             self._add_segment(event, fds)
 
     def _add_segment(self, event: Event, fds: list[int]) -> None:
@@ -173,7 +174,7 @@ class Peers:
 
     def remove_segment(self, event: Event) -> None:
         """Its owner gave a segment up."""
-        with self._lock:
+        with Held(self._lock):
             peer = self.get(event["adapter"])
             if peer is not None and event["seg"] in self._segments.get(peer, ()):
                 self._segments[peer].remove(event["seg"])
@@ -181,7 +182,7 @@ class Peers:
 
     def forget(self, uid: str) -> None:
         """An adapter is closed. Queue pairs that are not through with it keep what they have."""
-        with self._lock:
+        with Held(self._lock):
             found = self._adapters.pop(uid, None)
             if found is not None:
                 found[1].introduced.discard(uid)
@@ -192,7 +193,7 @@ class Peers:
         Or it has become another program (exec), and lives on without what it had. It has hung up
         on us then, though it never said that its adapters are closed: these are given.
         """
-        with self._lock:
+        with Held(self._lock):
             process = self._processes.get(uid)
             if process is None:
                 return []
@@ -204,7 +205,7 @@ class Peers:
     def take_dead(self, readable: list[int]) -> list[PeerLike]:
         """Return the adapters whose processes ended, by the descriptors that became readable."""
         dead: list[PeerLike] = []
-        with self._lock:
+        with Held(self._lock):
             for process in list(self._processes.values()):
                 ended = process.watched and process.pidfd.fileno() in readable
                 if ended and process.has_ended():

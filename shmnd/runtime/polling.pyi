@@ -34,28 +34,6 @@ class CallLock:
         /,
     ) -> None: ...
 
-class Attempted:
-    def __init__(self, lock: Any, seconds: float = 0) -> None: ...
-    def __enter__(self) -> bool: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None: ...
-
-class InTime:
-    def __init__(self, lock: Any, until: float, call: str) -> None: ...
-    def __enter__(self) -> None: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None: ...
-
 def poll_once(
     engine: Any,
     keep: bool = True,

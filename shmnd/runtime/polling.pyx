@@ -12,7 +12,6 @@ from collections import deque
 
 from cpython.pythread cimport PyThread_get_thread_ident
 
-from shmnd.common.brief_waits import too_late
 from shmnd.ring.process.waiting cimport Sleepers, WaitSetCore
 
 
@@ -130,54 +129,6 @@ cdef class CallLock:
 
     def __exit__(self, *exc):
         self.release()
-
-
-cdef class Attempted:
-    """A lock for the time of a `with` block, if it is free within some seconds: `as` is True then.
-
-    Compiled: between an `acquire` in Python and the `try` behind it, the handler of a signal may
-    raise, and the lock would stay locked.
-    """
-
-    cdef object _lock
-    cdef double _seconds
-    cdef bint _taken
-
-    def __init__(self, lock, double seconds=0):
-        self._lock, self._seconds = lock, seconds
-
-    def __enter__(self) -> bool:
-        self._taken = self._lock.acquire(False) or (
-            self._seconds > 0 and self._lock.acquire(True, self._seconds)
-        )
-        return self._taken
-
-    def __exit__(self, *exc) -> None:
-        if self._taken:
-            self._taken = False
-            self._lock.release()
-
-
-cdef class InTime:
-    """A lock for the time of a `with` block. TooLate when it is not free until a moment.
-
-    Compiled for the reason of `Attempted`.
-    """
-
-    cdef object _lock, _call
-    cdef double _until
-
-    def __init__(self, lock, double until, call):
-        self._lock, self._until, self._call = lock, until, call
-
-    def __enter__(self) -> None:
-        if self._lock.acquire(False):
-            return
-        if not self._lock.acquire(True, max(0.0, self._until - time.monotonic())):
-            raise too_late(self._call)
-
-    def __exit__(self, *exc) -> None:
-        self._lock.release()
 
 
 def poll_once(engine, bint keep=True, list found=None, bint rung=False) -> None:

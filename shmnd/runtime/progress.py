@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from shmnd.broker.protocol import name_of
 from shmnd.common.brief_waits import brief_until, too_late
 from shmnd.common.descriptors import taking_from_the_system
+from shmnd.common.held import Held
 from shmnd.runtime import pending
 from shmnd.runtime.broker.announcements import Names
 from shmnd.runtime.broker.events import EventTarget
@@ -89,7 +90,7 @@ class ProgressEngine(BrokerExchange):
                 raise too_late("open_adapter")
             return engine
         # Who gives back another namespace's, maybe in an event loop, does not wait for this broker.
-        with taking_from_the_system("open_adapter"), cls._joining[key]:
+        with taking_from_the_system("open_adapter"), Held(cls._joining[key]):
             engine = cls._taken(key, user)
             if engine is None:
                 made = cls(
@@ -117,7 +118,7 @@ class ProgressEngine(BrokerExchange):
 
         If there is none, `made` becomes it.
         """
-        with cls._registry:
+        with Held(cls._registry):
             while True:
                 engine = cls._engines.get(key, made)
                 if engine is None:
@@ -327,7 +328,7 @@ class ProgressEngine(BrokerExchange):
             self.hear()
 
     def _reconnect(self) -> None:
-        with self.rpc:
+        with Held(self.rpc):
             self.client.reconnect()
 
     def settle(self) -> None:
@@ -346,7 +347,7 @@ class ProgressEngine(BrokerExchange):
         self.broker_state.adapters.pop(adapter.uid, None)
         # Also where it is in no record here: an interruption came before that, or ended this.
         self.post("adapter_close", adapter=adapter.uid)
-        with self._registry:
+        with Held(self._registry):
             if adapter.uid not in self._users:
                 return
             if self._ended == IN_CHILD or len(self._users) > 1:

@@ -14,6 +14,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from shmnd.common.held import Held
 from shmnd.ring.process.waiting import Sleepers
 from shmnd.ring.queues.completion_queue import idle_beside
 from shmnd.runtime import pending
@@ -74,7 +75,7 @@ class RequestProgress(Sleepers):
             self._wait_set.wake_at(time.monotonic() + _GRACE)
 
     def _keep(self) -> None:
-        with self._lock:
+        with Held(self._lock):
             ours = self._choose() if self._sleepers else []
         for queue, polls in ours:
             connected = queue._connected

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from shmnd.common.descriptors import Doorbell, EventCount, Timer, taking_from_the_system
+from shmnd.common.held import Held
 from shmnd.common.streams import new_epoll
 from shmnd.ring.process.waiting import WaitSetCore
 
@@ -134,7 +135,7 @@ class WaitSet(WaitSetCore):
         self._cond = threading.Condition(self._lock)
 
     def _stir_all(self) -> None:
-        with self._lock:
+        with Held(self._lock):
             self._cond.notify_all()
             if self._polling:
                 self._nudge_leader()
@@ -144,12 +145,12 @@ class WaitSet(WaitSetCore):
         self._nudge.add()
 
     def _calm(self) -> None:
-        with self._lock:
+        with Held(self._lock):
             self._nudged = False
             self._nudge.drain()
 
     def _stir(self) -> None:
-        with self._lock:
+        with Held(self._lock):
             self._cond.notify_all()
 
     def sleep(self, seen: int, timeout: float) -> list[tuple[int, int]] | None:
@@ -163,7 +164,7 @@ class WaitSet(WaitSetCore):
         try:
             return self._epoll.poll(timeout, _MOST)
         finally:
-            with self._lock:
+            with Held(self._lock):
                 self._polling = False
                 if self._nudged:
                     self._nudged = False
@@ -185,7 +186,7 @@ class WaitSet(WaitSetCore):
     @contextlib.contextmanager
     def _following(self) -> Iterator[None]:
         """Hold the condition, and be counted before anything is read that a leader changes."""
-        with self._lock:
+        with Held(self._lock):
             self._followers += 1
             try:
                 yield
@@ -196,7 +197,7 @@ class WaitSet(WaitSetCore):
         """Lead no longer, if this thread did; one of those who sleep will."""
         if self._leader != threading.get_ident():
             return
-        with self._lock:
+        with Held(self._lock):
             self._leader = 0
             self._cond.notify_all()
 
@@ -262,7 +263,7 @@ class Readiness:
 
     def fileno(self) -> int:
         """Return the descriptor. ValueError after `close()`."""
-        with self._making:
+        with Held(self._making):
             if self._closed:
                 raise ValueError("fileno() of something closed")
             if self._epoll is None:

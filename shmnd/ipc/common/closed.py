@@ -12,6 +12,8 @@ import time
 import weakref
 from typing import Any, Final, Protocol
 
+from shmnd.common.held import Held
+
 __all__ = ["announce_closed", "begin_exit", "observe", "stay_at_exit"]
 
 _LONGEST_EXIT: Final = 10.0
@@ -29,7 +31,7 @@ _lock = threading.RLock()  # a destructor may close an object inside
 
 def observe(obj: Any, observer: _Observer) -> None:
     """Have `object_closed` called when an object is closed. Harmless twice; keeps neither alive."""
-    with _lock:
+    with Held(_lock):
         _observers.setdefault(obj, weakref.WeakSet()).add(observer)
 
 
@@ -37,7 +39,7 @@ def announce_closed(obj: Any) -> None:
     """Call the observers of an object, after it was marked as closed."""
     if not _observers:
         return
-    with _lock:
+    with Held(_lock):
         observers = list(_observers.pop(obj, ()))
     for each in observers:
         each.object_closed()

@@ -33,6 +33,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.descriptors import taking_from_the_system
+from shmnd.common.held import Held
 from shmnd.common.streams import clear_of_streams, new_epoll, socket_clear_of_streams
 from shmnd.status import NdMemoryError
 
@@ -128,7 +129,7 @@ class Bell:
     def drain(self) -> None:
         """Take all rings. Threads and tasks that sleep at the bell check again."""
         came = False
-        with self._lock:
+        with Held(self._lock):
             with contextlib.suppress(BlockingIOError):
                 while self._socket >= 0:
                     os.read(self._socket, 16)
@@ -142,7 +143,7 @@ class Bell:
         """Watch exactly these processes; 0 is one that this process cannot name."""
         wanted = set(pids)
         wanted.discard(self._pid)
-        with self._lock:
+        with Held(self._lock):
             if self.fd < 0:
                 return
             self.blind = 0 in wanted
@@ -198,12 +199,12 @@ class Bell:
 
     def enter(self, sleeper: Sleeper) -> None:
         """Have rings that others take wake a thread."""
-        with self._lock:
+        with Held(self._lock):
             self._sleepers.add(sleeper)
 
     def leave(self, sleeper: Sleeper) -> None:
         """Wake it no more."""
-        with self._lock:
+        with Held(self._lock):
             self._sleepers.discard(sleeper)
 
     @contextlib.contextmanager
@@ -211,13 +212,13 @@ class Bell:
         """Be one of the tasks that a ring wakes, as `sleeper` for threads."""
         loop = asyncio.get_running_loop()
         made = TaskSleeper(self, loop)
-        with self._lock:
+        with Held(self._lock):
             self._sleepers.add(made)
             made.polls = not self._enter(loop)
         try:
             yield made
         finally:
-            with self._lock:
+            with Held(self._lock):
                 self._sleepers.discard(made)
                 self._leave(loop)
 
@@ -245,7 +246,7 @@ class Bell:
                 os.close(found[0])
 
     def _rung(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._lock:
+        with Held(self._lock):
             for each in self._sleepers:
                 if isinstance(each, TaskSleeper) and each.loop is loop:
                     finish(each.came)
@@ -256,7 +257,7 @@ class Bell:
 
     def wake_all(self) -> None:
         """Have the threads and tasks that sleep at it check again."""
-        with self._lock:
+        with Held(self._lock):
             self._wake_all()
 
     def _wake_all(self) -> None:
@@ -268,7 +269,7 @@ class Bell:
         if self._pid != os.getpid():
             self.fd = -1  # a child has its copies of the parent's, which close themselves
             return
-        with self._lock:
+        with Held(self._lock):
             fd, self.fd = self.fd, -1
             if fd < 0:
                 return

@@ -14,6 +14,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from shmnd.common.held import Held
 from shmnd.directory import Directory
 from shmnd.ipc.common.closed import begin_exit
 from shmnd.provider import open_adapter
@@ -44,7 +45,7 @@ class Room:
     @classmethod
     def of(cls, namespace: str | None, group: int | str | None) -> Room:
         """Return the room, and count one more user of it."""
-        with cls._lock:
+        with Held(cls._lock):
             room = cls._rooms.get((namespace, group))
             if room is None:
                 room = cls._rooms[namespace, group] = cls(namespace, group)
@@ -61,12 +62,12 @@ class Room:
 
     def take(self) -> None:
         """Count one more user."""
-        with self._lock:
+        with Held(self._lock):
             self._users += 1
 
     def give_back(self) -> None:
         """Count one user less; the last one closes the adapter."""
-        with self._lock:
+        with Held(self._lock):
             self._users -= 1
             if self._users or self._rooms.get(self._key) is not self:
                 return

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmnd.common.arguments import integer
 from shmnd.common.deadline import end_after
+from shmnd.common.held import Held
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import PAUSE
 from shmnd.ipc.queue.queue_core import QueueCalls
@@ -249,7 +250,7 @@ class Queue(QueueCalls, Waits):
             closed = self._closed
             self._reset()
             self._closed = closed
-        with self._lock:
+        with Held(self._lock):
             if self._feeder is None:
                 self._begin_to_feed()
             self._core.set_behind(len(self._behind) + 1)
@@ -268,7 +269,7 @@ class Queue(QueueCalls, Waits):
 
     def _feed(self) -> None:
         while True:
-            with self._lock:
+            with Held(self._lock):
                 if self._feeder is not threading.current_thread():
                     return
                 if not self._behind:
@@ -280,7 +281,7 @@ class Queue(QueueCalls, Waits):
             while not self._core.push([first]):
                 self._wait_for_room(math.inf, long)
                 long = True
-            with self._lock:
+            with Held(self._lock):
                 self._behind.popleft()
                 self._core.set_behind(len(self._behind))
 

@@ -11,6 +11,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from shmnd.common.held import Held
 from shmnd.ipc.common.ringing import POLL, Bell, Poller, TaskSleeper, ringer, task_at
 from shmnd.ipc.queue.queue_core import QueueCore
 from shmnd.status import NdMemoryError
@@ -109,7 +110,7 @@ class Waits:
     def _bell_of(self) -> Bell:
         bell = self._bell
         if bell is None:
-            with _bells_lock:
+            with Held(_bells_lock):
                 key = os.getpid(), id(self._core)
                 bell = _bells.get(key)
                 if bell is None:

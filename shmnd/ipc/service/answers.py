@@ -13,6 +13,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from shmnd.common.held import Held
 from shmnd.common.interruption import is_interruption
 from shmnd.ipc.common.processes import Process, known_as
 from shmnd.ipc.service.service_values import Answer, Unreadable, raised_from
@@ -76,7 +77,7 @@ class Answers:
         """Be the thread that takes the answers, if there is none."""
         me = threading.get_ident()
         try:
-            with self._lock:
+            with Held(self._lock):
                 if self._busy not in (0, me):
                     return False
                 self._busy = me
@@ -95,7 +96,7 @@ class Answers:
             raise
 
     def _pass_on(self) -> None:
-        with self._lock:
+        with Held(self._lock):
             sorted_, self._sorted = self._sorted, False
             self._turn.notify_all()
         bell = self._answers._bell

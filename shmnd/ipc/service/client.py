@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.held import Held
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import PAUSE, Bell
@@ -172,7 +173,7 @@ class Client(Answers, Closing):
             if not pending._unsent:
                 self._mark(pending._number)
             if pending._waiting:
-                with self._lock:
+                with Held(self._lock):
                     self._turn.notify_all()
                 if self._answers._bell is not None:
                     self._answers._bell.wake_all()
@@ -198,7 +199,7 @@ class Client(Answers, Closing):
                     self._busy = 0
                     self._end()
             elif left > 0:
-                with self._lock:
+                with Held(self._lock):
                     if self._busy and not (pending._answers or pending._over):
                         self._turn.wait(None if left > _AGES else left)
             if left <= 0:

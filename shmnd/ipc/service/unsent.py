@@ -12,6 +12,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from shmnd.common.held import Held
 from shmnd.ipc.queue.waits import ROOM
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Unsent:
     def _put_some(self) -> None:
         """Put the requests that there is room for."""
         core = self._requests._core
-        with self._lock:
+        with Held(self._lock):
             while self._waiting and not self._requests._closed:
                 pending, box = self._waiting[0]  # an empty one: put by a call that was interrupted
                 if box and pending._over:  # a stream that was closed before
@@ -90,7 +91,7 @@ class Unsent:
 
     def _end(self, why: str) -> None:
         """End the requests that are not sent."""
-        with self._lock:
+        with Held(self._lock):
             while self._waiting:
                 pending, box = self._waiting.popleft()
                 if box and not self._requests._closed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shmnd.common.held import Held
 from shmnd.mpi import constants
 from shmnd.mpi.files.file_state import FileState, class_of
 from shmnd.mpi.files.transfer import Transfer, fill, request_of_bytes
@@ -51,7 +52,7 @@ def at_pointer(state: FileState, buf: Any, writes: bool, call: str) -> int:
     """Move bytes at the pointer of the rank, and the pointer behind them; return how many."""
     require_offsets(state, call)
     transfer = _transfer(state, buf, writes, call)
-    with state.lock:
+    with Held(state.lock):
         moved = transfer.run(state.descriptor, state.position, state.atomic)
         state.position += moved // state.view.etype.size
     return moved

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from operator import index
 
+from shmnd.common.held import Held
 from shmnd.mpi import constants
 from shmnd.mpi.datatypes.datatype import BYTE, Datatype
 from shmnd.mpi.files.access import Failing, require_offsets
@@ -35,7 +36,7 @@ def _target(state: FileState, offset: int, whence: int, current: int, call: str)
 
 def _seek(state: FileState, offset: int, whence: int) -> None:
     require_offsets(state, "Seek")
-    with state.lock:
+    with Held(state.lock):
         state.position = _target(state, offset, whence, state.position, "Seek")
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
+from shmnd.common.held import Held
+
 
 class Outcome:
     """The one outcome of a future that others decide: the first that is set counts.
@@ -24,7 +26,7 @@ class Outcome:
         future.add_done_callback(self._ended)
 
     def _decides(self) -> bool:
-        with self._lock:
+        with Held(self._lock):
             first, self._decided = not self._decided, True
         return first
 
@@ -70,7 +72,7 @@ def collect(fs: Iterable[Future[Any]]) -> Future[list[Any]]:
 
     def ended(future: Future[Any]) -> None:
         nonlocal left
-        with lock:
+        with Held(lock):
             left -= 1
             last = left == 0
         if future.cancelled():

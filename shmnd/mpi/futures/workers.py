@@ -17,6 +17,7 @@ from collections import deque
 from concurrent.futures import BrokenExecutor, Future
 from typing import Any, Final, NoReturn
 
+from shmnd.common.held import Held
 from shmnd.common.interruption import is_interruption
 from shmnd.mpi.constants import ANY_SOURCE
 from shmnd.mpi.futures.remote import note_traceback
@@ -121,7 +122,7 @@ class Ranks:
 
     def put(self, task: Any) -> None:
         """Queue a task for the next worker that is free: one of an executor, or the end."""
-        with self._news:
+        with Held(self._news):
             self._tasks.append(task)
             self._news.notify()
 
@@ -151,7 +152,7 @@ class Ranks:
 
     def _rest(self) -> None:
         """Wait for a task; shortly, if a result may come."""
-        with self._news:
+        with Held(self._news):
             if not (self._free and self._tasks):
                 self._news.wait(_pause if self._given else None)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
+from shmnd.common.held import Held
 from shmnd.mpi.collectives.op import NO_OP, REPLACE, SUM
 from shmnd.mpi.communicators.intracomm import COMM_SELF, Intracomm
 from shmnd.mpi.constants import LOCK_SHARED
@@ -394,7 +395,7 @@ class Semaphore:
 
     def acquire(self, blocking: bool = True) -> bool:
         """Acquire semaphore, decrementing the internal counter by one."""
-        with self._condition:
+        with Held(self._condition):
             while self._counter.next(0) == 0:
                 if not blocking:
                     return False
@@ -406,7 +407,7 @@ class Semaphore:
         """Release semaphore, incrementing the internal counter by one or more."""
         if n < 1:
             raise ValueError(f"Semaphore.release({n}): expected 1 or more")
-        with self._condition:
+        with Held(self._condition):
             if self._bounded and self._counter.next(0) + n > self._value:
                 raise ValueError(f"Semaphore.release({n}): the value would exceed {self._value}")
             self._counter.next(n)

@@ -12,6 +12,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
+from shmnd.common.held import Held
 from shmnd.common.records import Announcement, Entry, Watch
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Names:
         fields: dict[str, Any] = {"object": number, "kind": kind, "name": name, "data": data}
         announcement = Announcement(lambda: self._retract(number), kind, name)
         try:
-            with self._engine.rpc:
+            with Held(self._engine.rpc):
                 self._engine.call(
                     "announce", caller="Directory.announce", adapter=adapter.uid, **fields
                 )
@@ -67,14 +68,14 @@ class Names:
 
     def find(self, kind: str, name: str) -> list[Entry]:
         """Ask the broker for the records that exist."""
-        with self._engine.rpc:
+        with Held(self._engine.rpc):
             return _pages(self._engine.client, kind, name)
 
     def watch(self, kind: str, name: str) -> Watch:
         """Follow the records of a kind, or of a name."""
         watch = Watch(kind, name, self._progress)
         key = kind, name
-        with self._engine.rpc:
+        with Held(self._engine.rpc):
             try:
                 self._engine.call("watch", caller="Directory.watch", kind=kind, name=name)
                 self._broker = self._engine.client.broker

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from shmnd.broker.protocol import close_all
+from shmnd.common.held import Held
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import Event
@@ -83,7 +84,7 @@ class EventDispatch(abc.ABC):
 
     def _deliver(self) -> None:
         """Hand the event queue to the objects that it is for, in order, by one thread at a time."""
-        with self._delivering:
+        with Held(self._delivering):
             while self._mail:
                 event, fds = self._mail[0]
                 kept = self._asking.pop(event["re"], None) if event["ev"] == "answer" else None

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from shmnd.broker.protocol import close_all
 from shmnd.common.brief_waits import TooLate, brief_until, refuse_brief_wait
+from shmnd.common.held import Attempted, Held, InTime
 from shmnd.common.interruption import is_interruption
 from shmnd.common.steps import step
 from shmnd.runtime.broker.events import EventDispatch, EventTarget
 from shmnd.runtime.broker.state import BrokerState
 from shmnd.runtime.doorbells import Doorbells
 from shmnd.runtime.peers import Peers
-from shmnd.runtime.polling import Attempted, InTime
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ class BrokerExchange(EventDispatch):
         A broker that is gone is replaced first, and told what this process holds.
         """
         self.check(caller or op)
-        with self.rpc:
+        with Held(self.rpc):
             return self.client.call(op, fds, caller=caller, **fields)
 
     def conversing(self, call: str) -> AbstractContextManager[Any]:
         """Return `rpc` for a `with` block. TooLate if it is not free and the waits are brief."""
         until = brief_until()
-        return self.rpc if until is None else InTime(self.rpc, until, call)
+        return Held(self.rpc) if until is None else InTime(self.rpc, until, call)
 
     def _call_or_undo(
         self, undo: Callable[[], None], op: str, fds: Sequence[int], caller: str, **fields: Any
@@ -103,7 +103,7 @@ class BrokerExchange(EventDispatch):
         """
         until = brief_until()
         self.check(caller)
-        with self.rpc if until is None else InTime(self.rpc, until, caller):
+        with Held(self.rpc) if until is None else InTime(self.rpc, until, caller):
             try:
                 if until is None:
                     self.call(op, fds, caller=caller, **fields)
@@ -127,7 +127,7 @@ class BrokerExchange(EventDispatch):
         `bound` takes the local port, before anything else can happen.
         """
         refuse_brief_wait(caller)
-        with self.rpc:  # no other thread takes an answer before it is known whom it is for
+        with Held(self.rpc):  # no other thread takes an answer before it is known whom it is for
             reply = self.call("connect", caller=caller, **fields)
             connection: int = reply["connection"]
             bound(reply["port"])
@@ -171,7 +171,7 @@ class BrokerExchange(EventDispatch):
 
     def sync(self) -> None:
         """Ask and wait, so that every segment announced to us before is mapped."""
-        with self.rpc:
+        with Held(self.rpc):
             self.call("sync")
             self._intake()
         if self._mail:

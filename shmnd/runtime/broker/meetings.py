@@ -7,6 +7,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
+from shmnd.common.held import Held
 from shmnd.status import Status
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ class Meetings:
         `part` with the same token ends it, also where this raises.
         """
         key = adapter.uid, peer
-        with self._engine.rpc:
+        with Held(self._engine.rpc):
             try:
                 self._engine.call("meet", caller=call, adapter=adapter.uid, peer=peer)
-                with self._lock:
+                with Held(self._lock):
                     self._own[adapter.uid] = weakref.ref(adapter)
                     self._tokens[key] = self._tokens.get(key, set()) | {token}
             except BaseException:
@@ -58,7 +59,7 @@ class Meetings:
         Comes from finalisers, so it only posts.
         """
         key = adapter.uid, peer
-        with self._lock:
+        with Held(self._lock):
             tokens = self._tokens.get(key, set())
             if token not in tokens:
                 return
@@ -73,7 +74,7 @@ class Meetings:
         for own, peer in list(self._tokens):
             owner = self._own[own]()
             if owner is None or not self._engine.has(owner):
-                with self._lock:
+                with Held(self._lock):
                     self._tokens.pop((own, peer), None)
             else:
                 client.call("meet", adapter=own, peer=peer)

@@ -182,7 +182,7 @@ def test_an_sdist_holds_every_source(tmp_path: Path) -> None:
         str(path.relative_to(tree))
         for folder in ("shmnd", "tools", "bench", "docs", "tests", ".ci")
         for path in (tree / folder).rglob("*")
-        if path.is_file() and "egg-info" not in str(path)
+        if path.is_file() and not re.search("egg-info|__pycache__", str(path))
     }
     assert {
         "shmnd/ring/wire/atomics.h",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lock that is tried is released, also when the handler of a signal raises as it is taken."""
+"""A lock is released, also when the handler of a signal raises as it is taken."""
 
 import ctypes
 import functools
@@ -14,7 +14,7 @@ import pytest
 
 import shmnd
 from shmnd.common.brief_waits import TooLate
-from shmnd.runtime.polling import Attempted, InTime
+from shmnd.common.held import Attempted, Held, InTime
 
 PATIENCE = 60.0
 """Seconds, in which a slow machine does anything."""
@@ -52,15 +52,60 @@ def lock_with_a_signal(released: list[None]) -> Any:
     )
 
 
-def test_a_handler_that_raises_leaves_no_lock_locked(released: list[None]) -> None:
+@pytest.mark.parametrize("kind", [Held, Attempted, functools.partial(InTime, until=0, call="mine")])
+def test_a_handler_that_raises_leaves_no_lock_locked(kind: Any, released: list[None]) -> None:
     def attempt() -> None:
-        with Attempted(lock_with_a_signal(released)) as free:
-            assert free
+        with kind(lock_with_a_signal(released)):
             len(released)  # at the latest here
 
     with pytest.raises(Interrupted):
         attempt()
     assert len(released) == 1
+
+
+@pytest.mark.parametrize("kind", [Held, Attempted, functools.partial(InTime, until=0, call="mine")])
+def test_one_that_is_dropped_behind_its_entry_releases_its_lock(kind: Any) -> None:
+    """As by a handler that raises before the block, where some versions of CPython run it."""
+    lock = threading.Lock()
+    held = kind(lock)
+    held.__enter__()
+    assert lock.locked()
+    del held
+    assert not lock.locked()
+
+
+def test_timers_that_go_off_at_any_time_leave_no_lock_taken(released: list[None]) -> None:
+    lock = threading.Lock()
+
+    def work(seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        while True:
+            with Held(lock):
+                pass
+
+    for after_us in range(1, 1001):
+        with pytest.raises(Interrupted):
+            work(after_us / 4e6)
+        assert not lock.locked()
+
+
+def test_a_condition_is_held_too_and_can_be_waited_for() -> None:
+    condition = threading.Condition()
+    told: list[bool] = []
+
+    def wait() -> None:
+        with Held(condition):
+            told.append(condition.wait_for(lambda: len(told) > 0, PATIENCE))
+
+    thread = threading.Thread(target=wait)
+    with Held(condition):
+        thread.start()
+        told.append(True)
+        condition.notify()
+    with Held(condition):
+        condition.notify()
+    thread.join()
+    assert told == [True, True]
 
 
 def test_a_poll_of_a_connector_leaves_its_lock_free(

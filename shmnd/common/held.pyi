@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+from types import TracebackType
+from typing import Protocol
+
+class Lock(Protocol):
+    """One of the module threading, or what behaves alike."""
+
+    def acquire(self, blocking: bool = ..., /) -> bool: ...
+    def release(self) -> None: ...
+
+class Held:
+    def __init__(self, lock: Lock) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+class Attempted(Held):
+    def __init__(self, lock: Lock, seconds: float = 0) -> None: ...
+    def __enter__(self) -> bool: ...  # type: ignore[override]
+
+class InTime(Held):
+    def __init__(self, lock: Lock, until: float, call: str) -> None: ...

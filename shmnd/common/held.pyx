@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Locks for the time of a `with` block, which stay taken in no case.
+
+A handler of a signal runs between two instructions of Python, and may raise there. Behind the
+`__enter__` of a lock, which has taken it then, and before the block, CPython 3.14 has such a place:
+`with lock:` leaves it taken for ever. So the block is entered by an object of its own. It takes the
+lock in compiled code, where no handler runs, and releases it when it is dropped, which an exception
+between the two does.
+"""
+
+import time
+
+from shmnd.common.brief_waits import too_late
+
+
+cdef class Held:
+    """A lock, or a condition, for the time of a `with` block: `with Held(lock):`."""
+
+    cdef object _lock
+    cdef bint _taken
+
+    def __init__(self, lock):
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._taken = True
+
+    def __exit__(self, *exc) -> None:
+        self.release()
+
+    def __dealloc__(self):
+        self.release()
+
+    cdef int release(self) except -1:
+        if self._taken:
+            self._taken = False
+            self._lock.release()
+        return 0
+
+
+cdef class Attempted(Held):
+    """A lock for the time of a `with` block, if it is free within some seconds: `as` is True
+    then."""
+
+    cdef double _seconds
+
+    def __init__(self, lock, double seconds=0):
+        Held.__init__(self, lock)
+        self._seconds = seconds
+
+    def __enter__(self) -> bool:
+        self._taken = self._lock.acquire(False) or (
+            self._seconds > 0 and self._lock.acquire(True, self._seconds)
+        )
+        return self._taken
+
+
+cdef class InTime(Held):
+    """A lock for the time of a `with` block. TooLate when it is not free until a moment."""
+
+    cdef object _call
+    cdef double _until
+
+    def __init__(self, lock, double until, call):
+        Held.__init__(self, lock)
+        self._until, self._call = until, call
+
+    def __enter__(self) -> None:
+        self._taken = self._lock.acquire(False) or self._lock.acquire(
+            True, max(0.0, self._until - time.monotonic())
+        )
+        if not self._taken:
+            raise too_late(self._call)
