@@ -8,7 +8,6 @@ an IPv4 address that is wrapped in IPv6 becomes the IPv4 address. So `==` compar
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import ipaddress
 import operator
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final, SupportsIndex
 import psutil
 
 from shmnd.common.arguments import parameter_status
+from shmnd.common.native import address_of
 from shmnd.common.objects import REMEDY, holds_objects
 from shmnd.status import Status, error
 
@@ -318,6 +318,6 @@ def address_list_into(
     needed = address_list_size(addresses)
     with writable_bytes(call, buffer, parameter) as room:
         _require_room(call, room, needed)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(room))
+        base = address_of(room)
         room[:needed] = pack_address_list(addresses, base)
     return needed

@@ -8,16 +8,15 @@ after the end does nothing. So the order in which objects are released never mat
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import threading
-import time
 from collections.abc import Iterator
 from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_STREAM, socket
 from typing import Final
 
 from shmnd.common.held import Held
+from shmnd.common.native import set_timerfd, timerfd
 from shmnd.common.shortages import remedy
 from shmnd.common.streams import clear_of_streams
 from shmnd.status import NdError, Status, error
@@ -168,26 +167,7 @@ def _as_socket(doorbell: Descriptor) -> Iterator[socket]:
         end.detach()
 
 
-class _Timespec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
-
-class _Itimerspec(ctypes.Structure):
-    _fields_ = (("interval", _Timespec), ("value", _Timespec))
-
-
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)  # os.timerfd_create came with Python 3.13
-_TFD_TIMER_ABSTIME: Final = 1
-_NANOSECONDS: Final = 1_000_000_000
 _NEVER: Final = float("inf")
-
-
-def _timerfd() -> int:
-    fd: int = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-    if fd < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"timerfd_create: {os.strerror(number)}")
-    return fd
 
 
 class Timer(Descriptor):
@@ -196,7 +176,7 @@ class Timer(Descriptor):
     __slots__ = ("_due", "_lock")
 
     def __init__(self) -> None:
-        super().__init__(_timerfd())
+        super().__init__(timerfd())
         self._due = _NEVER
         # The deadline here and the one in the kernel change together. A finaliser may come in
         # between.
@@ -215,9 +195,7 @@ class Timer(Descriptor):
         armed = _NEVER
         while armed != self._due:
             armed = self._due
-            whole = max(int(armed * _NANOSECONDS), 1)  # zero would switch the timer off
-            spec = _Itimerspec(value=_Timespec(*divmod(whole, _NANOSECONDS)))
-            _LIBC.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None)
+            set_timerfd(self._fd, armed)
 
     def drain(self) -> None:
         """Make it unreadable again; the moment is over."""

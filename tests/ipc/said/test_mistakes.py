@@ -41,6 +41,7 @@ def said(ends: Ends, name: str) -> str:
     text = re.sub(r"publisher [0-9a-f]{8}", "publisher N", text)
     text = re.sub(r"process \d+", "process N", text)
     text = text.replace("Can't get local object", "Can't pickle local object")  # Python 3.13
+    text = re.sub(r"local object <function (\S+) at 0x…>", r"local object '\1'", text)  # 3.14
     return " ".join(text.split())
 
 

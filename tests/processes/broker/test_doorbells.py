@@ -155,10 +155,15 @@ def test_a_hostile_peer_spoils_only_its_own_rings(how: str) -> None:
 
 def test_a_peer_cannot_silence_what_others_ring() -> None:
     """Whether a queue is to be rung stands where its peers cannot write."""
+
+    def mapped() -> set[str]:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        return {line for line in lines if "memfd:shmnd-bell" in line}
+
+    before = mapped()
     with Child(HONEST) as honest, shmnd.open_adapter() as adapter:
         talk = Talk.to(adapter, tuple(honest.hear()))
-        bells = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()
-                 if "memfd:shmnd-bell" in line]  # fmt: skip
+        bells = [line.split() for line in mapped() - before]
         theirs = [place for place, rights, *_ in bells if "w" not in rights]
         assert len(theirs) == len(bells) - 1 > 0, "besides our own"
         mprotect = ctypes.CDLL(None, use_errno=True).mprotect

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Calls that Python 3.11 does not have.
+
+Not by ctypes: on import its library may open a descriptor, which in a process that has closed its
+standard streams gets the number of one of them.
+"""
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_SetFromErrno
+
+cdef extern from "<time.h>" nogil:
+    enum:
+        CLOCK_MONOTONIC
+
+    struct timespec:
+        long tv_sec, tv_nsec
+
+cdef extern from "<sys/timerfd.h>" nogil:
+    enum:
+        TFD_CLOEXEC
+        TFD_NONBLOCK
+        TFD_TIMER_ABSTIME
+
+    struct itimerspec:
+        timespec it_interval, it_value
+
+    int c_timerfd_create "timerfd_create"(int clock, int flags)
+    int c_timerfd_settime "timerfd_settime"(
+        int fd, int flags, const itimerspec *value, itimerspec *before)
+
+cdef double _LATEST = 2.0 ** 62
+cdef long long _NANOSECONDS = 1_000_000_000
+
+
+def timerfd() -> int:
+    """Return the descriptor of a new timer of `time.monotonic()`."""
+    cdef int fd = c_timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)
+    if fd < 0:
+        PyErr_SetFromErrno(OSError)
+    return fd
+
+
+def set_timerfd(int fd, double when) -> None:
+    """Let a timer become readable at a moment. Another descriptor is left alone."""
+    cdef long long whole = <long long>min(max(when * _NANOSECONDS, 1.0), _LATEST)  # 0 is never
+    cdef itimerspec value
+    value.it_interval.tv_sec = value.it_interval.tv_nsec = 0
+    value.it_value.tv_sec = whole // _NANOSECONDS
+    value.it_value.tv_nsec = whole % _NANOSECONDS
+    c_timerfd_settime(fd, TFD_TIMER_ABSTIME, &value, NULL)
+
+
+def address_of(memory) -> int:
+    """Return the address of a buffer that can be written to."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE)
+    cdef size_t address = <size_t>view.buf
+    PyBuffer_Release(&view)
+    return address
