@@ -29,6 +29,12 @@ cdef extern from "<sys/timerfd.h>" nogil:
     int c_timerfd_settime "timerfd_settime"(
         int fd, int flags, const itimerspec *value, itimerspec *before)
 
+cdef extern from "<sys/prctl.h>" nogil:
+    enum:
+        PR_SET_PDEATHSIG
+
+    int prctl(int option, unsigned long value)
+
 cdef double _LATEST = 2.0 ** 62
 cdef long long _NANOSECONDS = 1_000_000_000
 
@@ -49,6 +55,11 @@ def set_timerfd(int fd, double when) -> None:
     value.it_value.tv_sec = whole // _NANOSECONDS
     value.it_value.tv_nsec = whole % _NANOSECONDS
     c_timerfd_settime(fd, TFD_TIMER_ABSTIME, &value, NULL)
+
+
+def die_with_parent(int signal) -> None:
+    """Have the kernel send this process a signal when the thread that forked it ends."""
+    prctl(PR_SET_PDEATHSIG, <unsigned long>signal)
 
 
 def address_of(memory) -> int:

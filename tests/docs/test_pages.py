@@ -76,14 +76,16 @@ def test_a_broken_link_would_be_seen(tmp_path: Path) -> None:
     [page for page in PAGES if page.is_relative_to(DOCS) and program(page.read_text())],
     ids=lambda page: str(page.relative_to(DOCS)),
 )
-def test_the_blocks_of_a_page_run_in_order(page: Path) -> None:
+def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
     for found in _NEEDS.findall(page.read_text()):
         for module in found.split(", "):
             # Not imported here: some of them start threads, or keep descriptors.
             if importlib.util.find_spec(module) is None:
                 pytest.skip(f"the page shows {module}, which is not installed")
+    script = tmp_path / "page.py"  # a file, since processes of multiprocessing import it
+    script.write_text(program(page.read_text()))
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program(page.read_text())],
+        [sys.executable, "-W", "error", str(script)],
         capture_output=True,
         text=True,
         timeout=60,

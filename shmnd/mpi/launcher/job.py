@@ -9,7 +9,6 @@ pipe), and the launcher ends all when one fails.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import selectors
 import signal
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from shmnd.common.native import die_with_parent
 from shmnd.mpi.communicators import agreement
 from shmnd.mpi.communicators.agreement import Agreements
 from shmnd.mpi.launcher import refusals, signals, waiting
@@ -34,7 +34,6 @@ from shmnd.ring.shared_memory.segment import Segment
 FRONT: Final = Path(__file__).parents[1] / "front"
 """The folder of the package `mpi4py` that ranks import."""
 
-_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
 _GRACE: Final = 2.0
 """Seconds that ranks have between SIGTERM and SIGKILL."""
 _POLL_SECONDS: Final = 0.2
@@ -387,10 +386,9 @@ class Job:
 
 def _in_child(launcher: int, own_group: bool, core: int | None) -> Callable[[], None]:
     """Return what a rank does before its program: it dies with the launcher, on its core."""
-    prctl = ctypes.CDLL(None).prctl
 
     def prepare() -> None:
-        prctl(_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
+        die_with_parent(signal.SIGKILL)
         if os.getppid() != launcher:
             os._exit(1)
         if own_group:

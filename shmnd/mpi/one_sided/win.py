@@ -54,7 +54,11 @@ def _offer(memory: Any, size: int, unit: int, info: Info | None, comm: Comm, cal
         )
     if info is not None and not isinstance(info, Info):
         raise TypeError(f"{call}: info {info!r} is not an Info")
-    own = None if memory is BOTTOM else buffer.frombuffer(memory)
+    own = None
+    if memory is None:
+        own = buffer(b"")
+    elif memory is not BOTTOM:
+        own = buffer.frombuffer(memory)
     return Offer(own, nbytes, unit, dict(info.items()) if info else {})
 
 
@@ -102,8 +106,6 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
 
         Return the window of what each rank gives; None gives nothing.
         """
-        if memory is None:
-            memory = b""
         return cls._make(constants.WIN_FLAVOR_CREATE, memory, 0, disp_unit, info, comm, "Create")
 
     @classmethod
