@@ -8,6 +8,7 @@ on neither needs the broker.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
@@ -24,6 +25,8 @@ __all__ = ["Neighbour"]
 
 _MOST_SEGMENT: Final = (1 << 29) - 1
 """Numbers above are not of memory that `Adapter.allocate` made."""
+_AGAIN: Final = 0.1
+"""Seconds until sleepers poll again for memory that the broker does not know yet."""
 
 
 class Neighbour(Closing):
@@ -83,7 +86,8 @@ class Neighbour(Closing):
         Without `nbytes` all that follows the offset is shown. The memory is mapped only if its
         size is sealed, and the range is checked; it stays mapped
         until the last view of it is gone. What it shows later is its owner's business. With
-        `writable`, for memory of `peers="write"`.
+        `writable`, for memory of `peers="write"`. DEVICE_NOT_READY: a new broker does not know the
+        memory yet, as its owner has made no call since; try again.
         """
         call = "Neighbour.view"
         self._check(call)
@@ -128,6 +132,13 @@ class Neighbour(Closing):
                 found = self._peer.segment(number)
         if found is not None:
             return found
+        if engine.meetings.awaits(self.uid):
+            engine.wake_at(time.monotonic() + _AGAIN)
+            raise error(
+                Status.DEVICE_NOT_READY,
+                call,
+                f"process {self.pid} has not told the next broker of segment {number} yet",
+            )
         raise error(
             Status.ACCESS_VIOLATION,
             call,

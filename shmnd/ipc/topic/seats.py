@@ -13,7 +13,7 @@ from shmnd.common.arguments import integer
 from shmnd.ipc.errors import Closed
 from shmnd.ipc.topic.source import Source
 from shmnd.neighbours import Neighbour
-from shmnd.status import NdError, NdMemoryError
+from shmnd.status import NdError, NdMemoryError, Status
 
 if TYPE_CHECKING:
     from shmnd.adapter import Adapter
@@ -47,7 +47,10 @@ class _Board(Protocol):
 
 
 class Unreached(Generic[_K]):
-    """Ends of other processes for which no descriptor or memory was free: they are tried again."""
+    """Ends of other processes that are tried again.
+
+    No descriptor or memory was free for them, or the next broker does not know them yet.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[_K, Entry] = {}
@@ -58,10 +61,13 @@ class Unreached(Generic[_K]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def failed(self, key: _K, entry: Entry, trouble: NdMemoryError) -> None:
-        """Try this one again."""
-        if key not in self._entries:
-            self.trouble = trouble
+    def failed(self, key: _K, entry: Entry, why: Exception) -> None:
+        """Try this one again, unless it has gone, or is not what it announced."""
+        if isinstance(why, NdMemoryError):
+            if key not in self._entries:
+                self.trouble = why
+        elif not (isinstance(why, NdError) and why.status is Status.DEVICE_NOT_READY):
+            return
         self._entries[key] = entry
 
     def pop(self, key: _K) -> None:
@@ -144,11 +150,9 @@ class Seats:
         try:
             self._admit(seat, entry, asked)
             self.unreached.pop(entry.key)
-        except NdMemoryError as exc:
-            self._free.append(seat)
-            self.unreached.failed(entry.key, entry, exc)
         except (NdError, ValueError, Closed) as exc:
             self._free.append(seat)
+            self.unreached.failed(entry.key, entry, exc)
             _LOG.debug("the subscriber in process %d gets no seat: %s", entry.pid, exc)
         except BaseException:  # of a handler of a signal: it comes again
             if entry.key not in self._guests:
@@ -165,7 +169,8 @@ class Seats:
     def trouble(self) -> str:
         """Why some subscribers are not reached; empty when all are."""
         found = self.unreached
-        return f"; {len(found)} more cannot be reached: {found.trouble}" if found else ""
+        why = found.trouble or "the next broker does not know them yet"
+        return f"; {len(found)} more cannot be reached: {why}" if found else ""
 
     def _take_seat(self) -> int:
         if not self._free and self._made >= self._most:

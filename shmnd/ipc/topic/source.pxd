@@ -22,6 +22,7 @@ cdef class Source(Origin):
     cdef readonly object ident
     cdef bint settled  # it has its seat, and the queue that the publisher keeps for it
     cdef object shortage  # why that queue could not be mapped yet
+    cdef object away  # what its process has not told the next broker of yet
     cdef public bint gone
     cdef bint closed
     cdef object __weakref__
@@ -30,6 +31,8 @@ cdef class Source(Origin):
     cdef void end(self) noexcept
     cdef void give_up(self)
     cdef object next(self)
+    cdef bint rests(self) except -1
+    cdef bint is_away(self, exc, number) except -1
     cdef void leave(self, const shmnd_found *found, bint copied) noexcept
     cdef shmnd_outcome find(self, shmnd_found *found) except *
     cdef shmnd_outcome finish(self, shmnd_outcome outcome, shmnd_found *found) except *

@@ -14,13 +14,15 @@ from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ring.process.forks cimport forks
 
 from shmnd.common.interruption import is_interruption
-from shmnd.ipc.errors import LoanLimit
+from shmnd.ipc.topic import refusals
+from shmnd.ipc.topic.away import missing
 from shmnd.status import NdError, Status
 
 cnp.import_array()
 
 cdef uint64_t _MOST_BYTES = <uint64_t>1 << 46
 cdef object _SHORT = Status.INSUFFICIENT_RESOURCES
+cdef object _AWAY = Status.DEVICE_NOT_READY
 
 
 @cython.no_gc_clear  # holds that end later in the same garbage write to the page
@@ -148,11 +150,6 @@ cdef class Source(Origin):
         return self.first
 
     @property
-    def seated(self):
-        """The publisher counts this subscriber."""
-        return self.r.seated
-
-    @property
     def evicted(self):
         """The publisher has let go of this subscriber."""
         return (self.r.seated and shmnd_relaxed32(&shmnd_head_seats(self.r.head)[self.r.seat].state)
@@ -161,7 +158,7 @@ cdef class Source(Origin):
     def find_seat(self):
         """Find the seat and take it; return whether it is settled now."""
         cdef const unsigned char[::1] kept_
-        if self.settled or self.closed:
+        if self.settled or self.closed or self.rests():
             return False
         if not self.r.seated:
             if not shmnd_reading_find_seat(&self.r, self.ident, self.seats):
@@ -176,7 +173,7 @@ cdef class Source(Origin):
         except NdError as exc:
             if exc.status == _SHORT:
                 self.shortage = exc  # for the next receive; a later one tries again
-            else:
+            elif not self.is_away(exc, segment):
                 self.give_up()  # it has ended, or is hostile
             return False
         kept_ = memory
@@ -198,11 +195,8 @@ cdef class Source(Origin):
         return shmnd_reading_is_refused(&self.r, self.ident, self.seats)
 
     def _require_seat(self):
-        self.require_lines()
-        if shmnd_reading_is_refused(&self.r, self.ident, self.seats):
-            raise LoanLimit(
-                f"Subscriber: topic {self.publisher.topic!r} has {self.seats} subscribers, which is"
-                f" max_subscribers of {self.publisher}; close one, or open the publisher with more")
+        if self.refused:
+            raise refusals.no_seat(self.publisher, self.seats)
 
     @property
     def ended(self):
@@ -210,13 +204,6 @@ cdef class Source(Origin):
         self.require_lines()
         # SYNC shut: acquire, pairs with release in WriterCore._shut
         return shmnd_acquire64(&self.r.head.state) == SHMND_BOARD_CLOSED
-
-    @property
-    def written(self):
-        """How many samples the publisher has sent."""
-        self.require_lines()
-        # SYNC written: acquire, pairs with release in shmnd_board_publish()
-        return shmnd_acquire64(&self.r.head.written)
 
     @property
     def lost(self):
@@ -232,6 +219,8 @@ cdef class Source(Origin):
     @property
     def ready(self):
         """A poll may find something."""
+        if self.rests():
+            return False
         if self.has_left:
             return True
         if self.closed:
@@ -273,6 +262,8 @@ cdef class Source(Origin):
             return SHMND_OUTCOME_NOTHING
         if not self.settled and not self.find_seat():
             self._require_seat()
+            if self.away is not None:
+                return SHMND_OUTCOME_NOTHING
             if self.r.seated and not self.closed:
                 raise self.shortage
         return self.finish(shmnd_reading_next(&self.r, found), found)
@@ -286,9 +277,10 @@ cdef class Source(Origin):
             except (NdError, ValueError) as exc:
                 if isinstance(exc, NdError) and exc.status == _SHORT:
                     raise  # a later receive tries again
+                if self.is_away(exc, where >> 8):
+                    return SHMND_OUTCOME_NOTHING
                 self.give_up()
-                raise ValueError(f"Subscriber.receive: {self.publisher} names lines that it does "
-                                 f"not share; nothing is received from it: {exc}") from None
+                raise refusals.no_lines(self.publisher, exc) from None
             outcome = shmnd_reading_next(&self.r, found)
             if outcome == SHMND_OUTCOME_MOVED:
                 outcome = SHMND_OUTCOME_NOTHING
@@ -307,10 +299,24 @@ cdef class Source(Origin):
         """Leave a sample to the next poll."""
         self.left, self.has_left, self.left_copied = found[0], True, copied
 
+    cdef bint rests(self) except -1:
+        """It is to be asked for nothing now: the broker does not know its memory yet."""
+        if self.away is None:
+            return False
+        if not self.away.lasts(self):
+            self.away = None
+        return self.away is not None
+
+    cdef bint is_away(self, exc, number) except -1:
+        self.away = missing(self, exc, number)
+        return self.away is not None
+
     cdef object next(self):
         """The next sample, or None."""
         cdef shmnd_found found
         cdef shmnd_outcome outcome
+        if self.away is not None and self.rests():
+            return None
         if self.has_left:
             self.has_left = False
             return self.sample(&self.left, self.left_copied)
@@ -326,9 +332,7 @@ cdef class Source(Origin):
             return self.sample(&found, False)
         if outcome == SHMND_OUTCOME_COPY:
             return self.sample(&found, True)
-        raise LoanLimit(
-            f"Subscriber.receive: {self.r.most_held} samples of {self.publisher} are held, which is"
-            " max_held; release some, or open the subscriber with a larger max_held")
+        raise refusals.no_more_held(self.publisher, self.r.most_held)
 
     cdef object sample(self, shmnd_found *found, bint copied):
         cdef Sample sample = Sample.__new__(Sample)
@@ -353,15 +357,19 @@ cdef class Source(Origin):
         try:
             pool = self.pool(found.body[0] >> 32)
         except NdError as exc:
-            if copied and not shmnd_reading_copied(&self.r):
-                return None  # it was given up meanwhile, and its memory given back
-            if exc.status == _SHORT:  # nothing is lost: a later receive takes it
+            away = self.is_away(exc, found.body[0] >> 32)
+            if away or exc.status == _SHORT:  # nothing is lost: a later receive takes it
                 if not copied:
                     self.leave(found, False)
                     sample.hold = SHMND_NO_SLOT
+                if away:
+                    return None
                 raise
-            raise ValueError(f"Subscriber.receive: {self.publisher} names memory that it does not "
-                             f"share; the sample is dropped: {exc}") from None
+            if copied and not shmnd_reading_copied(&self.r):
+                return None  # it was given up meanwhile, and its memory given back
+            if exc.status == _AWAY:  # it has ended, and the broker that knew the memory, too
+                self.r.lost += 1
+            raise refusals.no_memory(self.publisher, exc) from None
         except BaseException as exc:
             if is_interruption(exc):
                 self.leave(found, copied)
@@ -371,9 +379,7 @@ cdef class Source(Origin):
                 or total > pool.nbytes - found.body[1]:
             if copied and not shmnd_reading_copied(&self.r):
                 return None
-            raise ValueError(
-                f"Subscriber.receive: {self.publisher} names {total} bytes at {found.body[1]} of a "
-                f"pool of {pool.nbytes}; the sample is dropped")
+            raise refusals.no_room(self.publisher, total, found.body[1], pool.nbytes)
         sample.base = pool.base + found.body[1]
         if copied:
             memory = PyBytes_FromStringAndSize(<const char *>sample.base, total)

@@ -25,7 +25,7 @@ from shmnd.ipc.topic.seats import POLICIES, Unreached
 from shmnd.ipc.topic.source import Source
 from shmnd.ipc.types import forms
 from shmnd.neighbours import Neighbour
-from shmnd.status import NdError, NdMemoryError
+from shmnd.status import NdError
 from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
@@ -318,12 +318,10 @@ class Subscriber(ReaderCore, Closing):
             forms.require_same(self._form, theirs, f"process {entry.pid}", "Subscriber", self.name)
             self._open(entry, self._form)
             self._unreached.pop(entry.adapter)
-        except NdMemoryError as exc:
-            self._unreached.failed(entry.adapter, entry, exc)
         except TypeMismatch as exc:
             self._mismatch = exc
-        except (NdError, ValueError, KeyError, TypeError):
-            pass  # it is gone already, or not what it announced
+        except (NdError, ValueError, KeyError, TypeError) as exc:
+            self._unreached.failed(entry.adapter, entry, exc)
 
     def _adopt(self) -> None:
         """Take the types of all publishers, where one has another type than those before."""

@@ -253,6 +253,7 @@ class BrokerExchange(EventDispatch):
             self._miss(event["adapter"])  # the system watches no more descriptors for us
         else:
             self._unheard.discard(event["adapter"])
+            self.meetings.came(event["adapter"])
 
     def _segment(self, event: Event, fds: list[int]) -> None:
         try:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shmnd.common.held import Held
 from shmnd.status import Status
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from shmnd.runtime.interfaces import BrokerLike, EngineOfMeetings, PeerLike, SegmentOwner
 
 __all__ = ["Meetings"]
+
+_SETTLING: Final = 5.0
+"""Seconds within which a process that joins a broker has told it of all its segments."""
 
 
 class Meetings:
@@ -28,6 +32,7 @@ class Meetings:
         self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
         self._tokens: dict[tuple[str, str], set[int]] = {}
         self._own: dict[str, weakref.ref[SegmentOwner]] = {}
+        self._came: dict[str, float | None] = {}  # to the next broker; None: not yet
 
     def meet(self, adapter: SegmentOwner, peer: str, token: int, call: str) -> PeerLike:
         """Introduce an adapter to another one; return the record of that.
@@ -67,6 +72,8 @@ class Meetings:
                 self._tokens[key] = tokens - {token}
                 return
             del self._tokens[key]
+            if not any(met == peer for _, met in list(self._tokens)):
+                self._came.pop(peer, None)
         self._engine.post("part", adapter=adapter.uid, peer=peer)
 
     def replay(self, client: BrokerLike) -> None:
@@ -77,10 +84,24 @@ class Meetings:
                 with Held(self._lock):
                     self._tokens.pop((own, peer), None)
             else:
+                self._came[peer] = None
                 client.call("meet", adapter=own, peer=peer)
+
+    def came(self, peer: str) -> None:
+        """The present broker knows an adapter; its process tells of its segments next."""
+        if peer in self._came:
+            self._came[peer] = time.monotonic()
+
+    def awaits(self, peer: str) -> bool:
+        """Return whether the present broker may not know all segments of an adapter yet."""
+        if peer not in self._came:
+            return False
+        came = self._came[peer]
+        return came is None or time.monotonic() < came + _SETTLING
 
     def close_in_child(self) -> None:
         """After fork: all of it is the parent's."""
         self._lock = threading.RLock()
         self._tokens.clear()
         self._own.clear()
+        self._came.clear()

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The errors of reading a board."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shmnd.ipc.errors import LoanLimit
+
+if TYPE_CHECKING:
+    from shmnd.ipc.common.room import PublisherId
+
+__all__ = ["no_lines", "no_memory", "no_more_held", "no_room", "no_seat"]
+
+
+def no_seat(publisher: PublisherId, seats: int) -> LoanLimit:
+    """All seats of the publisher are taken by others."""
+    return LoanLimit(
+        f"Subscriber: topic {publisher.topic!r} has {seats} subscribers, which is max_subscribers "
+        f"of {publisher}; close one, or open the publisher with more"
+    )
+
+
+def no_more_held(publisher: PublisherId, most: int) -> LoanLimit:
+    """It holds as many samples as it may."""
+    return LoanLimit(
+        f"Subscriber.receive: {most} samples of {publisher} are held, which is max_held; release "
+        "some, or open the subscriber with a larger max_held"
+    )
+
+
+def no_lines(publisher: PublisherId, why: Exception) -> ValueError:
+    """The lines are not where the publisher says that they are."""
+    return ValueError(
+        f"Subscriber.receive: {publisher} names lines that it does not share; nothing is received "
+        f"from it: {why}"
+    )
+
+
+def no_memory(publisher: PublisherId, why: Exception) -> ValueError:
+    """A sample is in no segment."""
+    return ValueError(
+        f"Subscriber.receive: {publisher} names memory that it does not share; the sample is "
+        f"dropped: {why}"
+    )
+
+
+def no_room(publisher: PublisherId, total: int, offset: int, nbytes: int) -> ValueError:
+    """A sample is larger than its segment."""
+    return ValueError(
+        f"Subscriber.receive: {publisher} names {total} bytes at {offset} of a pool of {nbytes}; "
+        "the sample is dropped"
+    )
