@@ -15,17 +15,15 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shmnd.common.native import die_with_parent
 from shmnd.mpi.communicators import agreement
 from shmnd.mpi.communicators.agreement import Agreements
 from shmnd.mpi.launcher import refusals, signals, waiting
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines, Output
-from shmnd.mpi.launcher.rank import Rank
+from shmnd.mpi.launcher.rank import Rank, before_program
 from shmnd.mpi.launcher.sizes import arena_bytes, lane_bytes
 from shmnd.mpi.transport import job_memory
 from shmnd.mpi.transport.place import LIFE_VARIABLE, outside
@@ -37,6 +35,8 @@ FRONT: Final = Path(__file__).parents[1] / "front"
 _GRACE: Final = 2.0
 """Seconds that ranks have between SIGTERM and SIGKILL."""
 _POLL_SECONDS: Final = 0.2
+_LAST_POLL_SECONDS: Final = 0.02
+"""The same when all ranks have ended, and only what they have started has not."""
 _PATIENCE: Final = 0.5
 """Seconds in which ranks may begin to wait for one that has died."""
 _LOOK: Final = 0.025
@@ -80,9 +80,10 @@ class Job:
     def run(self) -> int:
         """Start all ranks, wait for all of them, and return the exit code of the job."""
         if self._crowded and not self._wish.oversubscribe:
+            unbound = "" if self._wish.bind == "core" else " and nothing is bound"
             self._output.say(
-                f"{self._wish.ranks} ranks on {len(self._cores)} cores: they take turns and "
-                "nothing is bound; --oversubscribe says that it is meant so"
+                f"{self._wish.ranks} ranks on {len(self._cores)} cores: they take turns{unbound}; "
+                "--oversubscribe says that it is meant so"
             )
         give_back = signals.take(
             {
@@ -95,9 +96,11 @@ class Job:
         try:
             self._start()
             self._watch()
+        except BaseException:
+            self._code = self._code or 1
+            raise
         finally:
-            for rank in self._running:
-                rank.send(signal.SIGKILL)
+            self._send(signal.SIGKILL)
             try:
                 self._output.finish(self._gives_up)
             finally:
@@ -178,7 +181,7 @@ class Job:
             stdout=pipe,
             stderr=pipe,
             pass_fds=inherited,
-            preexec_fn=_in_child(os.getpid(), own_group, core),
+            preexec_fn=before_program(os.getpid(), own_group, core),
         )
         if theirs is not None:
             theirs.close()
@@ -196,8 +199,9 @@ class Job:
     def _watch(self) -> None:
         limit = self._wish.timeout
         last = None if limit is None else time.monotonic() + limit
-        while self._running or self._output.is_open():
-            for key, _ in self._selector.select(_POLL_SECONDS):
+        while self._running or self._output.is_open() or self._leaves():
+            seconds = _POLL_SECONDS if self._running else _LAST_POLL_SECONDS
+            for key, _ in self._selector.select(seconds):
                 if isinstance(key.data, Rank):
                     self._ended(key.data)
                 elif isinstance(key.data, int):
@@ -205,6 +209,8 @@ class Job:
                 elif isinstance(key.data, Lines):
                     self._output.read(key.data)
             self._output.write()
+            for rank in self._ranks:
+                rank.look_at_group()
             now = time.monotonic()
             if last is not None and now > last and self._ending is None:
                 self._output.say(f"the job has run for {limit} seconds, the limit of --timeout")
@@ -216,8 +222,7 @@ class Job:
             if self._ending is None:
                 self._end_waits_in_vain()
             if self._ending is not None and now > self._ending:
-                for rank in self._running:
-                    rank.send(signal.SIGKILL)
+                self._send(signal.SIGKILL)
                 if not self._running and (self._hurries or not self._output.waits()):
                     self._output.leave()
                     return
@@ -348,8 +353,16 @@ class Job:
 
     def _end_others(self, how: signal.Signals) -> None:
         self._ending = time.monotonic() + _GRACE
-        for rank in self._running:
+        self._send(how)
+
+    def _send(self, how: signal.Signals) -> None:
+        """Send it to all that runs; once the job fails, to what ended ranks have started, too."""
+        for rank in self._ranks if self._code else self._running:
             rank.send(how)
+
+    def _leaves(self) -> bool:
+        """Return whether something that is to end with the job, as it fails, runs yet."""
+        return self._code != 0 and any(rank.leaves() for rank in self._ranks)
 
     def _interrupted(self, *_: object) -> None:
         """End the job as Ctrl-C does: the terminal itself sends it to the group of the launcher."""
@@ -364,7 +377,7 @@ class Job:
         self._interrupt(has_group=True)
 
     def _interrupt(self, *, has_group: bool) -> None:
-        for rank in self._running:
+        for rank in self._ranks:
             if rank.has_group == has_group:
                 rank.send(signal.SIGINT)
 
@@ -382,21 +395,6 @@ class Job:
         self._passed_on(number, None)
         signals.stop_here()
         self._passed_on(signal.SIGCONT, None)
-
-
-def _in_child(launcher: int, own_group: bool, core: int | None) -> Callable[[], None]:
-    """Return what a rank does before its program: it dies with the launcher, on its core."""
-
-    def prepare() -> None:
-        die_with_parent(signal.SIGKILL)
-        if os.getppid() != launcher:
-            os._exit(1)
-        if own_group:
-            os.setpgid(0, 0)
-        if core is not None:
-            os.sched_setaffinity(0, {core})
-
-    return prepare
 
 
 def _found_without(root: str) -> bool:

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One process of a job, as its launcher has it."""
+"""One process of a job, as its launcher has it, and the group of what it has started."""
 
 import contextlib
 import os
 import signal
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
-__all__ = ["Rank"]
+from shmnd.common.native import die_with_parent
+
+__all__ = ["Rank", "before_program"]
 
 
 class Rank:
@@ -19,6 +23,8 @@ class Rank:
         self.descriptor: Final = os.pidfd_open(process.pid)
         self.has_group: Final = group
         """Whether it has a process group of its own. One that reads a terminal has not."""
+        self._is_empty = not group
+        """Whether its group has ended. From then on the number may be that of another group."""
         self.ended: float | None = None
         """When, by the clock of `time.monotonic`; None while it runs."""
 
@@ -28,12 +34,34 @@ class Rank:
         return self.ended is None and os.waitid(os.P_PIDFD, self.descriptor, how) is None
 
     def send(self, what: signal.Signals) -> None:
-        """Send a signal to the rank and, where it has a group of its own, to its children."""
-        with contextlib.suppress(ProcessLookupError):
-            if self.has_group:
+        """Send a signal to the rank and, where it has a group of its own, to its children.
+
+        Processes of another user get none, such as a program that has changed its user.
+        """
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if not self._is_empty:
                 os.killpg(self.process.pid, what)
             elif self.process.poll() is None:
                 self.process.send_signal(what)
+
+    def look_at_group(self) -> None:
+        """Find out whether the group of a rank that has ended did so, too. To be called often."""
+        try:
+            if not self._is_empty and self.ended is not None:
+                os.killpg(self.process.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            self._is_empty = True
+
+    def leaves(self) -> bool:
+        """Return whether a process of its group runs. A zombie does not."""
+        self.look_at_group()
+        return not self._is_empty and any(map(self._has, Path("/proc").glob("[0-9]*/stat")))
+
+    def _has(self, process: Path) -> bool:
+        with contextlib.suppress(OSError):
+            state, _, group = process.read_text().rpartition(")")[2].split()[:3]
+            return int(group) == self.process.pid and state not in "ZX"
+        return False
 
     def end_of(self) -> str:
         """Say how it has ended."""
@@ -44,3 +72,18 @@ class Rank:
             name = signal.Signals(-code).name
             return f"rank {self.number} (process {self.process.pid}) was killed by {name}"
         return f"rank {self.number} (process {self.process.pid}) was killed by signal {-code}"
+
+
+def before_program(launcher: int, own_group: bool, core: int | None) -> Callable[[], None]:
+    """Return what a rank does before its program: it dies with the launcher, on its core."""
+
+    def prepare() -> None:
+        die_with_parent(signal.SIGKILL)
+        if os.getppid() != launcher:
+            os._exit(1)
+        if own_group:
+            os.setpgid(0, 0)
+        if core is not None:
+            os.sched_setaffinity(0, {core})
+
+    return prepare

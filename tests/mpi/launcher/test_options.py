@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Command lines that are wrong, and what the launcher says of them."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -151,3 +152,11 @@ if __name__ == "__main__":
         print(sum(executor.map(abs, range(-9, 0))))
 """)
     assert launch(3, "-m", "mpi4py.futures", str(program)).stdout == "45\n"
+
+
+@pytest.mark.parametrize(("bind", "bound"), [("core", True), ("none", False)])
+def test_what_is_said_of_many_ranks_fits_their_binding(bind: str, bound: bool) -> None:
+    options = ["-n", str(len(os.sched_getaffinity(0)) + 1), "--bind-to", bind]
+    said = python("-m", "shmnd.mpi", *options, "true").stderr
+    assert "take turns" in said
+    assert ("nothing is bound" in said) is not bound
