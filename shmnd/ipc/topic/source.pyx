@@ -206,6 +206,13 @@ cdef class Source(Origin):
         return shmnd_acquire64(&self.r.head.state) == SHMND_BOARD_CLOSED
 
     @property
+    def written(self):
+        """How many samples the publisher has sent."""
+        self.require_lines()
+        # SYNC written: acquire, pairs with release in shmnd_board_publish()
+        return shmnd_acquire64(&self.r.head.written)
+
+    @property
     def lost(self):
         """How many samples the policy has dropped."""
         self.require_lines()
