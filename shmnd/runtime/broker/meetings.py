@@ -94,9 +94,7 @@ class Meetings:
 
     def awaits(self, peer: str) -> bool:
         """Return whether the present broker may not know all segments of an adapter yet."""
-        if peer not in self._came:
-            return False
-        came = self._came[peer]
+        came = self._came.get(peer, -_SETTLING)  # another thread may part at any time
         return came is None or time.monotonic() < came + _SETTLING
 
     def close_in_child(self) -> None:
