@@ -15,6 +15,7 @@ import pytest
 
 from shmnd.common import descriptors
 from shmnd.common.descriptors import Timer
+from shmnd.common.native import set_timerfd
 
 WAIT = 30.0
 FAR = 1000.0
@@ -53,10 +54,7 @@ def test_an_earlier_moment_that_is_set_meanwhile(
 ) -> None:
     timer = Timer()
     between = [lambda: come(lambda: timer.set(time.monotonic() + 0.01))]
-    libc = descriptors._LIBC
-    monkeypatch.setattr(
-        libc, "timerfd_settime", interrupted(libc.timerfd_settime, between), raising=False
-    )
+    monkeypatch.setattr(descriptors, "set_timerfd", interrupted(set_timerfd, between))
     timer.set(time.monotonic() + FAR)
     assert not between
     assert is_over(timer)
