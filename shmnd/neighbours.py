@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from shmnd.ring import Segment
     from shmnd.runtime.interfaces import PeerLike
 
-__all__ = ["Neighbour"]
+__all__ = ["AGAIN", "Neighbour"]
 
 _MOST_SEGMENT: Final = (1 << 29) - 1
 """Numbers above are not of memory that `Adapter.allocate` made."""
-_AGAIN: Final = 0.1
-"""Seconds until sleepers poll again for memory that the broker does not know yet."""
+AGAIN: Final = 0.1
+"""Seconds until memory that the broker does not know yet is asked for again."""
 
 
 class Neighbour(Closing):
@@ -133,7 +133,7 @@ class Neighbour(Closing):
         if found is not None:
             return found
         if engine.meetings.awaits(self.uid):
-            engine.wake_at(time.monotonic() + _AGAIN)
+            engine.wake_at(time.monotonic() + AGAIN)
             raise error(
                 Status.DEVICE_NOT_READY,
                 call,

@@ -14,18 +14,14 @@ import time
 from shmnd.common.brief_waits import too_late
 
 
-cdef class Held:
-    """A lock, or a condition, for the time of a `with` block: `with Held(lock):`."""
+cdef class Guard:
+    """Releases the lock that the `__enter__` of its kind has taken."""
 
     cdef object _lock
     cdef bint _taken
 
     def __init__(self, lock):
         self._lock = lock
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._taken = True
 
     def __exit__(self, *exc) -> None:
         self.release()
@@ -40,14 +36,22 @@ cdef class Held:
         return 0
 
 
-cdef class Attempted(Held):
+cdef class Held(Guard):
+    """A lock, or a condition, for the time of a `with` block: `with Held(lock):`."""
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._taken = True
+
+
+cdef class Attempted(Guard):
     """A lock for the time of a `with` block, if it is free within some seconds: `as` is True
     then."""
 
     cdef double _seconds
 
     def __init__(self, lock, double seconds=0):
-        Held.__init__(self, lock)
+        Guard.__init__(self, lock)
         self._seconds = seconds
 
     def __enter__(self) -> bool:
@@ -57,14 +61,14 @@ cdef class Attempted(Held):
         return self._taken
 
 
-cdef class InTime(Held):
+cdef class InTime(Guard):
     """A lock for the time of a `with` block. TooLate when it is not free until a moment."""
 
     cdef object _call
     cdef double _until
 
     def __init__(self, lock, double until, call):
-        Held.__init__(self, lock)
+        Guard.__init__(self, lock)
         self._until, self._call = until, call
 
     def __enter__(self) -> None:

@@ -2,8 +2,7 @@
 import weakref
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from shmnd.ring.process.waiting import WaitSetCore
 from shmnd.runtime.interfaces import Moving, Ticker
@@ -25,14 +24,6 @@ class CallLock:
     def __init__(self, engine: Any) -> None: ...
     def acquire(self, blocking: bool = True) -> bool: ...
     def release(self) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None: ...
 
 def poll_once(
     engine: Any,

@@ -123,13 +123,6 @@ cdef class CallLock:
             self._polling.discard(PyThread_get_thread_ident())
         self._release()
 
-    def __enter__(self):
-        self.acquire()
-        return self
-
-    def __exit__(self, *exc):
-        self.release()
-
 
 def poll_once(engine, bint keep=True, list found=None, bint rung=False) -> None:
     """Poll, with or without progress on the requests of other queues.

@@ -7,17 +7,15 @@ The broker that knew it has ended, and the publisher's process has made no call 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from shmnd.neighbours import AGAIN
 from shmnd.status import Status
 
 if TYPE_CHECKING:
     from shmnd.neighbours import Neighbour
 
 __all__ = ["Away", "missing"]
-
-_AGAIN: Final = 0.1
-"""Seconds until it is asked for again."""
 
 
 class _Source(Protocol):
@@ -32,7 +30,7 @@ class Away:
 
     def __init__(self, segment: int) -> None:
         self._segment = segment
-        self._until = time.monotonic() + _AGAIN
+        self._until = time.monotonic() + AGAIN
 
     def lasts(self, source: _Source) -> bool:
         """Return whether to wait on."""

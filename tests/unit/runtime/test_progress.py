@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from shmnd.address import Address
+from shmnd.common.held import Held
 from shmnd.connector import Connector
 from shmnd.listener import Listener
 from shmnd.runtime.broker.state import BrokerState, Live
@@ -384,7 +385,7 @@ def test_a_busy_connector_is_looked_at_later(sides: Sides) -> None:
     held = threading.Event()
 
     def hold() -> None:
-        with sides.active.connector._lock:
+        with Held(sides.active.connector._lock):
             held.set()
             released.wait(WAIT)
 
