@@ -6,6 +6,7 @@ a pytest of its own and not a worker of one: a worker has an additional thread, 
 count threads and check all objects of their process. Options go to each of them.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -31,6 +32,14 @@ ALONE: Final = (
 other tests expect none."""
 
 PYTEST: Final = (sys.executable, "-m", "pytest", "--color=no")
+ENVIRONMENT: Final = {
+    # The tests start thousands of interpreters. OpenBLAS has a thread for each processor, which
+    # spins for as long as half of numpy's import takes, and no test needs it.
+    "OPENBLAS_NUM_THREADS": "1",
+    **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+}
+"""What each pytest runs with. Without bytecode on the disk each interpreter compiles all sources
+of an installation in place again."""
 NOTHING_SELECTED: Final = 5  # what pytest ends with when options leave no test of a folder
 _CLOSING: Final = re.compile(r"=+ (.* in [\d.]+s.*) =+\n?")
 
@@ -90,7 +99,9 @@ def run(arguments: Iterable[str], report: Report) -> int:
     """Run a pytest, and return what it ended with."""
     command = [*PYTEST, *arguments]
     out, err = subprocess.PIPE, subprocess.STDOUT
-    with subprocess.Popen(command, stdout=out, stderr=err, text=True, errors="replace") as process:
+    with subprocess.Popen(
+        command, stdout=out, stderr=err, text=True, errors="replace", env=ENVIRONMENT
+    ) as process:
         assert process.stdout is not None
         report.follow(process.stdout)
     return process.returncode
