@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a process has that a test could leave behind: names, descriptors, processes, mappings.
 
-It is looked at before and after each of ten thousand tests, so nothing here makes a path of a
-string.
+It is taken before and after each of ten thousand tests, so nothing here makes a path of a string.
 """
 
 # ruff: noqa: PTH115, PTH208

@@ -100,7 +100,7 @@ def test_it_completes_when_the_window_is_dead_and_not_before(connected: Pair) ->
     bound = Bound(connected)
     bound.receive()
     bound.send()
-    # A poll looks around from time to time, and then carries on the owner's end if it is here.
+    # A poll advances the other queue pairs of its process from time to time: the owner's, in one.
     for _ in range(100):
         if bound.peer.gather():
             break
