@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 CONFTEST = Path(__file__).parents[2] / "conftest.py"
+CENSUS = CONFTEST.with_name("census.py")
 
 
 @pytest.fixture
@@ -16,6 +17,7 @@ def verdict(pytester: pytest.Pytester) -> pytest.Pytester:
     short, times = re.subn(r"(?<=^GRACE: Final = )[\d.]+$", "0.1", CONFTEST.read_text(), flags=re.M)
     assert times == 1
     pytester.makeconftest(short)
+    pytester.makepyfile(census=CENSUS.read_text())
     return pytester
 
 
