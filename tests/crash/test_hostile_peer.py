@@ -71,7 +71,7 @@ def lies(wanted: int, seed: int, folder: Path) -> tuple[Counter[str], Counter[st
 
 @pytest.mark.slow
 def test_lies(namespace: str, tmp_path: Path) -> None:
-    told, ends = lies(int(os.environ.get("SHMND_LIES", "3000")), 1, tmp_path)
+    told, ends = lies(int(os.environ.get("SHMND_LIES", "1500")), 1, tmp_path)
     assert ends["by the survivor"] > 2
     assert told[MESSAGE] > 20
     assert told[ANY] > 20

@@ -11,7 +11,7 @@ PROGRAM = Path(__file__).with_name("half_made.py")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.further)])
 def test_no_call_of_a_half_made_object_ends_the_interpreter(seed: int) -> None:
     ended = subprocess.run(
         [sys.executable, str(PROGRAM), str(seed)],

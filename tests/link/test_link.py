@@ -56,14 +56,16 @@ TYPES: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "value"), TYPES, ids=lambda each: repr(each)[:30])
-def test_a_sample_arrives_as_it_was_sent(
-    type_: Any, value: Any, started: Links, here: str, there: str
-) -> None:
+def test_a_sample_arrives_as_it_was_sent(started: Links, here: str, there: str) -> None:
     started.pair(here, there, *ALL)
+    for number, (type_, value) in enumerate(TYPES):
+        _arrives(f"t{number}", type_, value, here, there)
+
+
+def _arrives(topic: str, type_: Any, value: Any, here: str, there: str) -> None:
     with (
-        ipc.Publisher("t", type_, history=2, attributes={"unit": "m"}, namespace=here) as pub,
-        ipc.Subscriber("t", type_ if type_ is not None else None, namespace=there) as sub,
+        ipc.Publisher(topic, type_, history=2, attributes={"unit": "m"}, namespace=here) as pub,
+        ipc.Subscriber(topic, type_, namespace=there) as sub,
     ):
         pub.send(value, b"its header")
         pub.send(value)
@@ -74,7 +76,7 @@ def test_a_sample_arrives_as_it_was_sent(
             assert sample.header == b"its header"
         with sub.receive(PATIENCE) as sample:
             assert sample.header is None
-        (found,) = ipc.topics(namespace=there)
+        (found,) = (each for each in ipc.topics(namespace=there) if each.name == topic)
         assert found.attributes == {"unit": "m"}
 
 

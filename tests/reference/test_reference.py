@@ -48,7 +48,7 @@ def _in_two(child: RemoteProcess, base: type[Machine]) -> type[Machine]:
 
 @pytest.mark.slow
 def test_random_programs_in_one_process() -> None:
-    run_state_machine_as_test(Machine, settings=settings(QUICK, max_examples=250))
+    run_state_machine_as_test(Machine, settings=QUICK)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -99,33 +99,38 @@ def test_a_command_measures_and_reports(
     assert "noise while idle" in capsys.readouterr().out
 
 
+MANNERS: Final = [
+    ["rpingpong", "--rate", "5000", "--engine", "both"],
+    ["read-lat", "--rate", "5000", "-s", "4K", "--engine", "both"],
+    ["pingpong", "-I", "64", "-s", "64,100", "--engine", "both"],
+    ["rping", "-I", "64", "-s", "64", "--engine", "both"],
+    ["pingpong", "-e", "--warmup", "0", "--engine", "both"],
+    ["ping", "-q", "3", "-s", "40,64K", "-e", "--engine", "both"],
+    ["ping", "--engine", "native", "--flow", "receives", "--memory", "private"],
+    ["rping", "--verb", "read", "--wait", "hybrid"],
+    ["pingpong", "--face", "both", "-s", "1,4K", "-r", "1", "-t", "1", "-e", "-I", "64"],
+    ["read-lat", "--face", "nd1", "--rate", "5000", "-s", "4K", "--validate"],
+    ["ping", "--face", "nd1", "-q", "3", "-s", "40", "--flow", "receives"],
+]
+FURTHER_MANNERS: Final = [
+    ["pingpong", "--rate", "5000", "--engine", "both"],
+    ["rpingpong", "-I", "64", "-s", "64,100", "--engine", "both"],
+    ["pingpong", "--wait", "poll", "--engine", "both"],
+    ["ping", "-q", "3", "-s", "40", "--engine", "both"],
+    ["ping", "-q", "3", "-s", "40", "--flow", "receives", "--engine", "both"],
+    ["rping", "-q", "3", "-t", "5", "--engine", "both"],
+    ["pingpong", "--face", "nd1", "--rate", "5000", "--memory", "private", "--validate"],
+    ["rpingpong", "--face", "nd1", "--rate", "5000", "--warmup", "0", "--validate"],
+    ["rpingpong", "--face", "nd1", "-I", "64", "--wait", "poll"],
+    ["ping", "--face", "both", "-s", "40,64K", "--validate", "-t", "3", "-r", "5"],
+    ["ping", "--face", "nd1", "-q", "3", "-s", "40,64K", "-e"],
+    ["rping", "--face", "nd1", "-q", "2", "-t", "5", "--validate"],
+]
+
+
 @pytest.mark.parametrize(
     "options",
-    [
-        ["pingpong", "--rate", "5000", "--engine", "both"],
-        ["rpingpong", "--rate", "5000", "--engine", "both"],
-        ["read-lat", "--rate", "5000", "-s", "4K", "--engine", "both"],
-        ["pingpong", "-I", "64", "-s", "64,100", "--engine", "both"],
-        ["rpingpong", "-I", "64", "-s", "64,100", "--engine", "both"],
-        ["rping", "-I", "64", "-s", "64", "--engine", "both"],
-        ["pingpong", "-e", "--warmup", "0", "--engine", "both"],
-        ["pingpong", "--wait", "poll", "--engine", "both"],
-        ["ping", "-q", "3", "-s", "40", "--engine", "both"],
-        ["ping", "-q", "3", "-s", "40,64K", "-e", "--engine", "both"],
-        ["ping", "-q", "3", "-s", "40", "--flow", "receives", "--engine", "both"],
-        ["ping", "--engine", "native", "--flow", "receives", "--memory", "private"],
-        ["rping", "--verb", "read", "--wait", "hybrid"],
-        ["rping", "-q", "3", "-t", "5", "--engine", "both"],
-        ["pingpong", "--face", "both", "-s", "1,4K", "-r", "1", "-t", "1", "-e", "-I", "64"],
-        ["pingpong", "--face", "nd1", "--rate", "5000", "--memory", "private", "--validate"],
-        ["rpingpong", "--face", "nd1", "--rate", "5000", "--warmup", "0", "--validate"],
-        ["rpingpong", "--face", "nd1", "-I", "64", "--wait", "poll"],
-        ["read-lat", "--face", "nd1", "--rate", "5000", "-s", "4K", "--validate"],
-        ["ping", "--face", "both", "-s", "40,64K", "--validate", "-t", "3", "-r", "5"],
-        ["ping", "--face", "nd1", "-q", "3", "-s", "40,64K", "-e"],
-        ["ping", "--face", "nd1", "-q", "3", "-s", "40", "--flow", "receives"],
-        ["rping", "--face", "nd1", "-q", "2", "-t", "5", "--validate"],
-    ],
+    [*MANNERS, *(pytest.param(each, marks=pytest.mark.further) for each in FURTHER_MANNERS)],
     ids=" ".join,
 )
 def test_every_manner_works(options: list[str], tmp_path: Path) -> None:
@@ -207,7 +212,13 @@ def test_percentile_tables_are_in_microseconds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["pingpong", "-s", "8,40"], ["ping", "-s", "8,4K"], ["connect"]], ids=" ".join
+    "options",
+    [
+        ["pingpong", "-s", "8,40"],
+        pytest.param(["ping", "-s", "8,4K"], marks=pytest.mark.further),
+        ["connect"],
+    ],
+    ids=" ".join,
 )
 def test_a_plot_is_a_picture(options: list[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

@@ -23,7 +23,7 @@ pytest.importorskip("hdrh", reason="pip install 'shmnd[bench]'")
 pytestmark = pytest.mark.slow
 
 FIRST: Final = int(os.environ.get("SHMND_SEED", "0"))
-RUNS: Final = int(os.environ.get("SHMND_BENCH_RUNS", "6"))
+RUNS: Final = int(os.environ.get("SHMND_BENCH_RUNS", "2"))
 LIMIT: Final = 150.0
 """Seconds; a worker that hangs is ended after 60, and that is a failure, too."""
 
