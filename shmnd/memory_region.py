@@ -60,7 +60,7 @@ class _Window(Protocol):
 
     def _is_bound(self) -> bool: ...
     def _keeps_bound(self) -> bool: ...
-    def _drop(self) -> None: ...
+    def _drop(self) -> int: ...
 
 
 class MemoryRegion(OverlappedObject):
@@ -195,10 +195,10 @@ class MemoryRegion(OverlappedObject):
         return overlapped._keeping(self)
 
     def _withdraw(self) -> None:
+        self._leaving = True  # before: a Bind of another thread sees it, or its window is seen here
+        self._adapter._registry.withdraw(self._token)
         for window in list(self._windows):
             window._drop()
-        self._leaving = True
-        self._adapter._registry.withdraw(self._token)
 
     def _settled(self) -> Status | None:
         if not self._let_go():

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.closing import Closing
+from shmnd.common.held import Attempted
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.memory_region import MemoryRegion
 from shmnd.status import MrFlag, OpFlag, Status, error
@@ -34,6 +36,7 @@ class MemoryWindow(Closing):
         self._qp: weakref.ref[QueuePair] | None = None
         self._context: object = None
         self._place: PollingCore | None = None  # where a place is held for its result
+        self._binding: Final = threading.Lock()  # held by the thread that binds it
 
     @property
     def remote_token(self) -> int:
@@ -108,9 +111,18 @@ class MemoryWindow(Closing):
     def _bind(
         self, qp: QueuePair, region: MemoryRegion, address: int, length: int, flags: int
     ) -> tuple[int, int]:
-        """Bind it now; give what the request completes with, and the token."""
-        if self._keeps_bound():
-            return Status.INVALID_DEVICE_REQUEST, self._token
+        """Bind it now; give what the request completes with, and the token.
+
+        Of two threads that bind it at once, the second finds it bound.
+        """
+        with Attempted(self._binding) as alone:
+            if not alone or self._keeps_bound():
+                return Status.INVALID_DEVICE_REQUEST, self._token
+            return self._bind_now(qp, region, address, length, flags)
+
+    def _bind_now(
+        self, qp: QueuePair, region: MemoryRegion, address: int, length: int, flags: int
+    ) -> tuple[int, int]:
         self._drop()
         if qp._state != QpState.CONNECTED:
             return Status.SUCCESS, 0  # the request ends with CANCELED, nothing is bound
@@ -130,17 +142,18 @@ class MemoryWindow(Closing):
         self._address, self._length = address, length
         granted = (flag for flag in (OpFlag.ALLOW_READ, OpFlag.ALLOW_WRITE) if flags & flag)
         self._rights = "|".join(flag.name or "" for flag in granted) or "no rights"
-        self._region, self._qp = region, weakref.ref(qp)
+        token, self._qp, self._region = self._token, weakref.ref(qp), region
         region._windows.add(self)
-        return Status.SUCCESS, self._token
+        if self._closed or region._leaving:  # another thread has done that meanwhile
+            self._drop()
+        return Status.SUCCESS, token
 
     def _invalidate(self, qp: QueuePair) -> tuple[int, int]:
         """Take the peer's access away; give what the request completes with, and the token."""
         if not self._is_bound() or self._qp is None or self._qp() is not qp:
             return Status.INVALID_DEVICE_REQUEST, 0
-        token = self._token
-        self._drop()
-        return Status.SUCCESS, token
+        token = self._drop()
+        return (Status.SUCCESS if token else Status.INVALID_DEVICE_REQUEST), token
 
     # -- bound or not --
 
@@ -167,12 +180,15 @@ class MemoryWindow(Closing):
             qp._progress()
         return self._is_bound()
 
-    def _drop(self) -> None:
-        """Withdraw the token. The region waits for a copy that may be under way by it."""
-        token, self._token = self._token, 0
-        region, self._region, self._qp = self._region, None, None
-        if not token or region is None:
-            return
+    def _drop(self) -> int:
+        """Withdraw the token, and return it; 0 if there is none, or another thread withdraws it.
+
+        The region waits for a copy that may be under way by it.
+        """
+        region, self._region = self._region, None
+        if region is None:
+            return 0
+        token, self._token, self._qp = self._token, 0, None
         region._windows.discard(self)
         region._revoked.append(token)
         if len(region._revoked) > 64:
@@ -183,6 +199,7 @@ class MemoryWindow(Closing):
         place, self._place = self._place, None
         if place is not None:
             place._free_place()
+        return token
 
     def close(self) -> None:
         """Release the window: no access of the peer begins from now on.

@@ -12,10 +12,10 @@ from shmnd.common.closing import Front
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.memory_region import MemoryRegion
 from shmnd.nd1.memory_window import MemoryWindow
-from shmnd.nd1.messages import EndpointCore, MwDescriptor, Result
+from shmnd.nd1.messages import EndpointCore, MwDescriptor, Result, Staging
 from shmnd.nd1.translation import in_words_of_version_1
 from shmnd.ring import Sge as RegisteredSge
-from shmnd.ring.queues.posting import inline_bytes
+from shmnd.ring.shared_memory.sge import inline_bytes
 from shmnd.status import MrFlag, OpFlag, Status, error
 
 if TYPE_CHECKING:
@@ -46,30 +46,11 @@ def _ending_a_batch(post: _Post) -> _Post:
     return cast(_Post, call)
 
 
-class _Staging:
-    """Registered memory for inline data that travels in one list with registered data.
-
-    A piece is used again after as many others as requests can be outstanding; by then the one
-    that used it is over.
-    """
-
-    def __init__(self, nd1_adapter: AdapterLike, pieces: int, size: int) -> None:
-        self._memory = bytearray(max(1, pieces * size))
-        self._region = MemoryRegion(nd1_adapter._core, None)
-        self._region.register(self._memory, int(MrFlag.ALLOW_LOCAL_WRITE))
-        self._pieces = pieces
-        self._size = size
-        self._used = 0
-
-    def put(self, data: bytearray) -> RegisteredSge:
-        """Copy data to the next piece; give it as registered memory."""
-        offset = self._used % self._pieces * self._size
-        self._used += 1
-        self._memory[offset : offset + len(data)] = data
-        return self._region.sge(offset, len(data))
-
-    def close(self) -> None:
-        self._region.close()
+def _make_staging(nd1_adapter: AdapterLike, pieces: int, size: int) -> Staging:
+    memory = bytearray(max(1, pieces * size))
+    region = MemoryRegion(nd1_adapter._core, None)
+    region.register(memory, int(MrFlag.ALLOW_LOCAL_WRITE))
+    return Staging(memory, region, max(1, pieces))
 
 
 class Endpoint(EndpointCore, Front):
@@ -85,7 +66,7 @@ class Endpoint(EndpointCore, Front):
         self.max_inline_data: Final = nd1_adapter._core._limits.max_inline_data_size
         """The bytes of inline data that one request may carry."""
         self._outbound_entries: Final = outbound_entries
-        self._staging: _Staging | None = None
+        self._staging: Staging | None = None
 
     @property
     def _alive(self) -> bool:
@@ -177,25 +158,35 @@ class Endpoint(EndpointCore, Front):
 
     def _staged(
         self, items: list[RegisteredSge], call: str, flags: int
-    ) -> tuple[list[RegisteredSge], int]:
-        """Return the list to post for one with inline elements, and the flags to post it with."""
+    ) -> tuple[list[RegisteredSge], int, Staging | None, bytearray | None]:
+        """Return the list to post for one with inline elements, and the flags to post it with.
+
+        If it has registered elements, too, the inline data and the memory to copy it to follow.
+        """
         inline = [item for item in items if not item.token]
+        data = inline_bytes(inline, call)
         if len(inline) == len(items):
-            data = inline_bytes(items, call)
-            return [RegisteredSge(data, len(data), 0)], flags | int(OpFlag.INLINE)
-        if self._staging is None:
-            self._staging = _Staging(
-                self._nd1_adapter, self._outbound_entries, self.max_inline_data
-            )
-        piece = self._staging.put(inline_bytes(inline, call))
+            return [RegisteredSge(data, len(data), 0)], flags | int(OpFlag.INLINE), None, None
+        staging = self._staging
+        if staging is None:
+            staging = self._new_staging()
         posted, offset = [], 0
         for item in items:
             if item.token:
                 posted.append(item)
             else:
-                posted.append(RegisteredSge(piece.address + offset, item.length, piece.token))
+                posted.append(RegisteredSge(staging.address + offset, item.length, staging.token))
                 offset += item.length
-        return posted, flags
+        return posted, flags, staging, data
+
+    def _new_staging(self) -> Staging:
+        made = _make_staging(self._nd1_adapter, self._outbound_entries, self.max_inline_data)
+        staging = self._staging
+        if staging is None:
+            self._staging = made
+            return made
+        made.close()  # another thread was faster
+        return staging
 
     def __repr__(self) -> str:
         return repr(self._pair)  # which is called Endpoint

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
 
+from shmnd.memory_region import MemoryRegion
 from shmnd.ring import Sge as RegisteredSge
 from shmnd.ring.interfaces import AnyBuffer
 from shmnd.ring.queues.notifying import NotifyCore
@@ -41,6 +42,14 @@ class MwDescriptor:
 class ReapingCore(NotifyCore):
     def get_results(self, max: int = 64) -> list[Result]: ...  # type: ignore[override]  # Result of version 1
     def wait(self, max: int = 64, timeout: float | None = None) -> list[Result]: ...  # type: ignore[override]  # Result of version 1
+
+class Staging:
+    def __init__(self, memory: bytearray, region: MemoryRegion, pieces: int) -> None: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def token(self) -> int: ...
+    def close(self) -> None: ...
 
 class EndpointCore:
     @property

@@ -9,6 +9,7 @@ element; windows named by a descriptor and an offset.
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from shmnd.ring cimport c
 from shmnd.ring.shared_memory cimport sge as elements
@@ -158,6 +159,41 @@ cdef class ReapingCore(NotifyCore):
         e.bytes, e.flags = (<Result>result).bytes_transferred, 0
 
 
+cdef class Staging:
+    """Registered memory for inline data that travels in one list with registered data.
+
+    A piece is used again after as many others as requests can be outstanding; by then the one
+    that used it is over. So a piece is taken and its request posted with no code of Python
+    between: another thread would post there.
+    """
+
+    cdef object memory
+    cdef object region
+    cdef readonly uint64_t address
+    cdef readonly uint32_t token
+    cdef uint64_t pieces, size, used
+
+    def __init__(self, bytearray memory not None, region, uint64_t pieces) -> None:
+        self.memory, self.region = memory, region
+        self.address, self.token = region.address, region.local_token
+        self.pieces, self.size = pieces, len(memory) // pieces
+
+    cdef void put(self, c.shmnd_sge *list_, uint32_t n, bytearray data) noexcept:
+        """Copy data to the next piece. The elements of a list that begin at the first have it
+        then."""
+        cdef uint64_t at = self.used % self.pieces * self.size
+        cdef uint32_t i
+        self.used += 1
+        for i in range(n):
+            if list_[i].token == self.token:
+                list_[i].address += at
+        memcpy(<void *><size_t>(self.address + at), <char *>data, len(data))
+
+    def close(self) -> None:
+        """End the registration."""
+        self.region.close()
+
+
 cdef class EndpointCore:
     """Posting on an endpoint. Offsets and lists are checked as the interface orders it."""
 
@@ -198,10 +234,10 @@ cdef class EndpointCore:
         n = gather_sges(sges, list_, "Endpoint.send", self._pair.q.wq_stride)
         if flag & ~_SEND_FLAGS:
             self._refuse_flags("send", Status.INVALID_PARAMETER_4, list_, n, sges, flags)
-        if _some_inline(list_, n):
-            sges, flag = self._stage("send", list_, n, sges, flag)
-            n = gather_sges(sges, list_, "Endpoint.send", self._pair.q.wq_stride)
         result.status = _PENDING
+        if _some_inline(list_, n):
+            sges, flag, staging, data = self._stage("send", list_, n, sges, flag)
+            n = self._restage("send", staging, data, sges, list_)
         status = self._pair.post_send(result, list_, n, flag)
         if status:
             refuse(self._pair, "send", status, sges, flag)
@@ -219,16 +255,19 @@ cdef class EndpointCore:
                               object flags):
         cdef c.shmnd_sge list_[16]
         cdef uint32_t flag = flags_of(flags, "Endpoint.send_and_invalidate")
-        cdef uint32_t n
+        cdef uint32_t n, status
         self.usable("send_and_invalidate")
         n = gather_sges(sges, list_, "Endpoint.send_and_invalidate", self._pair.q.wq_stride)
         if flag & ~_SEND_FLAGS:
             self._refuse_flags("send_and_invalidate", Status.INVALID_PARAMETER_5, list_, n, sges,
                                flags)
-        if _some_inline(list_, n):
-            sges, flag = self._stage("send_and_invalidate", list_, n, sges, flag)
         result.status = _PENDING
-        self._pair._send_and_invalidate(sges, descriptor.token, result, flags=flag)
+        if _some_inline(list_, n):
+            sges, flag, staging, data = self._stage("send_and_invalidate", list_, n, sges, flag)
+            n = self._restage("send_and_invalidate", staging, data, sges, list_)
+        status = self._pair.post_send_invalidate(result, list_, n, descriptor.token, flag)
+        if status:
+            refuse(self._pair, "send_and_invalidate", status, sges, flag)
 
     def receive(self, Result result not None, sges) -> None:
         """Post a Receive: the next message without one goes into its buffers."""
@@ -285,10 +324,10 @@ cdef class EndpointCore:
         n = gather_sges(sges, list_, call, self._pair.q.wq_stride)
         if flag & ~_RDMA_FLAGS:
             self._refuse_flags(method, Status.INVALID_PARAMETER_6, list_, n, sges, flags)
-        if type_ == c.SHMND_WRITE and _some_inline(list_, n):
-            sges, flag = self._stage(method, list_, n, sges, flag)
-            n = gather_sges(sges, list_, call, self._pair.q.wq_stride)
         result.status = _PENDING
+        if type_ == c.SHMND_WRITE and _some_inline(list_, n):
+            sges, flag, staging, data = self._stage(method, list_, n, sges, flag)
+            n = self._restage(method, staging, data, sges, list_)
         status = self._pair.post_rdma(type_, result, list_, n, address, token, flag)
         if status:
             refuse(self._pair, method, status, sges, flag)
@@ -308,7 +347,7 @@ cdef class EndpointCore:
 
     cdef tuple _stage(self, str method, const c.shmnd_sge *list_, uint32_t n, object sges,
                       uint32_t flags):
-        """Inline data: the list to post instead, and its flags."""
+        """Inline data: what `_staged` says of it."""
         cdef uint64_t inline_total = 0
         cdef uint32_t i
         if n > self._pair.q.wq_stride:
@@ -321,15 +360,24 @@ cdef class EndpointCore:
                         f"{inline_total} bytes inline, at most {self._pair.q.inline_size}")
         if c.shmnd_sges_length(list_, n) > self._pair.q.max_transfer:
             refuse(self._pair, method, Status.BUFFER_OVERFLOW, sges, 0)
-        # Its copy must not land where an outstanding request has its own.
-        status = self._pair.check_connected()
-        if status:
-            refuse(self._pair, method, status, sges, 0)
         items = [sges] if isinstance(sges, elements.Sge) else list(sges)
         for item in items:
             if not item.token:
                 require_held(item, f"Endpoint.{method}")
         return self._staged(items, f"Endpoint.{method}", flags)
+
+    cdef uint32_t _restage(self, str method, Staging staging, bytearray data, object sges,
+                           c.shmnd_sge *list_) except? 0xffffffff:
+        """Fill the list for what `_staged` has said. The caller posts it at once."""
+        cdef uint32_t status
+        cdef uint32_t n = gather_sges(sges, list_, f"Endpoint.{method}", self._pair.q.wq_stride)
+        if staging is not None:
+            # Its copy must not land where an outstanding request has its own.
+            status = self._pair.check_connected()
+            if status:
+                refuse(self._pair, method, status, sges, 0)
+            staging.put(list_, n, data)
+        return n
 
 
 cdef inline bint _some_inline(const c.shmnd_sge *list_, uint32_t n) noexcept:

@@ -94,6 +94,9 @@ cdef extern from "send/post.h" nogil:
                              uint32_t n, uint64_t address, uint32_t token, uint32_t flags,
                              cbool *kept_p)
     uint32_t shmnd_check_connected(shmnd_qp *qp)
+    uint32_t shmnd_hold_entry(shmnd_qp *qp)
+    void shmnd_release_entry(shmnd_qp *qp)
+    uint64_t shmnd_requests_taken(const shmnd_qp *qp)
     const shmnd_grant *shmnd_peer_grant(const shmnd_qp *qp, uint32_t token)
     uint32_t shmnd_check_data(const shmnd_qp *qp, uint32_t n, uint32_t most, uint64_t total,
                               uint32_t flags)

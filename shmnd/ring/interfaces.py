@@ -71,6 +71,9 @@ class WindowLike(Protocol):
     def _bind(self, qp: Any, region: Any, address: int, length: int, flags: int) -> tuple[int, int]:
         """Bind; return the status with which the request completes, and the token."""
 
+    def _drop(self) -> int:
+        """Undo `_bind`."""
+
     def _check_invalidate(self, qp: Any) -> None:
         """Raise the error of an invalid Invalidate."""
 

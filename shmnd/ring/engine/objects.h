@@ -303,6 +303,7 @@ struct shmnd_qp {
     uint64_t wq_poll_requested; /* the peer was asked to poll for requests before this position, */
     uint64_t wq_poll_issued;    /* when those before this one were issued */
     uint64_t wq_released; /* contexts of requests from here to `wq_head` are still to be released */
+    uint64_t wq_held;     /* entries held for calls that have passed their checks (send/post.h) */
     struct shmnd_qp *next_unreleased; /* in the registry's list, while `has_unreleased` */
     bool has_unreleased;
     struct shmnd_job tx_job;

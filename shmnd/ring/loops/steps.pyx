@@ -13,7 +13,7 @@ from shmnd.ring.queues.queue_pair cimport QueuePair
 from shmnd.ring.shared_memory.sge cimport Sge, require_held
 from shmnd.ring.shared_memory.segment cimport lies_in_fragile
 
-from shmnd.ring.queues.posting import inline_bytes
+from shmnd.ring.shared_memory.sge import inline_bytes
 from shmnd.status import Status, error
 
 

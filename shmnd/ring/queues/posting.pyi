@@ -6,8 +6,6 @@ from shmnd.ring.queues.progress import ProgressCore
 from shmnd.ring.shared_memory.sge import Sge
 from shmnd.status import OpFlag
 
-def inline_bytes(sge: Sequence[Sge], call: str) -> bytearray: ...
-
 class PostingCore(ProgressCore):
     def send(
         self,

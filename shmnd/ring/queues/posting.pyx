@@ -18,9 +18,9 @@ from shmnd.ring.queues.reasons cimport (outstanding_requests, reason_of_failure,
                                         refuse_receive)
 from shmnd.ring.shared_memory.registry cimport release_contexts
 from shmnd.ring.shared_memory.segment cimport lies_in_fragile
-from shmnd.ring.shared_memory.sge cimport (Sge, gather_sges, is_in_python,
-                                           require_held)
+from shmnd.ring.shared_memory.sge cimport Sge, gather_sges, is_in_python, require_held
 
+from shmnd.ring.shared_memory.sge import inline_bytes
 from shmnd.status import MrFlag, OpFlag, Status, error
 from shmnd.common.arguments import flags_as_context, flags_given, index_given, wrong_kind
 
@@ -62,34 +62,10 @@ cdef inline uint64_t _number(object value, uint64_t most, str name, str call) ex
     return number if number <= most else 0
 
 
-def inline_bytes(sge, call) -> bytearray:
-    """Return the bytes of a list of inline data.
-
-    An element may have the bare address of any memory; an invalid one raises, and does not crash.
-    """
-    cdef c.shmnd_spans to, from_
-    cdef c.shmnd_process me = c.shmnd_this_process()
-    cdef Sge item
-    cdef uint64_t done = 0, total = 0
-    items = list(sge)
-    for item in items:
-        if item is None:
-            raise TypeError(f"{call}: a scatter/gather list holds Sge, not None")
-        total += item.raw.length
-    data = bytearray(total)
-    cdef unsigned char *begin = data
-    for item in items:
-        if item.raw.length == 0:
-            continue
-        c.shmnd_spans_clear(&to)
-        c.shmnd_spans_clear(&from_)
-        c.shmnd_spans_add(&to, <size_t>(begin + done), item.raw.length)
-        c.shmnd_spans_add_remote(&from_, item.raw.address, item.raw.length)
-        if c.shmnd_vm_copy(&me, &to, &from_) != 0:
-            raise error(Status.ACCESS_VIOLATION, call,
-                        f"{item!r}: these bytes cannot be read in this process")
-        done += item.raw.length
-    return data
+cdef Bound _bound_by(object context, object window):
+    cdef Bound bound = Bound.__new__(Bound)
+    bound.context, bound.window = context, window
+    return bound
 
 
 @cython.no_gc_clear
@@ -157,14 +133,23 @@ cdef class PostingCore(ProgressCore):
         if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, "send_and_invalidate", flags)
         n = gather_sges(sge, list_, "QueuePair.send_and_invalidate", self.q.wq_stride)
-        status = c.shmnd_post_send_invalidate(&self.q, <void *>context, list_, n, named, flag)
-        if status and self.made_room(status):
-            status = c.shmnd_post_send_invalidate(&self.q, <void *>context, list_, n, named, flag)
+        status = self.post_send_invalidate(context, list_, n, named, flag)
         if status:
             refuse(self, "send_and_invalidate", status, sge, flags)
+
+    cdef uint32_t post_send_invalidate(self, object context, const c.shmnd_sge *sges, uint32_t n,
+                                       uint32_t token, uint32_t flags) except? 0xffffffff:
+        """Queue a Send that invalidates. Return the status of the call."""
+        cdef uint32_t status = c.shmnd_post_send_invalidate(&self.q, <void *>context, sges, n,
+                                                            token, flags)
+        if status and self.made_room(status):
+            status = c.shmnd_post_send_invalidate(&self.q, <void *>context, sges, n, token, flags)
+        if status:
+            return status
         Py_INCREF(context)
         self.advance()
         tell(self.initiator_cq)
+        return 0
 
     def receive(self, sge, context=None) -> None:
         """Post a receive: the next unmatched message goes into its buffers."""
@@ -332,9 +317,17 @@ cdef class PostingCore(ProgressCore):
         address = index_given("QueuePair.bind", "address", address)
         length = index_given("QueuePair.bind", "length", length)
         memory_window._check_bind(self, memory_region, address, length, flag)
-        self._checked_connected("bind")
-        outcome, token = memory_window._bind(self, memory_region, address, length, flag)
-        self._window(c.SHMND_BIND, token, outcome, context, memory_window, flag)
+        bound = _bound_by(context, memory_window)
+        self._hold("bind")
+        try:
+            outcome, token = memory_window._bind(self, memory_region, address, length, flag)
+        except BaseException:
+            c.shmnd_release_entry(&self.q)
+            raise
+        if not self._window(c.SHMND_BIND, token, outcome, bound, flag):
+            if outcome == Status.SUCCESS:
+                memory_window._drop()
+            refuse(self, "bind", Status.CONNECTION_INVALID, None, 0)
 
     def invalidate(self, memory_window, context=None, *, flags=0) -> None:
         """End the peer's access through a window. Final when it completes.
@@ -350,24 +343,34 @@ cdef class PostingCore(ProgressCore):
             raise error(Status.INVALID_PARAMETER_2, "QueuePair.invalidate",
                         wrong_kind(memory_window, "MemoryWindow"))
         memory_window._check_invalidate(self)
-        self._checked_connected("invalidate")
-        outcome, token = memory_window._invalidate(self)
-        self._window(c.SHMND_INVALIDATE, token, outcome, context, memory_window, flag)
+        bound = _bound_by(context, memory_window)
+        self._hold("invalidate")
+        try:
+            outcome, token = memory_window._invalidate(self)
+        except BaseException:
+            c.shmnd_release_entry(&self.q)
+            raise
+        if not self._window(c.SHMND_INVALIDATE, token, outcome, bound, flag):
+            refuse(self, "invalidate", Status.CONNECTION_INVALID, None, 0)
 
-    cdef _window(self, uint32_t type_, uint32_t token, uint32_t outcome, object context,
-                 object window, uint32_t flags):
-        cdef Bound bound = Bound.__new__(Bound)
-        bound.context, bound.window = context, window
+    cdef bint _window(self, uint32_t type_, uint32_t token, uint32_t outcome, Bound bound,
+                      uint32_t flags) except -1:
+        """Post what the window has done. Return False if the queue pair was closed meanwhile."""
+        if c.shmnd_post_window(&self.q, <void *>bound, <unsigned char>type_, token, outcome, flags):
+            return False
         Py_INCREF(bound)
-        c.shmnd_post_window(&self.q, <void *>bound, <unsigned char>type_, token, outcome, flags)
         self.advance()
         tell(self.initiator_cq)
+        return True
 
-    cdef _checked_connected(self, str method):
+    cdef _hold(self, str method):
+        """Hold an entry for a request whose call runs code of Python before it posts."""
         cdef uint32_t status
         if self.born != forks:
             self._refuse_in_child(method)
-        status = self.check_connected()
+        status = c.shmnd_hold_entry(&self.q)
+        if status and self.made_room(status):
+            status = c.shmnd_hold_entry(&self.q)
         if status:
             refuse(self, method, status, None, 0)
 
@@ -384,7 +387,7 @@ cdef class PostingCore(ProgressCore):
         if status != _FULL or self.q.link.mine == NULL:
             return False
         self.settle()
-        return self.q.wq_tail - self.q.wq_released < self.q.wq_depth
+        return c.shmnd_requests_taken(&self.q) < self.q.wq_depth
 
     # -- texts --
 

@@ -40,10 +40,10 @@ cdef refuse(ProgressCore pair, str method, uint32_t status, object sge, object f
     elif status == Status.BUFFER_OVERFLOW:
         detail = f"{total} bytes, at most {pair.q.max_transfer} a request"
     elif (status == Status.NO_MORE_ENTRIES
-            and pair.q.wq_tail - pair.q.wq_released < pair.q.wq_depth):
+            and c.shmnd_requests_taken(&pair.q) < pair.q.wq_depth):
         detail = _untaken(pair.initiator_cq)
     elif status == Status.NO_MORE_ENTRIES:
-        detail = (f"{pair.q.wq_tail - pair.q.wq_released} requests are outstanding, the queue "
+        detail = (f"{c.shmnd_requests_taken(&pair.q)} requests are outstanding, the queue "
                   f"holds {pair.q.wq_depth}; reap completions and post again")
     elif status == Status.CONNECTION_INVALID:
         detail = f"the queue pair is {STATE_NAMES[pair.q.state]}; " + (

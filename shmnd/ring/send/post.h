@@ -31,16 +31,22 @@ static inline uint32_t shmnd_check_data(const struct shmnd_qp *qp, uint32_t n, u
     return SHMND_SUCCESS;
 }
 
+/* The number of entries of the initiator queue that are not free. */
+static inline uint64_t shmnd_requests_taken(const struct shmnd_qp *qp)
+{
+    return qp->wq_tail + qp->wq_held - qp->wq_released;
+}
+
 /* Is the initiator queue full, also after a batch was published? */
 static inline bool shmnd_requests_full(struct shmnd_qp *qp)
 {
-    if (qp->wq_tail - qp->wq_released < qp->wq_depth)
+    if (shmnd_requests_taken(qp) < qp->wq_depth)
         return false;
-    if (qp->deferred && qp->wq_tail - qp->wq_head >= qp->wq_depth) {
+    if (qp->deferred && qp->wq_tail + qp->wq_held - qp->wq_head >= qp->wq_depth) {
         shmnd_batch_publish(qp);
         shmnd_tx_retire(qp);
     }
-    return qp->wq_tail - qp->wq_released >= qp->wq_depth;
+    return shmnd_requests_taken(qp) >= qp->wq_depth;
 }
 
 static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
@@ -57,6 +63,22 @@ static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
         (qp->wq_depth == 0 || !shmnd_cq_has_room(qp->initiator_cq)))
         return SHMND_NO_MORE_ENTRIES;
     return SHMND_SUCCESS;
+}
+
+/* Checks for a connection and room, and holds an entry for a call that runs code of Python before
+ * it posts: other threads post meanwhile. shmnd_post_window() takes it, shmnd_release_entry()
+ * gives it back. */
+static inline uint32_t shmnd_hold_entry(struct shmnd_qp *qp)
+{
+    uint32_t status = shmnd_check_connected(qp);
+    if (status == SHMND_SUCCESS)
+        qp->wq_held++;
+    return status;
+}
+
+static inline void shmnd_release_entry(struct shmnd_qp *qp)
+{
+    qp->wq_held--;
 }
 
 /* Queues a request. The caller advances the queue. */
@@ -156,7 +178,7 @@ static inline bool shmnd_send_short(struct shmnd_qp *qp, void *context, const st
 {
     uint32_t length = sge->length;
     if (qp->state != SHMND_QP_CONNECTED || qp->batch || (flags & SHMND_OP_INLINE) ||
-        qp->wq_head != qp->wq_tail || qp->wq_tail - qp->wq_released >= qp->wq_depth ||
+        qp->wq_head != qp->wq_tail || shmnd_requests_taken(qp) >= qp->wq_depth ||
         length >= SHMND_PLACE_MIN || length > qp->max_transfer || qp->link.their_srq ||
         !shmnd_cq_has_room(qp->initiator_cq) || !shmnd_sge_region(qp->registry, sge, 0) ||
         !shmnd_tx_ring_fits(qp, length) || !shmnd_tx_has_credit(qp, length))
@@ -289,11 +311,15 @@ static inline uint32_t shmnd_post_rdma(struct shmnd_qp *qp, void *context, uint8
     return SHMND_SUCCESS;
 }
 
-/* Queues a Bind or Invalidate, which has taken effect already; `outcome` is its status, `token` the
- * token that Invalidate revoked. */
+/* Queues a Bind or Invalidate, which has taken effect already, in the entry that was held for it;
+ * `outcome` is its status, `token` the token that Invalidate revoked. Fails if the queue pair was
+ * closed since. */
 static inline uint32_t shmnd_post_window(struct shmnd_qp *qp, void *context, uint8_t type,
                                          uint32_t token, uint32_t outcome, uint32_t flags)
 {
+    shmnd_release_entry(qp);
+    if (qp->state != SHMND_QP_CONNECTED && qp->state != SHMND_QP_DOWN)
+        return SHMND_CONNECTION_INVALID;
     struct shmnd_wqe *w = shmnd_enqueue(qp, context, type, NULL, 0, 0, flags);
     w->remote_token = token;
     if (w->status == SHMND_SUCCESS)

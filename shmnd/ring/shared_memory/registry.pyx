@@ -282,11 +282,16 @@ cdef class Registry:
             raise error(Status.INVALID_PARAMETER_2, "QueuePair.bind", "the region is gone")
         cdef uint64_t offset = region.offset + (<uint64_t>address - region.base)
         cdef c.shmnd_region *window = self._take(address, length, 0, region.segment, offset)
+        cdef c.shmnd_grant *grant
         try:
-            c.shmnd_grant_publish(self._grant_of(window.token), window, rights, connection)
+            grant = self._grant_of(window.token)
+            if not self.covers(region_token, address, length):
+                raise error(Status.ACCESS_VIOLATION, "QueuePair.bind",
+                            "the region was deregistered meanwhile")
         except BaseException:
             self._release(window.token)
             raise
+        c.shmnd_grant_publish(grant, window, rights, connection)
         # A window's token is for peers; it covers no SGE.
         window.base = UINT64_MAX
         window.length = 0

@@ -173,3 +173,33 @@ cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) exce
         out[n] = (<Sge>item).raw
         n += 1
     return n
+
+
+def inline_bytes(sge, call) -> bytearray:
+    """Return the bytes of a list of inline data.
+
+    An element may have the bare address of any memory; an invalid one raises, and does not crash.
+    """
+    cdef c.shmnd_spans to, from_
+    cdef c.shmnd_process me = c.shmnd_this_process()
+    cdef Sge item
+    cdef uint64_t done = 0, total = 0
+    items = list(sge)
+    for item in items:
+        if item is None:
+            raise TypeError(f"{call}: a scatter/gather list holds Sge, not None")
+        total += item.raw.length
+    data = bytearray(total)
+    cdef unsigned char *begin = data
+    for item in items:
+        if item.raw.length == 0:
+            continue
+        c.shmnd_spans_clear(&to)
+        c.shmnd_spans_clear(&from_)
+        c.shmnd_spans_add(&to, <size_t>(begin + done), item.raw.length)
+        c.shmnd_spans_add_remote(&from_, item.raw.address, item.raw.length)
+        if c.shmnd_vm_copy(&me, &to, &from_) != 0:
+            raise error(Status.ACCESS_VIOLATION, call,
+                        f"{item!r}: these bytes cannot be read in this process")
+        done += item.raw.length
+    return data

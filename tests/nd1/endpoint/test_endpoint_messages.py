@@ -2,13 +2,14 @@
 """INDEndpoint: Send and Receive."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import shmnd.nd1 as nd
 from nd1.endpoint.endpoint_kit import FEW, broken, done
 from nd1.ends import End, Pair
-from shmnd import Status
+from shmnd import OpFlag, Status
 from spi.harness import nd_error
 
 
@@ -69,6 +70,36 @@ def test_send_success_of_mixed_lists_that_wait(patient: Pair) -> None:
     patient.both_reap(patient.passive, 16)
     for number in range(16):
         assert sink.get(41, number * 64) == bytes([number]) * 40 + b"+"
+
+
+@pytest.mark.parametrize("call", ["send", "send_and_invalidate", "write"])
+def test_a_mixed_list_is_posted_with_its_own_data(
+    make_pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Another thread posts while it is prepared, and has the same piece of memory for its copy."""
+    pair = make_pair(rnr_timeout=120.0, outbound_entries=1).connect()
+    source, sink, target = pair.active.memory(8), pair.passive.memory(64), pair.passive.memory(64)
+    _, descriptor = pair.window(pair.passive, target, OpFlag.ALLOW_WRITE)
+    source.put(b"+")
+    original = nd.Endpoint._staged
+
+    def patched(self: nd.Endpoint, *args: Any) -> Any:
+        prepared = original(self, *args)
+        monkeypatch.setattr(nd.Endpoint, "_staged", original)
+        self.send(nd.Result(), [nd.Sge(b"first", 5, None), source.sge(0, 1)])
+        assert pair.both_reap(pair.active)
+        return prepared
+
+    for offset in (0, 16):
+        pair.passive.endpoint.receive(nd.Result(), sink.sge(offset, 16))
+    monkeypatch.setattr(nd.Endpoint, "_staged", patched)
+    more = {"send": [], "send_and_invalidate": [descriptor], "write": [descriptor, 0]}[call]
+    getattr(pair.active.endpoint, call)(
+        nd.Result(), [nd.Sge(b"other", 5, None), source.sge(0, 1)], *more
+    )
+    assert pair.both_reap(pair.active)
+    assert sink.get(6) == b"first+"
+    assert (target.get(6) if call == "write" else sink.get(6, 16)) == b"other+"
 
 
 def test_send_completes_access_violation_outside_the_registration(connected: Pair) -> None:

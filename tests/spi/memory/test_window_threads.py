@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bind and Invalidate run code of Python between their checks and their post. Another thread may
+come in between; here its calls are made there.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shmnd import OpFlag, Status
+from shmnd.memory_window import MemoryWindow
+from spi.harness import End, final, nd_error, statuses
+from spi.pair import Pair
+
+pytestmark = pytest.mark.active_end_here
+
+DEPTH = 3
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], Any]], None]:
+    """Have a function called once within the next Bind or Invalidate."""
+
+    def arrange(method: str, call: Callable[[], Any]) -> None:
+        original = getattr(MemoryWindow, method)
+
+        def patched(self: MemoryWindow, *args: Any) -> Any:
+            monkeypatch.setattr(MemoryWindow, method, original)
+            call()
+            return original(self, *args)
+
+        monkeypatch.setattr(MemoryWindow, method, patched)
+
+    return arrange
+
+
+def bind(end: End, buffer: Any, window: Any) -> None:
+    end.qp.bind(buffer.mr, window, buffer.address, 16, window, flags=OpFlag.ALLOW_READ)
+
+
+def fill(end: End) -> list[str]:
+    """Post Sends that find no receive, until the queue is full."""
+    posted = []
+    with nd_error(Status.NO_MORE_ENTRIES):
+        while len(posted) <= 2 * DEPTH:
+            end.qp.send(None, f"send {len(posted)}")
+            posted.append(f"send {len(posted)}")
+    return posted
+
+
+@pytest.mark.parametrize("method", ["_bind", "_invalidate"])
+def test_no_more_entries_are_used_than_there_are(
+    make_pair: Callable[..., Pair], meanwhile: Any, method: str
+) -> None:
+    """One thread binds or invalidates, and another one fills the queue."""
+    pair = make_pair(depth=DEPTH)
+    pair.connect()
+    end = pair.active
+    buffer, window = end.memory(64), end.adapter.create_memory_window()
+    end.kept.append(window)
+    posted: list[str] = []
+    if method == "_invalidate":
+        bind(end, buffer, window)
+        assert statuses(end.reap()) == [Status.SUCCESS]
+    meanwhile(method, lambda: posted.extend(fill(end)))
+    if method == "_bind":
+        bind(end, buffer, window)
+    else:
+        end.qp.invalidate(window, window)
+    assert len(posted) == DEPTH - 1
+    with nd_error(Status.NO_MORE_ENTRIES):
+        end.qp.send(None, "one too many")
+    for _ in posted:
+        pair.passive.qp.receive(None)
+    came = [result.request_context for result in pair.reap(end, DEPTH)]
+    assert came == ["send 0", "send 1", window]
+
+
+@pytest.mark.parametrize("method", ["_bind", "_invalidate"])
+def test_a_call_that_fails_leaves_its_entry_free(
+    make_pair: Callable[..., Pair], meanwhile: Any, method: str
+) -> None:
+    pair = make_pair(depth=1)
+    pair.connect()
+    end = pair.active
+    buffer, window = end.memory(64), end.adapter.create_memory_window()
+    end.kept.append(window)
+
+    def fail() -> None:
+        raise MemoryError
+
+    meanwhile(method, fail)
+    with pytest.raises(MemoryError):
+        bind(end, buffer, window) if method == "_bind" else end.qp.invalidate(window)
+    bind(end, buffer, window)
+    assert statuses(end.reap()) == [Status.SUCCESS]
+
+
+@pytest.mark.parametrize("method", ["_bind", "_invalidate"])
+def test_a_queue_pair_that_is_closed_meanwhile_takes_no_request(
+    connected: Pair, meanwhile: Any, method: str
+) -> None:
+    end = connected.active
+    buffer, window = end.memory(64), end.adapter.create_memory_window()
+    end.kept.append(window)
+    if method == "_invalidate":
+        bind(end, buffer, window)
+        assert statuses(end.reap()) == [Status.SUCCESS]
+    meanwhile(method, end.qp.close)
+    with nd_error(Status.CONNECTION_INVALID, match=method[1:]):
+        bind(end, buffer, window) if method == "_bind" else end.qp.invalidate(window)
+    assert end.leftover() == []
+    assert final(buffer.mr.deregister()) == Status.SUCCESS, "the window is not bound"
+
+
+def test_the_second_of_two_threads_finds_the_window_bound(connected: Pair, meanwhile: Any) -> None:
+    """Both are within their call; the first has the window."""
+    end = connected.active
+    buffer, window = end.memory(64), end.adapter.create_memory_window()
+    end.kept.append(window)
+    meanwhile("_bind_now", lambda: bind(end, buffer, window))
+    bind(end, buffer, window)
+    assert statuses(end.reap(2)) == [Status.INVALID_DEVICE_REQUEST, Status.CANCELED]
+
+
+def test_a_window_that_is_closed_within_its_bind_grants_nothing(
+    connected: Pair, meanwhile: Any
+) -> None:
+    end = connected.active
+    buffer, window = end.memory(64), end.adapter.create_memory_window()
+    end.kept.append(window)
+    meanwhile("_bind_now", window.close)
+    bind(end, buffer, window)
+    end.reap()
+    assert not window._is_bound()
+    assert final(buffer.mr.deregister()) == Status.SUCCESS
