@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_STREAM, socket
 from typing import Final
@@ -68,6 +69,22 @@ def taking_from_the_system(call: str) -> Iterator[None]:
         ) from exc
 
 
+_open: weakref.WeakSet[Descriptor] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """Close the copies that fork() made, while their numbers are their own.
+
+    Later a child cannot know that: a program that becomes a daemon closes all descriptors, and
+    opens others, which the end of an object of its parent would close.
+    """
+    for descriptor in list(_open):
+        descriptor.close()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 class Descriptor:
     """An open file descriptor that belongs to this object alone.
 
@@ -79,6 +96,8 @@ class Descriptor:
 
     def __init__(self, fd: int) -> None:
         self._fd = clear_of_streams(fd) if 0 <= fd <= 2 else fd
+        if fd >= 0:
+            _open.add(self)
 
     def fileno(self) -> int:
         """Return the number; -1 after the end."""

@@ -111,6 +111,18 @@ def _forbidden(call: str, segment: object, why: str | None) -> Exception:
 
 # -- memory with a name of its own --
 
+_locks: Final[set[int]] = set()
+"""The descriptors of the records of this process; a child that is forked off closes its copies."""
+
+
+def _after_fork_in_child() -> None:
+    for lock in _locks:
+        os.close(lock)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
 
 class NamedMemory:
     """A file in /dev/shm that this process made, by its descriptor, until `forget`."""
@@ -155,6 +167,7 @@ class NamedMemory:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             self._lock = clear_of_streams(os.open(self._record, flags, 0o600))
+            _locks.add(self._lock)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             os.write(self._lock, text.encode())
         except OSError as exc:
@@ -196,6 +209,7 @@ class NamedMemory:
         assert self._record is not None
         unlink_own(os.pread(lock, 4096, 0))
         self._record.unlink(missing_ok=True)
+        _locks.discard(lock)
         os.close(lock)
 
 

@@ -11,10 +11,12 @@ it.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -245,6 +247,10 @@ class _Watched(Protocol):
     def request_progress(self) -> _RequestProgress: ...
 
 
+_readable: weakref.WeakSet[Readiness] = weakref.WeakSet()
+"""Those whose descriptors are open: a child that is forked off closes its copies."""
+
+
 class Readiness:
     """A descriptor for `select`, `selectors` and asyncio: readable when its owner has something.
 
@@ -284,8 +290,14 @@ class Readiness:
         self._event = event
         if self._ready:
             event.add()
+        _readable.add(self)
         self._engine.request_progress.begin(self)
         return epoll
+
+    def close_in_child(self) -> None:
+        """Release the copy that fork() made, while its number is still its own."""
+        if self._epoll is not None:
+            self._epoll.close()
 
     def include(self, fd: int) -> None:
         """Be readable while another descriptor is; it leaves when it is closed."""
@@ -316,3 +328,11 @@ class Readiness:
             event.close()
         if epoll is not None:
             epoll.close()
+
+
+def _after_fork_in_child() -> None:
+    for made in list(_readable):
+        made.close_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -2,6 +2,7 @@
 """Processes, threads, signals and ends as Python programs have them."""
 
 import concurrent.futures
+import contextlib
 import copy
 import gc
 import multiprocessing
@@ -13,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from multiprocessing.context import BaseContext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -227,6 +229,56 @@ def test_a_forked_child_is_told_to_open_its_own(nested: bool) -> None:
         for number in range(20):
             talk.say(bytes([number]) * 3000)
             assert talk.hear() == bytes([number]) * 3000
+
+
+def of_shmnd() -> list[str]:
+    """The descriptors of this process that an adapter may have opened."""
+    names = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            names.append(str(entry.readlink()))
+    return [name for name in names if "shmnd" in name or name.startswith("anon_inode")]
+
+
+def test_a_forked_child_may_close_all_descriptors_and_open_others(tmp_path: Path) -> None:
+    """As a daemon does. The ends of inherited objects must not close those, nor write there."""
+    before = len(of_shmnd())
+    with shmnd.open_adapter() as adapter, nd.Provider().open_adapter("127.0.0.1") as other:
+        file = adapter.create_overlapped_file()
+        cq = adapter.create_completion_queue(8, overlapped_file=file)
+        array, named = adapter.allocate(4096), adapter.allocate(4096, name=f"/shmnd-{os.getpid()}")
+        descriptors = [cq.fileno(), file.fileno(), other.get_file_handle().fileno()]
+        objects = [cq.notify(), cq, file, array, named, adapter, other]
+
+        def in_the_child() -> list[str]:
+            left = len(of_shmnd()) > before
+            os.closerange(3, 256)
+            mine = [os.open(tmp_path / str(n), os.O_RDWR | os.O_CREAT) for n in range(64)]
+            for closing in (cq, file, adapter, other):
+                closing.close()
+            objects.clear()
+            gc.collect()
+            wrong = [str(fd) for fd in mine if not _is_untouched(fd)]
+            return ["descriptors of the parent are open", *wrong] if left else wrong
+
+        child = os.fork()
+        if child == 0:
+            code = 2
+            try:
+                (tmp_path / "said").write_text(repr(in_the_child()))
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert (tmp_path / "said").read_text() == "[]"
+        assert all(fd >= 0 for fd in descriptors)
+
+
+def _is_untouched(fd: int) -> bool:
+    try:
+        return os.fstat(fd).st_size == 0
+    except OSError:
+        return False
 
 
 def test_a_forked_child_is_told_so_in_version_1_too() -> None:

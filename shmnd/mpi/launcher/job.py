@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from shmnd.common.streams import duplicate
 from shmnd.mpi.communicators import agreement
 from shmnd.mpi.communicators.agreement import Agreements
 from shmnd.mpi.launcher import refusals, signals, waiting
@@ -128,16 +129,22 @@ class Job:
         whole = job_memory.whole_bytes(size, lane, arena) if arena else committed
         memory = Segment.create(whole, label="mpi", call="shmnd mpiexec", committed=committed)
         self._memory = memory
+        passed = -1
         try:
+            # A copy for the ranks: a child that is forked off closes that of the segment.
+            passed = duplicate(memory.fd)
             job_memory.lay_out(memory, size, lane, self._crowded, arena)
             for number in range(size):
                 if self._ending is not None:
                     return  # by a signal
-                self._start_rank(number, memory.fd)
+                self._start_rank(number, passed)
         except OSError as exc:
             words, code = refusals.explain(exc, self._wish)
             self._output.say(words)
             raise SystemExit(code) from exc
+        finally:
+            if passed >= 0:
+                os.close(passed)
 
     def _environment(self, number: int, descriptor: int) -> dict[str, str]:
         given = {**outside(os.environ), **self._wish.environment}

@@ -37,6 +37,28 @@ cdef long _TMPFS = 0x01021994
 cdef unsigned long long _held = 0
 
 
+# The open descriptors, and the segment of each. A child that is forked off closes its copies at
+# once: later it cannot know whether a number is still its copy's (shmnd.common.descriptors).
+cdef dict _owners = {}
+
+
+cdef int _given_up(int fd, size_t owner) noexcept:
+    """Return the descriptor that a segment has to close; -1 if there is none."""
+    if fd < 0 or _owners.get(fd) != owner:
+        return -1
+    del _owners[fd]
+    return fd
+
+
+def _after_fork_in_child() -> None:
+    for fd in list(_owners):
+        _close(fd)
+    _owners.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 def _create(label: str, nbytes: int, call: str) -> int:
     """Create an empty shared file of mode 0600 without a name; return its descriptor."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
@@ -178,6 +200,7 @@ cdef class Segment:
                 f"{nbytes} bytes wanted; a segment has 1 to {1 << 46}",
             )
         self.fd = _create(label, nbytes, call)
+        _owners[self.fd] = <size_t><void *>self
         step("segment-created")
         try:
             self.counted = nbytes if committed is None else committed
@@ -223,6 +246,7 @@ cdef class Segment:
         """
         cdef Segment self = Segment.__new__(Segment)
         self.fd = fd
+        _owners[fd] = <size_t><void *>self
         try:
             nbytes, committed = _require_shared(fd, writable, call)
             seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
@@ -286,7 +310,7 @@ cdef class Segment:
 
     def close_fd(self) -> None:
         """Close the descriptor; the mapping stays."""
-        cdef int fd = self.fd
+        cdef int fd = _given_up(self.fd, <size_t><void *>self)
         self.fd = -1
         # By the C library: the interpreter may be shutting down here.
         if fd >= 0:
@@ -317,9 +341,10 @@ cdef class Segment:
 
     def __dealloc__(self):
         self._unmap()
+        cdef int fd = _given_up(self.fd, <size_t><void *>self)
         # By the C library: the interpreter may be shutting down here.
-        if self.fd >= 0:
-            _close(self.fd)
+        if fd >= 0:
+            _close(fd)
 
     def __repr__(self) -> str:
         return f"<Segment {self.size} bytes at {<size_t>self.base:#x}>"
