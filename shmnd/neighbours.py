@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
-from shmnd.status import Status, error
+from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
     from shmnd.adapter import Adapter
@@ -33,7 +33,8 @@ class Neighbour(Closing):
     """An adapter of another process, or of this one, that was found by a record.
 
     It stays what it is when the broker dies or the adapter that met it is closed; views of its
-    memory stay valid after `close`, and after its death.
+    memory stay valid after `close`, and after its death. DEVICE_NOT_READY: a new broker does not
+    know the adapter yet, as its process has made no call since; try again.
     """
 
     def __init__(self, adapter: Adapter, entry: Entry) -> None:
@@ -47,8 +48,25 @@ class Neighbour(Closing):
         """Names its adapter."""
         self.pid: Final[int] = entry.pid
         """Its process, as the broker sees it."""
-        meetings = adapter._engine.meetings
-        self._peer: Final[PeerLike] = meetings.meet(adapter, entry.adapter, id(self), call)
+        self._peer: Final[PeerLike] = self._meet(call)
+
+    def _meet(self, call: str) -> PeerLike:
+        engine = self._adapter._engine
+        try:
+            return engine.meetings.meet(self._adapter, self.uid, id(self), call)
+        except NdError as exc:
+            if exc.status is not Status.CONNECTION_INVALID or not engine.names.awaits(self.uid):
+                raise
+        raise self._not_ready(call, "itself")
+
+    def _not_ready(self, call: str, what: str) -> NdError:
+        """Its process has not told the present broker of something yet: try again."""
+        self._adapter._engine.wake_at(time.monotonic() + AGAIN)
+        return error(
+            Status.DEVICE_NOT_READY,
+            call,
+            f"process {self.pid} has not told the next broker of {what} yet",
+        )
 
     # -- its process --
 
@@ -132,13 +150,8 @@ class Neighbour(Closing):
                 found = self._peer.segment(number)
         if found is not None:
             return found
-        if engine.meetings.awaits(self.uid):
-            engine.wake_at(time.monotonic() + AGAIN)
-            raise error(
-                Status.DEVICE_NOT_READY,
-                call,
-                f"process {self.pid} has not told the next broker of segment {number} yet",
-            )
+        if engine.meetings.awaits(self.uid) or engine.names.awaits(self.uid):
+            raise self._not_ready(call, f"segment {number}")
         raise error(
             Status.ACCESS_VIOLATION,
             call,

@@ -274,7 +274,7 @@ class Publisher(Lender, Closing):
             if left == 0:
                 raise TimeoutError(
                     f"{call}: topic {self.name!r} has {self._seats.count} subscribers after "
-                    f"{timeout} s, {n} wanted{self._seats.trouble}"
+                    f"{timeout} s, {n} wanted{self._seats.unreached}"
                 )
             try:
                 self._arrivals.wait(self._seats.unreached.longest(left))

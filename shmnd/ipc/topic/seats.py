@@ -56,10 +56,12 @@ class Unreached(Generic[_K]):
         self._entries: dict[_K, Entry] = {}
         self.trouble: NdMemoryError | None = None
         """What kept it from the last one; None when it was raised, or all are reached."""
+        self._why = ""
         self._next_try = 0.0
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    def __str__(self) -> str:
+        found = len(self._entries)
+        return f"; {found} more cannot be reached: {self._why}" if found else ""
 
     def failed(self, key: _K, entry: Entry, why: Exception) -> None:
         """Try this one again, unless it has gone, or is not what it announced."""
@@ -69,6 +71,7 @@ class Unreached(Generic[_K]):
         elif not (isinstance(why, NdError) and why.status is Status.DEVICE_NOT_READY):
             return
         self._entries[key] = entry
+        self._why = str(why)
 
     def pop(self, key: _K) -> None:
         """It was reached, or has gone."""
@@ -164,13 +167,6 @@ class Seats:
         """Try again to reach subscribers for which no descriptor or memory was free."""
         for entry in self.unreached.due():
             self.come(entry)
-
-    @property
-    def trouble(self) -> str:
-        """Why some subscribers are not reached; empty when all are."""
-        found = self.unreached
-        why = found.trouble or "the next broker does not know them yet"
-        return f"; {len(found)} more cannot be reached: {why}" if found else ""
 
     def _take_seat(self) -> int:
         if not self._free and self._made >= self._most:

@@ -212,11 +212,11 @@ class Subscriber(ReaderCore, Closing):
         )
 
     def _late(self, call: str, timeout: float | None) -> TimeoutError:
-        who, unreached = len(self._sources), len(self._unreached)
+        who = len(self._sources)
         return TimeoutError(
             f"{call}: no sample on topic {self.name!r} within {timeout} s; "
             + (f"it has {who} publishers" if who else "it has no publisher")
-            + (f", and {unreached} that it cannot reach (ulimit -n)" if unreached else "")
+            + str(self._unreached)
         )
 
     # -- what it knows --

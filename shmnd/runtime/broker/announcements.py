@@ -113,6 +113,10 @@ class Names:
 
     # -- a new broker --
 
+    def awaits(self, adapter: str) -> bool:
+        """Return whether an adapter has a record that the present broker has not heard of yet."""
+        return any(uid == adapter for uid, _ in list(self._unconfirmed))
+
     def replay(self, client: BrokerLike) -> None:
         """Announce everything to a new broker, and request the watched names."""
         for number, (ref, fields) in list(self._announced.items()):
