@@ -190,6 +190,11 @@ class ProgressEngine(BrokerExchange):
         return self._ended == _CLOSED
 
     @property
+    def place(self) -> str:
+        """Name the place where its processes find each other: the same in all of them."""
+        return str(self._key)
+
+    @property
     def meeting_place(self) -> str:
         """Say where processes find each other, for one that finds no other."""
         return (

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from shmnd import ipc
-from shmnd.ipc.common import closed, shared_name
+from shmnd.ipc.common import closed
+from shmnd.ipc.naming import shared_name
 from shmnd.ipc.service import client
 
 

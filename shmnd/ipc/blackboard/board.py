@@ -24,9 +24,9 @@ from shmnd.ipc.blackboard.keys import (
     tuples,
 )  # fmt: skip
 from shmnd.ipc.common.members import Room, holds_lock
-from shmnd.ipc.common.shared_name import SharedName, is_seen
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import NoPublisher
+from shmnd.ipc.naming.shared_name import SharedName, is_seen
 from shmnd.ring.shared_memory.segment import SparseMapping
 from shmnd.status import Status, error
 

@@ -17,8 +17,8 @@ from shmnd.ipc.blackboard.keys import BLACKBOARD, Key
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import GATE
 from shmnd.ipc.common.ringing import PAUSE, POLL, Bell, Poller, TaskSleeper, task_at
-from shmnd.ipc.common.shared_name import SharedName
 from shmnd.ipc.errors import NoPublisher, unusable
+from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.status import NdError, NdMemoryError
 from shmnd.waiter import Waiter
 
@@ -82,17 +82,18 @@ class BlackboardReader(Closing):
         for _ in self._writers.changes():
             pass
         self._next_search = time.monotonic() + PAUSE
-        if self._board is not None and self._board.lives:
+        before = self._board
+        if before is not None and before.lives:
             return
-        for entry in named.entries():
+        for entry in itertools.chain(named.entries(), named.unannounced()):
             if entry.data.get("role") != "writer":
                 continue
             try:
                 board = Board(named, entry, "BlackboardReader")
             except NoPublisher:
                 continue
-            if self._board is not None and self._board.room is not None:
-                self._board.room.close()
+            if before is not None and before.room is not None:
+                before.room.close()
             self._writers_met += 1
             board.number = self._writers_met
             self._board = board
@@ -109,12 +110,13 @@ class BlackboardReader(Closing):
             self._search()
         if self._board is None:
             self._search()
-        if self._board is None:
+        board = self._board
+        if board is None:
             raise NoPublisher(
                 f"{call}: no process writes the blackboard {self.name!r}; start one, or wait for "
                 "a key of it"
             )
-        return self._board
+        return board
 
     def _key(self, key: str, call: str) -> tuple[Board, Key]:
         board = self._current(call)
@@ -311,8 +313,9 @@ class BlackboardReader(Closing):
             if self._closed:
                 raise unusable("BlackboardReader.fileno", "reader", closed=True)
             bell = self._bell = Bell()
-            if self._board is not None and self._board.room is not None:
-                self._board.room.set_address(bell.address)
+            board = self._board
+            if board is not None and board.room is not None:
+                board.room.set_address(bell.address)
             bell.ring()
         return bell
 
@@ -321,14 +324,16 @@ class BlackboardReader(Closing):
         if self._closed:
             return
         self._find_writer()
-        if self._board is not None and self._board.room is not None:
-            self._board.room.words.arm(GATE, True)
-            bell.watch(self._board.room.pids())
+        board = self._board  # another thread may close it at any time
+        if board is not None and board.room is not None:
+            board.room.words.arm(GATE, True)
+            bell.watch(board.room.pids())
 
     def _find_writer(self) -> None:
         """Learn of writers that came or went."""
         self._waiter.rest()  # takes what the broker has said
-        if self._news() or self._board is None or not self._board.lives:
+        board = self._board
+        if self._news() or board is None or not board.lives:
             self._search()
         self._waiter.rest()
 

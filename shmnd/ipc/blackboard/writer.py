@@ -33,9 +33,9 @@ from shmnd.ipc.blackboard.keys import (
 )  # fmt: skip
 from shmnd.ipc.common.limits import most_memory
 from shmnd.ipc.common.members import GATE, Room, make_room, take_lock
-from shmnd.ipc.common.shared_name import SharedName, identity
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import unusable
+from shmnd.ipc.naming.shared_name import SharedName, identity
 from shmnd.ipc.types.filling import fill_record
 from shmnd.ipc.types.fitting import require_fit, require_unmasked
 from shmnd.ipc.types.plain_values import array_of
@@ -87,13 +87,17 @@ class Blackboard(Closing):
 
     def _announce(self, named: SharedName, call: str) -> None:
         assert self._room is not None
-        with named.turn():
+        room = identity("room_", self._room.fd)
+
+        def announce() -> None:
             self._require_alone(named, call)
-            named.announce(self._fd, **identity("room_", self._room.fd))
+            named.announce(self._fd, **room)
+
+        named.in_turn(announce)
 
     def _require_alone(self, named: SharedName, call: str) -> None:
-        for entry in named.entries():
-            if entry.data.get("role") == "writer":
+        for entry in (*named.entries(), *named.unannounced()):
+            if entry.data.get("role") == "writer" and entry.adapter != named.adapter.uid:
                 raise error(
                     Status.ADDRESS_ALREADY_EXISTS,
                     call,

@@ -16,9 +16,9 @@ from shmnd.common.deadline import end_of
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import Room, make_room
 from shmnd.ipc.common.ringing import PAUSE, POLL, Bell, task_at
-from shmnd.ipc.common.shared_name import SharedName
 from shmnd.ipc.common.shared_words import SIGNALS
 from shmnd.ipc.errors import Closed, unusable
+from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.status import NdMemoryError
 
 if TYPE_CHECKING:

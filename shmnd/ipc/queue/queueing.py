@@ -30,7 +30,7 @@ from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.waits import ITEM, ROOM, Waits, core_of
 
 if TYPE_CHECKING:
-    from shmnd.ipc.common.shared_name import SharedName
+    from shmnd.ipc.naming.shared_name import SharedName
 
 __all__ = ["QUEUE", "Queue"]
 
@@ -119,7 +119,7 @@ class Queue(QueueCalls, Waits):
 
     @classmethod
     def _by_name(cls, name: str) -> SharedName:
-        from shmnd.ipc.common.shared_name import SharedName
+        from shmnd.ipc.naming.shared_name import SharedName
 
         return SharedName(cls.__name__, QUEUE, name, role="member")
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from shmnd.common.descriptors import taking_from_the_system
 from shmnd.ipc.common.processes import Process, known_as, shown_as
-from shmnd.ipc.common.shared_name import open_of_process
+from shmnd.ipc.naming.shared_name import open_of_process
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.status import NdError, NdMemoryError
 

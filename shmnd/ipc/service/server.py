@@ -23,8 +23,8 @@ from shmnd.common.interruption import is_interruption
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import Process, own_process
 from shmnd.ipc.common.ringing import POLL, Bell
-from shmnd.ipc.common.shared_name import SharedName
 from shmnd.ipc.errors import Closed, unusable
+from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.asking import Asking, open_of
@@ -67,7 +67,7 @@ def open_service(
     slots = within(call, 3, "buffer", buffer, 1, 1 << 16)
     named = SharedName(call, SERVICE, name, role=role, namespace=namespace, group=group)
     try:
-        for entry in named.entries():
+        for entry in (*named.entries(), *named.unannounced()):
             require_same_types(types, entry.data, f"process {entry.pid}", call)
         fd = named.descriptor(lambda: make_file(slots, True), **types)
         requests = _Requests.of_descriptor(fd)

@@ -18,7 +18,7 @@ NO_LOCKS: Final = {
     ("broker/observer.py", "sock"),
     ("broker/spawn.py", "process"),
     ("handshake/attempt.py", "view"),
-    ("ipc/common/shared_name.py", "taken"),
+    ("ipc/naming/shared_name.py", "taken"),
     ("mpi/launcher/job.py", "rank.process"),
     ("connection.py", "self._turn_in_loop"),
 }

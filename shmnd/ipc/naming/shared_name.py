@@ -8,7 +8,8 @@ user can. So the memory exists as long as one of them does, and nothing stays of
 Two processes that open a name at once must not make two. They take numbers, as in a bakery
 (Lamport, 1974), whose registers are records of the broker: a process announces that it chooses,
 takes a number larger than all it finds, and waits until no process chooses and none has a
-smaller one. A record ends with its process, so a death delays no other one.
+smaller one. A record ends with its process, so a death delays no other one. Where the broker ends
+meanwhile, the next one does not know who chooses: all is done again.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from shmnd.common.records import Entry
 from shmnd.common.streams import clear_of_streams
 from shmnd.directory import Directory
 from shmnd.ipc.common.limits import name_of
 from shmnd.ipc.common.processes import Process, own_process, shown_as
+from shmnd.ipc.naming.cards import Card, cards, label_of
 from shmnd.provider import open_adapter
 from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shmnd.common.records import Announcement, Entry
+    from shmnd.common.records import Announcement
 
 __all__ = ["SharedName", "identity", "is_seen", "open_of_process"]
 
@@ -63,21 +66,44 @@ class SharedName:
         self.adapter: Final = open_adapter(namespace=namespace, group=group)
         self.directory: Final = Directory(self.adapter)
         self._announcement: Announcement | None = None
+        self._card: Card | None = None
 
     # -- one at a time --
 
     def descriptor(self, make: Callable[[], int], **data: Any) -> int:
         """Return a descriptor of the memory, which `make` makes when there is none."""
-        with self.turn():
-            fd = self.found()
-            if fd < 0:
+        fd = -1
+
+        def take() -> None:
+            nonlocal fd
+            found = self.found()
+            if found >= 0:
+                fd = _exchanged(fd, found)
+            elif fd < 0:
                 fd = make()
-            try:
-                self.announce(fd, **data)
-            except BaseException:
+            self.announce(fd, **data)
+
+        try:
+            self.in_turn(take)
+        except BaseException:
+            if fd >= 0:
                 os.close(fd)
-                raise
+            raise
         return fd
+
+    def in_turn(self, do: Callable[[], None]) -> None:
+        """Do something as the only process that opens this name.
+
+        It is done again where the broker has ended meanwhile: another process may have had its turn
+        by the next one.
+        """
+        client = self.adapter._engine.client
+        while True:
+            before = client.broker
+            with self.turn():
+                do()
+            if client.broker == before:
+                return
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -114,22 +140,34 @@ class SharedName:
         """Return the records of all who have it."""
         return self.directory.find(self._kind, self.name)
 
+    def unannounced(self) -> Iterator[Entry]:
+        """Return the records of those that have it and have not told the present broker."""
+        engine = self.adapter._engine
+        label = label_of(engine.place, self._kind, self.name)
+        try:
+            for pid, record in cards(engine.place, engine.client.broker, label):
+                yield Entry(self._kind, self.name, record, "", "", pid, 0)
+        except OSError as exc:
+            raise self._no_descriptor(exc) from exc
+
     def found(self) -> int:
-        """Take a descriptor from a process that has the memory; -1 when there is none."""
+        """Take a descriptor from another that has the memory; -1 when there is none."""
         deadline = time.monotonic() + _ENDING
         while True:
-            entries = self.entries()
+            entries = [each for each in self.entries() if each.adapter != self.adapter.uid]
             for entry in entries:
                 fd = self.open_from(entry, "", os.O_RDWR)
                 if fd >= 0:
                     return fd
             hidden = [entry.pid for entry in entries if not is_seen(entry)]
             if not hidden:
-                return -1
+                break
             # To make another memory would divide the users of the name into two that never meet.
             if time.monotonic() > deadline:
                 raise self._hidden(hidden[0])
             time.sleep(_PAUSE)  # it may have ended, and the broker says so soon
+        fds = (self.open_from(entry, "", os.O_RDWR) for entry in self.unannounced())
+        return next((fd for fd in fds if fd >= 0), -1)
 
     def _hidden(self, pid: int) -> NdError:
         return error(
@@ -155,12 +193,7 @@ class SharedName:
             return -1
         except OSError as exc:
             if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-                raise error(
-                    Status.INSUFFICIENT_RESOURCES,
-                    self._call,
-                    f"no descriptor was free for the memory of {self.name!r}: {exc.strerror} "
-                    "(ulimit -n)",
-                ) from exc
+                raise self._no_descriptor(exc) from exc
             raise error(
                 Status.ACCESS_VIOLATION,
                 self._call,
@@ -168,19 +201,35 @@ class SharedName:
                 f"{exc.strerror}; it is for the processes of one user that see each other in /proc",
             ) from exc
 
+    def _no_descriptor(self, exc: OSError) -> NdError:
+        return error(
+            Status.INSUFFICIENT_RESOURCES,
+            self._call,
+            f"no descriptor was free for the memory of {self.name!r}: {exc.strerror} (ulimit -n)",
+        )
+
     def announce(self, fd: int, **data: Any) -> None:
         """Say that this process has the memory."""
         process = own_process()._asdict()
         whole: dict[str, Any] = identity("", fd) | process | {"role": self._role} | data
+        self._retract()
+        # First the card: a broker that hears of the record may end at once.
+        self._card = Card(label_of(self.adapter._engine.place, self._kind, self.name), whole)
         self._announcement = self.directory.announce(self._kind, self.name, whole)
+
+    def _retract(self) -> None:
+        card, self._card = self._card, None
+        announcement, self._announcement = self._announcement, None
+        if card is not None:
+            card.close()
+        if announcement is not None:
+            announcement.close()
 
     def close(self) -> None:
         """Have it no more. Harmless twice."""
         if self._pid != os.getpid():
             return
-        if self._announcement is not None:
-            self._announcement.close()
-            self._announcement = None
+        self._retract()
         self.adapter.close()
 
 
@@ -188,6 +237,15 @@ def identity(which: str, fd: int) -> dict[str, Any]:
     """Return the words of a record that lead to a descriptor."""
     found = os.fstat(fd)
     return {f"{which}fd": fd, f"{which}dev": found.st_dev, f"{which}ino": found.st_ino}
+
+
+def _exchanged(fd: int, found: int) -> int:
+    """Return one of two descriptors, the second where the memory is another one."""
+    if fd < 0:
+        return found
+    same = os.path.samestat(os.fstat(fd), os.fstat(found))
+    os.close(found if same else fd)
+    return fd if same else found
 
 
 def open_of_process(pid: int, number: int, wanted: tuple[Any, Any], flags: int) -> int:
