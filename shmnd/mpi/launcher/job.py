@@ -24,7 +24,7 @@ from shmnd.mpi.communicators.agreement import Agreements
 from shmnd.mpi.launcher import refusals, signals, waiting
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines, Output
-from shmnd.mpi.launcher.rank import Rank, before_program
+from shmnd.mpi.launcher.rank import Guard, Rank, before_program
 from shmnd.mpi.launcher.sizes import arena_bytes, lane_bytes
 from shmnd.mpi.transport import job_memory
 from shmnd.mpi.transport.place import LIFE_VARIABLE, outside
@@ -62,6 +62,7 @@ class Job:
         self._worst = 0
         self._selector: Final = selectors.DefaultSelector()
         self._ranks: list[Rank] = []
+        self._guards: Final[list[Guard]] = []
         self._running: set[Rank] = set()
         self._buried: set[int] = set()
         self._checks: Final = waiting.Checks()
@@ -113,6 +114,8 @@ class Job:
         for rank in self._ranks:
             with rank.process:  # waits for it, and closes its pipes
                 os.close(rank.descriptor)
+        for guard in self._guards:
+            guard.end()
         for voice in self._voices.values():
             voice.close()
         if self._memory is not None:
@@ -180,6 +183,9 @@ class Job:
             inherited.append(theirs.fileno())
             self._voices[number] = ours
             self._selector.register(ours, selectors.EVENT_READ, number)
+        guard = Guard(self._life)
+        self._guards.append(guard)
+        inherited += guard.descriptors()
         process = subprocess.Popen(
             wish.command,
             cwd=wish.folder,
@@ -188,7 +194,7 @@ class Job:
             stdout=pipe,
             stderr=pipe,
             pass_fds=inherited,
-            preexec_fn=before_program(os.getpid(), own_group, core),
+            preexec_fn=before_program(os.getpid(), own_group, guard, core),
         )
         if theirs is not None:
             theirs.close()

@@ -2,6 +2,7 @@
 """One process of a job, as its launcher has it, and the group of what it has started."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -11,7 +12,39 @@ from typing import Final
 
 from shmnd.common.native import die_with_parent
 
-__all__ = ["Rank", "before_program"]
+__all__ = ["Guard", "Rank", "before_program"]
+
+
+class Guard:
+    """Ends the process group of a rank with the launcher, also where that is killed.
+
+    The kernel sends SIGKILL to the group when the pipe ends that the launcher holds open. The rank
+    inherits the descriptor: of a process that is killed, it may be closed before the pipe ends.
+    The group is remembered as such, so that a later one of the same number gets no signal.
+    """
+
+    def __init__(self, life: int) -> None:
+        self._descriptor = -1
+        with contextlib.suppress(OSError):  # there is no /proc
+            self._descriptor = os.open(f"/proc/self/fd/{life}", os.O_RDONLY | os.O_NONBLOCK)
+
+    def descriptors(self) -> list[int]:
+        """Return what the rank has to inherit."""
+        return [self._descriptor] if self._descriptor >= 0 else []
+
+    def begin(self) -> None:
+        """Watch the group of the calling process."""
+        for descriptor in self.descriptors():
+            fcntl.fcntl(descriptor, fcntl.F_SETOWN, -os.getpgrp())
+            fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+
+    def end(self) -> None:
+        """Leave the group alone, also where a process of it has inherited the descriptor."""
+        for descriptor in self.descriptors():
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK)
+            os.close(descriptor)
+        self._descriptor = -1
 
 
 class Rank:
@@ -74,7 +107,9 @@ class Rank:
         return f"rank {self.number} (process {self.process.pid}) was killed by signal {-code}"
 
 
-def before_program(launcher: int, own_group: bool, core: int | None) -> Callable[[], None]:
+def before_program(
+    launcher: int, own_group: bool, guard: Guard, core: int | None
+) -> Callable[[], None]:
     """Return what a rank does before its program: it dies with the launcher, on its core."""
 
     def prepare() -> None:
@@ -83,6 +118,7 @@ def before_program(launcher: int, own_group: bool, core: int | None) -> Callable
             os._exit(1)
         if own_group:
             os.setpgid(0, 0)
+            guard.begin()
         if core is not None:
             os.sched_setaffinity(0, {core})
 

@@ -83,10 +83,41 @@ def test_what_a_rank_started_and_ignores_signals_ends_with_a_job_that_fails(
         assert psutil.Process(child).wait(10) is None
 
 
-def test_what_a_rank_started_stays_after_a_job_that_succeeds(child_file: Path) -> None:
-    options = ["-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "-c", STARTS]
+@pytest.mark.parametrize("closes", ["", ", close_fds=False"])
+def test_what_a_rank_started_stays_after_a_job_that_succeeds(closes: str, child_file: Path) -> None:
+    """Also where it has the descriptors of the rank."""
+    starts = STARTS.replace("stderr=subprocess.DEVNULL", f"stderr=subprocess.DEVNULL{closes}")
+    options = ["-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "-c", starts]
     python(*options, str(child_file))
     assert psutil.Process(int(child_file.read_text())).status() != psutil.STATUS_ZOMBIE
+
+
+def test_what_ranks_started_ends_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    """Also a program under a shell, and what that starts; a rank has none that is not a child."""
+    program = (
+        "import os, pathlib, subprocess, sys, time\n"
+        "from shmnd.mpi import MPI\n"
+        "child = subprocess.Popen(['sleep', '300'])\n"
+        "file = pathlib.Path(sys.argv[1], f'children of {MPI.COMM_WORLD.rank}')\n"
+        "file.write_text(f'{child.pid} {os.getpid()}')\n"
+        "MPI.COMM_WORLD.Barrier()\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(300)\n"
+    )
+    script = ["bash", "-c", '"$0" -c "$1" "$2"; true', sys.executable, program, str(tmp_path)]
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", *script]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        try:
+            assert [launcher.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+            texts = [file.read_text() for file in tmp_path.iterdir()]
+            processes = [psutil.Process(int(each)) for text in texts for each in text.split()]
+        finally:
+            launcher.kill()
+    left = psutil.wait_procs(processes, 5)[1]
+    for process in left:
+        process.kill()
+    assert not left
 
 
 def test_a_rank_of_another_user_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
