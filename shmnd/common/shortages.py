@@ -7,7 +7,7 @@ import errno
 import resource
 from typing import Final
 
-__all__ = ["remedy", "remedy_of_start"]
+__all__ = ["remedy", "remedy_of_mapping", "remedy_of_start"]
 
 _REMEDIES: Final = {
     errno.EFBIG: "a file of this process may not be longer than {} bytes: the limit is ulimit -f, "
@@ -34,3 +34,14 @@ def remedy_of_start(failure: OSError) -> str:
     """Return what raises the limit that the start of a process has met, after "; "; or nothing."""
     found = remedy(failure, _PROCESSES if failure.errno == errno.EAGAIN else "")
     return found and f"; {found}"
+
+
+def remedy_of_mapping(failure: int) -> str:
+    """Return which limits a mapping may have met, by the number of its error."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if failure == errno.EAGAIN and limit != resource.RLIM_INFINITY:
+        return (
+            f"the program locks its memory (mlockall), and may lock {limit} bytes: the limit is "
+            "ulimit -l, LimitMEMLOCK= in a unit, and the capability CAP_IPC_LOCK lifts it"
+        )
+    return "see the limits of the address space (ulimit -v) and of mappings (vm.max_map_count)"

@@ -187,6 +187,11 @@ static inline bool shmpi_unpickle_proto(struct shmpi_unpickler *u)
     return shmpi_unpickle_number(u, 1, &protocol) && protocol <= SHMPI_PICKLE_PROTOCOL;
 }
 
+/*
+ * A frame has to end within the pickle, and an opcode may end behind its frame, as in the module
+ * pickle up to CPython 3.13. That of 3.14 refuses such an opcode, which no pickler writes; to refuse
+ * it here would be another outcome than that of the module in the other versions.
+ */
 static inline bool shmpi_unpickle_frame(struct shmpi_unpickler *u)
 {
     uint64_t size;

@@ -12,8 +12,9 @@ import sys
 import time
 from typing import NoReturn
 
-from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.errno cimport errno
 from libc.stdlib cimport calloc
 from posix.mman cimport MAP_FAILED, PROT_READ, PROT_WRITE
 
@@ -77,6 +78,15 @@ cdef shmpi_job *_alone() except NULL:
     return job
 
 
+cdef int _refuse_mapping(int failure) except -1:
+    from shmnd.common.shortages import remedy_of_mapping
+    raise OSError(
+        failure,
+        f"shmnd.mpi: the memory of the job, {_nbytes} bytes, cannot be mapped: "
+        f"{os.strerror(failure)}; {remedy_of_mapping(failure)}"
+    )
+
+
 cdef int _attach() except -1:
     global E, _nbytes
     cdef shmpi_job *job
@@ -90,7 +100,7 @@ cdef int _attach() except -1:
         _nbytes = os.fstat(descriptor).st_size
         job = <shmpi_job *>shmnd_map_sparse(_nbytes, PROT_READ | PROT_WRITE, descriptor)
         if <void *>job == MAP_FAILED:
-            PyErr_SetFromErrno(OSError)
+            _refuse_mapping(errno)
         if not shmpi_job_fits(job, _nbytes) or not 0 <= rank < <int>job.size:
             raise RuntimeError(
                 f"shmnd.mpi: descriptor {descriptor} is not the memory of a job with a rank "

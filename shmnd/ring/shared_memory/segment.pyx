@@ -22,7 +22,7 @@ from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mun
 
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
-from shmnd.common.shortages import remedy
+from shmnd.common.shortages import remedy, remedy_of_mapping
 from shmnd.common.streams import clear_of_streams
 from shmnd.status import Status, error
 from shmnd.common.steps import step
@@ -166,9 +166,7 @@ def _require_shared(fd: int, writable: bool, call: str) -> tuple[int, bool]:
 cdef object _no_mapping(int failure, size_t nbytes, str call):
     return error(
         Status.INSUFFICIENT_RESOURCES, call,
-        f"cannot map {nbytes} bytes: {os.strerror(failure)}; see the limits of the address space "
-        "(ulimit -v), of mappings (vm.max_map_count) and, of a program that locks its memory "
-        "(mlockall), ulimit -l",
+        f"cannot map {nbytes} bytes: {os.strerror(failure)}; {remedy_of_mapping(failure)}",
     )
 
 

@@ -80,3 +80,33 @@ def test_only_what_is_committed_is_filled_and_locked(kind: str) -> None:
     filled, locked = json.loads(ended.stdout)
     assert filled < 64 * MIB
     assert locked >= least
+
+
+REFUSED = """
+import ctypes, resource, sys
+libc = ctypes.CDLL(None, use_errno=True)
+_, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+if 0 <= most < 8 << 20:
+    sys.exit(77)
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, most))
+libc.capset((ctypes.c_uint * 2)(0x20080522, 0), (ctypes.c_uint * 6)())  # without CAP_IPC_LOCK
+assert libc.mlockall(2) == 0  # MCL_FUTURE
+"""
+
+WANTS = {
+    "a rank": "from shmnd.mpi import MPI",
+    "a segment": "adapter.allocate(32 << 20)",
+}
+
+
+@pytest.mark.parametrize("kind", WANTS)
+def test_a_mapping_that_may_not_be_locked_names_the_limit(kind: str) -> None:
+    """The reason of the kernel, "Resource temporarily unavailable", names none."""
+    program = "import shmnd\nadapter = shmnd.open_adapter()\n" + REFUSED + WANTS[kind]
+    command = [sys.executable, "-m", "shmnd.mpi", "-n", "2", sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    if ended.returncode == 77:
+        pytest.skip("this process may not lock 8 MiB of memory")
+    assert ended.returncode == 1, ended.stderr
+    assert "Resource temporarily unavailable; the program locks its memory" in ended.stderr
+    assert "may lock 8388608 bytes: the limit is ulimit -l" in ended.stderr
