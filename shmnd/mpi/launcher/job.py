@@ -15,23 +15,18 @@ import signal
 import socket
 import subprocess
 import time
-from pathlib import Path
 from typing import Final
 
 from shmnd.common.streams import duplicate
 from shmnd.mpi.communicators import agreement
 from shmnd.mpi.communicators.agreement import Agreements
-from shmnd.mpi.launcher import refusals, signals, waiting
+from shmnd.mpi.launcher import environment, refusals, signals, waiting
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines, Output
 from shmnd.mpi.launcher.rank import Guard, Rank, before_program
 from shmnd.mpi.launcher.sizes import arena_bytes, lane_bytes
 from shmnd.mpi.transport import job_memory
-from shmnd.mpi.transport.place import LIFE_VARIABLE, outside
 from shmnd.ring.shared_memory.segment import Segment
-
-FRONT: Final = Path(__file__).parents[1] / "front"
-"""The folder of the package `mpi4py` that ranks import."""
 
 _GRACE: Final = 2.0
 """Seconds that ranks have between SIGTERM and SIGKILL."""
@@ -149,25 +144,6 @@ class Job:
             if passed >= 0:
                 os.close(passed)
 
-    def _environment(self, number: int, descriptor: int) -> dict[str, str]:
-        given = {**outside(os.environ), **self._wish.environment}
-        path = given.get("PYTHONPATH")
-        root = str(Path(__file__).parents[3])
-        parts = [str(FRONT)]
-        if path:
-            parts.append(path)
-        if not _found_without(root):
-            parts.append(root)
-        return {
-            **given,
-            "PYTHONPATH": os.pathsep.join(parts),
-            "SHMND_MPI_RANK": str(number),
-            "SHMND_MPI_SIZE": str(self._wish.ranks),
-            "SHMND_MPI_LAUNCHER": str(os.getpid()),
-            "SHMND_MPI_JOB": str(descriptor),
-            LIFE_VARIABLE: str(self._life),
-        }
-
     def _start_rank(self, number: int, descriptor: int) -> None:
         wish = self._wish
         own_group = number > 0 or not os.isatty(0)
@@ -175,11 +151,12 @@ class Job:
         if wish.bind == "core" or (wish.bind is None and not self._crowded):
             core = self._cores[number % len(self._cores)]
         pipe = subprocess.PIPE if wish.prefix else None
-        environment, inherited = self._environment(number, descriptor), [descriptor, self._life]
+        variables = environment.of_rank(wish, number, descriptor, self._life)
+        inherited = [descriptor, self._life]
         theirs = None
         if wish.recovery:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            environment[agreement.VARIABLE] = str(theirs.fileno())
+            variables[agreement.VARIABLE] = str(theirs.fileno())
             inherited.append(theirs.fileno())
             self._voices[number] = ours
             self._selector.register(ours, selectors.EVENT_READ, number)
@@ -189,7 +166,7 @@ class Job:
         process = subprocess.Popen(
             wish.command,
             cwd=wish.folder,
-            env=environment,
+            env=variables,
             stdin=None if number == 0 else subprocess.DEVNULL,
             stdout=pipe,
             stderr=pipe,
@@ -408,11 +385,6 @@ class Job:
         self._passed_on(number, None)
         signals.stop_here()
         self._passed_on(signal.SIGCONT, None)
-
-
-def _found_without(root: str) -> bool:
-    """Return whether another interpreter finds this package by itself: it is installed."""
-    return "site-packages" in root or "dist-packages" in root
 
 
 def main(arguments: list[str], prog: str = "shmnd mpiexec") -> int:

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment of a rank: what says which one it is, and where it finds the package `mpi4py`."""
+
+import os
+from pathlib import Path
+
+from shmnd.mpi.launcher.options import Wish
+from shmnd.mpi.package import FRONT
+from shmnd.mpi.transport.place import LIFE_VARIABLE, outside
+
+__all__ = ["of_rank"]
+
+
+def of_rank(wish: Wish, number: int, memory: int, life: int) -> dict[str, str]:
+    """Return the environment of a rank that inherits two descriptors."""
+    given = {**outside(os.environ), **wish.environment}
+    path = given.get("PYTHONPATH")
+    root = str(Path(__file__).parents[3])
+    parts = [str(FRONT)]
+    if path:
+        parts.append(path)
+    if not _found_without(root):
+        parts.append(root)
+    return {
+        **given,
+        "PYTHONPATH": os.pathsep.join(parts),
+        "SHMND_MPI_RANK": str(number),
+        "SHMND_MPI_SIZE": str(wish.ranks),
+        "SHMND_MPI_LAUNCHER": str(os.getpid()),
+        "SHMND_MPI_JOB": str(memory),
+        LIFE_VARIABLE: str(life),
+    }
+
+
+def _found_without(root: str) -> bool:
+    """Return whether another interpreter finds this package by itself: it is installed."""
+    return "site-packages" in root or "dist-packages" in root
