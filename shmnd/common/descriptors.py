@@ -27,6 +27,8 @@ __all__ = [
     "Doorbell",
     "EventCount",
     "Timer",
+    "file_of",
+    "is_still",
     "ring",
     "taking_from_the_system",
     "was_listened_at",
@@ -67,6 +69,23 @@ def taking_from_the_system(call: str) -> Iterator[None]:
             call,
             f"{exc.strerror or exc} (errno {exc.errno}); {limit}",
         ) from exc
+
+
+def file_of(fd: int) -> tuple[int, int]:
+    """Return what tells an open file from all others, as long as it is open."""
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def is_still(fd: int, file: tuple[int, int]) -> bool:
+    """Return whether a number is still that of a file, which a child inherits and may use.
+
+    A program that becomes a daemon closes all descriptors, and opens others.
+    """
+    try:
+        return file_of(fd) == file
+    except OSError:
+        return False
 
 
 _open: weakref.WeakSet[Descriptor] = weakref.WeakSet()

@@ -3,7 +3,6 @@
 
 import fcntl
 import io
-import mmap
 import os
 import select
 import socket
@@ -44,18 +43,6 @@ def new_epoll() -> select.epoll:
         return select.epoll.fromfd(duplicate(made.fileno()))
     finally:
         made.close()
-
-
-def mapped(fd: int, nbytes: int) -> mmap.mmap:
-    """Return the memory of a file; the descriptor that the mapping has is clear of the streams."""
-    held: list[int] = []
-    try:
-        while not held or held[-1] <= 2:
-            held.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
-        return mmap.mmap(fd, nbytes)  # it takes the lowest number that is free
-    finally:
-        for each in held:
-            os.close(each)
 
 
 def open_streams() -> None:

@@ -179,7 +179,7 @@ def test_a_version_of_the_writer_before_holds_nothing_back(when: str) -> None:
 
 def test_readers_cannot_write() -> None:
     with ipc.Blackboard("b", {"x": "i8"}) as board:
-        fd = os.open(f"/proc/self/fd/{board._fd}", os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(f"/proc/self/fd/{board._file.fileno()}", os.O_RDWR | os.O_CLOEXEC)
         try:
             with pytest.raises(PermissionError):
                 mmap.mmap(fd, 4096)

@@ -601,6 +601,7 @@ static inline void window_invalidate(struct pair *e, uint64_t context, uint32_t 
         r->serial = 0;
         r->token = 0;
     }
+    CHECK(shmnd_hold_entry(&e->q) == SHMND_SUCCESS);
     shmnd_post_window(&e->q, (void *)(uintptr_t)context, SHMND_INVALIDATE, bound ? token : 0,
                       bound ? SHMND_SUCCESS : SHMND_INVALID_DEVICE_REQUEST, 0);
     advance(e);

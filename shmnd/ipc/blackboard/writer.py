@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shmnd.common.closing import Closing
+from shmnd.common.descriptors import Descriptor
 from shmnd.common.shortages import remedy
-from shmnd.common.streams import clear_of_streams
 from shmnd.ipc.blackboard.keys import (
     BLACKBOARD,
     COUNT,
@@ -66,7 +66,7 @@ class Blackboard(Closing):
     ) -> None:
         call = "Blackboard"
         self._room: Room | None = None
-        self._fd = -1
+        self._file = Descriptor(-1)
         self._keys: dict[str, Key] = {}
         self.name: Final[str] = name
         self._named: SharedName | None = SharedName(
@@ -91,7 +91,7 @@ class Blackboard(Closing):
 
         def announce() -> None:
             self._require_alone(named, call)
-            named.announce(self._fd, **room)
+            named.announce(self._file.fileno(), **room)
 
         named.in_turn(announce)
 
@@ -108,16 +108,17 @@ class Blackboard(Closing):
     def _make(self, call: str) -> None:
         nbytes = most_memory(1 << 28, 1 << 36)
         try:
-            self._fd = os.memfd_create("shmnd-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            self._fd = clear_of_streams(self._fd)
-            os.fchmod(self._fd, 0o600)
-            os.ftruncate(self._fd, nbytes)
+            flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+            self._file = Descriptor(os.memfd_create("shmnd-board", flags))
+            fd = self._file.fileno()
+            os.fchmod(fd, 0o600)
+            os.ftruncate(fd, nbytes)
             self._committed = 0
             self._end = FIRST
             self._commit(FIRST, call)
-            self._map = SparseMapping(self._fd, nbytes, writable=True, call=call)
+            self._map = SparseMapping(fd, nbytes, writable=True, call=call)
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, seals | _SEAL_FUTURE_WRITE)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals | _SEAL_FUTURE_WRITE)
         except OSError as exc:
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
@@ -136,7 +137,7 @@ class Blackboard(Closing):
             return
         whole = (end + _STEP - 1) // _STEP * _STEP
         require_room(whole - self._committed, 0, call)
-        os.posix_fallocate(self._fd, self._committed, whole - self._committed)
+        os.posix_fallocate(self._file.fileno(), self._committed, whole - self._committed)
         self._committed = whole
 
     def add(self, key: str, type: Any) -> None:
@@ -257,15 +258,14 @@ class Blackboard(Closing):
         """End it; readers keep the last values. Harmless when repeated."""
         room, self._room = getattr(self, "_room", None), None
         named, self._named = getattr(self, "_named", None), None
-        fd, self._fd = getattr(self, "_fd", -1), -1
         if named is not None:
             named.close()
         if room is not None:
             if room.fd >= 0:
                 room.words.open(GATE)
             room.close()
-        if fd >= 0:
-            os.close(fd)
+        if hasattr(self, "_file"):
+            self._file.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._room is None or self._room.fd < 0 else f"{len(self._keys)} keys"

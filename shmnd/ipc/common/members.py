@@ -17,13 +17,13 @@ import struct
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.shortages import remedy
-from shmnd.common.streams import clear_of_streams, mapped
+from shmnd.common.streams import clear_of_streams
 from shmnd.ipc.common.processes import own_process
-from shmnd.ipc.common.ringing import ringer
+from shmnd.ipc.common.ringer import ringer
 from shmnd.ipc.common.shared_words import Words
 from shmnd.ring.shared_memory.bounds import require_room
+from shmnd.ring.shared_memory.segment import SparseMapping
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
@@ -105,9 +105,8 @@ class Room:
                 raise error(
                     Status.INTERNAL_ERROR, call, "the memory was made by another release of shmnd"
                 )
-            with taking_from_the_system(call):
-                self._map = mapped(fd, _BYTES)
-            self.words = Words(self._map)
+            # Not of the module mmap, whose mappings have descriptors of their own.
+            self.words = Words(SparseMapping(fd, _BYTES, writable=True, call=call))
         except BaseException:
             os.close(fd)
             self.fd = -1

@@ -18,6 +18,7 @@ Argument for "a long sleep ends" (model: tests/ipc/test_sleep_model.py). A sleep
   (4) finds it, or it finds the address of (3), and rings.
 - A ring that another thread or task of this process takes: the one that takes rings wakes all that
   are registered, and (1) comes before (5).
+- A child that is forked off: it has no bell of its parent, whose rings it would take.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.held import Held
 from shmnd.common.streams import clear_of_streams, new_epoll, socket_clear_of_streams
+from shmnd.ipc.common.ringer import DATAGRAMS, ringer
 from shmnd.status import NdMemoryError
 
 if TYPE_CHECKING:
@@ -45,11 +47,9 @@ __all__ = [
     "POLL",
     "Bell",
     "Poller",
-    "Ringer",
     "Sleeper",
     "TaskSleeper",
     "finish",
-    "ringer",
     "sleeper_at",
     "task_at",
 ]
@@ -59,50 +59,18 @@ PAUSE: Final = 0.1
 POLL: Final = 0.01
 """Seconds between two polls of a waiter for which no descriptor is free."""
 _MOST_MS: Final = 1 << 30
-_DATAGRAMS: Final = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
-_ADDRESS: Final = 6
-"""Bytes of an address that the kernel chooses: 0 and five digits (unix(7), autobind)."""
-
-
-class Ringer:
-    """Rings bells. It has its socket from the beginning: a change has to be rung in any case."""
-
-    def __init__(self) -> None:
-        with taking_from_the_system("ring"):
-            self._socket = socket_clear_of_streams(socket.socket(socket.AF_UNIX, _DATAGRAMS))
-
-    def ring(self, addresses: list[bytes]) -> None:
-        """Make the bells at these addresses readable."""
-        for address in addresses:
-            if len(address) != _ADDRESS or address[0]:
-                continue  # damaged memory: no address that the kernel chose
-            with contextlib.suppress(OSError):  # full: it was rung; closed: it does not sleep
-                self._socket.sendto(b"!", address)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_socket"):
-            self._socket.close()
-
-
-_ringers: weakref.WeakValueDictionary[str, Ringer] = weakref.WeakValueDictionary()
-"""That of this process, as long as an object may ring."""
-
-
-def ringer() -> Ringer:
-    """Return what rings bells; keep it as long as it may be needed."""
-    found = _ringers.get("")
-    if found is None:
-        found = _ringers[""] = Ringer()
-    return found
 
 
 class Bell:
-    """A bell of this process. `fd` is readable when it was rung, or a watched process has died."""
+    """A bell of this process. `fd` is readable when it was rung, or a watched process has died.
+
+    A child that is forked off has it no more, and makes one of its own.
+    """
 
     def __init__(self) -> None:
         self._ringer = ringer()
         with taking_from_the_system("fileno"):
-            made = socket_clear_of_streams(socket.socket(socket.AF_UNIX, _DATAGRAMS))
+            made = socket_clear_of_streams(socket.socket(socket.AF_UNIX, DATAGRAMS))
             made.bind("")  # the kernel gives an address that no other socket has
             self.address: Final[bytes] = made.getsockname()
             self._socket = made.detach()
@@ -121,6 +89,7 @@ class Bell:
         self._loops: dict[asyncio.AbstractEventLoop, list[int]] = {}  # descriptor and tasks of each
         self.blind = False
         """A process cannot be watched: a sleeper polls every `PAUSE`."""
+        _all.add(self)
 
     def ring(self) -> None:
         """Ring it from here."""
@@ -266,9 +235,6 @@ class Bell:
 
     def close(self) -> None:
         """Close the descriptors; those that sleep at it check again. Harmless twice."""
-        if self._pid != os.getpid():
-            self.fd = -1  # a child has its copies of the parent's, which close themselves
-            return
         with Held(self._lock):
             fd, self.fd = self.fd, -1
             if fd < 0:
@@ -281,9 +247,39 @@ class Bell:
                 os.close(descriptor)
             self._watched.clear()
 
+    def drop(self) -> None:
+        """Close the descriptors alone, as in a child that was forked off.
+
+        The epoll is the parent's, too: a descriptor that left it here would leave it there.
+        """
+        self.fd = -1
+        self._lock = threading.RLock()  # another thread may have had it
+        self._sleepers.clear()
+        self._epoll.close()
+        copies = [found[0] for found in self._loops.values()]
+        for found in self._loops.values():
+            found[0] = -1
+        for each in (self._socket, *self._watched.values(), *copies):
+            if each >= 0:
+                os.close(each)
+        self._socket = -1
+        self._watched.clear()
+
     def __del__(self) -> None:
         if getattr(self, "fd", -1) >= 0:
             self.close()
+
+
+_all: weakref.WeakSet[Bell] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """The bells are the parent's: a child that took a ring of one would take it from the parent."""
+    for bell in list(_all):
+        bell.drop()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from libc.stdint cimport uint32_t, uint64_t
+from posix.stat cimport struct_stat
 
 from shmnd.ipc.common.gate_c cimport word64
 from shmnd.ipc.queue.queue_c cimport (
@@ -11,6 +12,7 @@ from shmnd.ipc.queue.refs cimport Refs
 
 cdef class QueueMembers:
     cdef readonly int fd
+    cdef struct_stat file  # what it is: a number may be another file's in a child
     cdef Refs more_fds  # a cycle that the collector clears would have emptied a list of them
     cdef object _slow
     cdef unsigned char *base
@@ -31,6 +33,7 @@ cdef class QueueMembers:
     cdef int check(self) except -1
     cdef int keep_again(self, tuple item) except -1
     cdef size_t has_kept(self)
+    cdef void _close_own(self, int fd) noexcept
     cdef shmnd_queue_member *member(self, uint32_t number) noexcept
     cdef void forget_lists(self) noexcept
     cdef uint64_t slots_in_use(self) noexcept

@@ -15,6 +15,7 @@ from libc.errno cimport errno
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 from posix.mman cimport MAP_FAILED, PROT_READ, PROT_WRITE, munmap
+from posix.stat cimport fstat, struct_stat
 
 from shmnd.ipc.common.gate_c cimport *
 from shmnd.ipc.queue.queue_c cimport *
@@ -39,6 +40,8 @@ cdef class QueueMembers:
     def __cinit__(self, int fd, *args):
         cdef void *at
         self.fd = fd
+        if fstat(fd, &self.file):
+            raise OSError(errno, os.strerror(errno))
         self.me = -1
         self._slow = threading.RLock()
         read_shape(fd, &self.shape)
@@ -68,9 +71,17 @@ cdef class QueueMembers:
             munmap(self.base, self.shape.file_bytes)
         if self.fd >= 0 and self.base != NULL:
             while self.more_fds.count:
-                _close(take_first(&self.more_fds))
-            _close(self.fd)
+                self._close_own(take_first(&self.more_fds))
+            self._close_own(self.fd)
         free(self.more_fds.items)
+
+    cdef void _close_own(self, int fd) noexcept:
+        """Close a descriptor, unless a child that inherited it has another file there."""
+        cdef struct_stat found
+        if fstat(fd, &found) == 0 and (
+            found.st_ino == self.file.st_ino and found.st_dev == self.file.st_dev
+        ):
+            _close(fd)
 
     cdef shmnd_queue_member *member(self, uint32_t number) noexcept:
         return <shmnd_queue_member *>(

@@ -238,8 +238,9 @@ class Queue(QueueCalls, Waits):
         """Return whether there is an item to get."""
         if not self._core.empty():
             return True
-        if self._bell is not None:
-            self._calm(self._bell)
+        bell = self._bell
+        if bell is not None and bell.fd >= 0:  # not that of the parent of a child
+            self._calm(bell)
         return not self._core.empty()
 
     # -- more than there is room for --

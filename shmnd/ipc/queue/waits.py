@@ -12,7 +12,8 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.held import Held
-from shmnd.ipc.common.ringing import POLL, Bell, Poller, TaskSleeper, ringer, task_at
+from shmnd.ipc.common.ringer import ringer
+from shmnd.ipc.common.ringing import POLL, Bell, Poller, TaskSleeper, task_at
 from shmnd.ipc.queue.queue_core import QueueCore
 from shmnd.status import NdMemoryError
 
@@ -109,11 +110,11 @@ class Waits:
 
     def _bell_of(self) -> Bell:
         bell = self._bell
-        if bell is None:
+        if bell is None or bell.fd < 0:  # a child was forked off
             with Held(_bells_lock):
                 key = os.getpid(), id(self._core)
                 bell = _bells.get(key)
-                if bell is None:
+                if bell is None or bell.fd < 0:
                     bell = _bells[key] = Bell()
                 self._bell = bell
             self._calm(bell)

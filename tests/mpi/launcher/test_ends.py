@@ -277,7 +277,9 @@ HELD = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("end", ["sys.exit()", "os._exit(0)"])
+@pytest.mark.parametrize(
+    "end", ["sys.exit()", pytest.param("os._exit(0)", marks=pytest.mark.further)]
+)
 def test_what_a_rank_took_along_ends_the_job(end: str) -> None:
     """Rank 1 ends with a lock, or within an epoch; rank 2 waits for it."""
     programs = {

@@ -67,7 +67,12 @@ def until_gone(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [1, 2])
 @pytest.mark.parametrize(
-    ("how", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
+    ("how", "code"),
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.further),
+        (signal.SIGINT, 130),
+    ],
 )
 def test_a_signal_ends_a_job_whose_output_nobody_takes(
     how: signal.Signals, code: int, stream: int, tmp_path: Path

@@ -34,6 +34,7 @@ static bool take_window(struct lane *l)
     shmnd_region_lookup(q->registry, l->window)->token = 0;
     l->out[i].asked = TAKEN;
     l->out[i].length = 0;
+    CHECK(shmnd_hold_entry(q) == SHMND_SUCCESS);
     shmnd_post_window(q, context_of(l, ASKED, i), SHMND_INVALIDATE, l->window, SHMND_SUCCESS, 0);
     runner_advance(l->side->runner, l->e);
     return true;

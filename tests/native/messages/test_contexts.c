@@ -188,7 +188,7 @@ static void receive_one(struct stage *st, struct side *s)
 static void window_one(struct side *s)
 {
     void *context = new_context(s);
-    if (shmnd_check_connected(&s->e->q) != SHMND_SUCCESS)
+    if (shmnd_hold_entry(&s->e->q) != SHMND_SUCCESS)
         return;
     shmnd_post_window(&s->e->q, context, SHMND_BIND, 0, SHMND_SUCCESS, 0);
     posted(s, context);

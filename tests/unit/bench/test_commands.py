@@ -292,12 +292,16 @@ def test_ends_apart_with_parameters_of_the_client(
     [
         (["core", "--engine", "both", "-n", "10"], {"shmnd", "shmnd native"}),
         (["pingpong", "--face", "both", "-n", "10"], {"shmnd", "shmnd nd1"}),
-        (["ping", "-s", "8,64K", "-q", "2", "-n", "30"], {"shmnd"}),
-        (["rping", "-n", "10"], {"shmnd"}),
-        (["batch", "-n", "128"], {"shmnd"}),
+        pytest.param(
+            ["ping", "-s", "8,64K", "-q", "2", "-n", "30"], {"shmnd"}, marks=pytest.mark.further
+        ),
+        pytest.param(["rping", "-n", "10"], {"shmnd"}, marks=pytest.mark.further),
+        pytest.param(["batch", "-n", "128"], {"shmnd"}, marks=pytest.mark.further),
         (["connect", "-n", "3"], {"shmnd"}),
-        (["notify", "-n", "5"], {"shmnd"}),
-        (["scale", "--connections", "1,5", "-n", "10"], {"shmnd"}),
+        pytest.param(["notify", "-n", "5"], {"shmnd"}, marks=pytest.mark.further),
+        pytest.param(
+            ["scale", "--connections", "1,5", "-n", "10"], {"shmnd"}, marks=pytest.mark.further
+        ),
         (["compare", "--peers", "pipe", "--idle", "5", "-n", "10"], {"shmnd", "Pipe"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What rings the bells of other processes: a socket of this one."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import weakref
+from typing import Final
+
+from shmnd.common.descriptors import file_of, is_still, taking_from_the_system
+from shmnd.common.streams import socket_clear_of_streams
+
+__all__ = ["DATAGRAMS", "ringer"]
+
+DATAGRAMS: Final = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+_ADDRESS: Final = 6
+"""Bytes of an address that the kernel chooses: 0 and five digits (unix(7), autobind)."""
+
+
+class Ringer:
+    """Rings bells. It has its socket from the beginning: a change has to be rung in any case."""
+
+    def __init__(self) -> None:
+        with taking_from_the_system("ring"):
+            self._socket = socket_clear_of_streams(socket.socket(socket.AF_UNIX, DATAGRAMS))
+            self._file = file_of(self._socket.fileno())
+
+    def ring(self, addresses: list[bytes]) -> None:
+        """Make the bells at these addresses readable."""
+        for address in addresses:
+            if len(address) != _ADDRESS or address[0]:
+                continue  # damaged memory: no address that the kernel chose
+            with contextlib.suppress(OSError):  # full: it was rung; closed: it does not sleep
+                self._socket.sendto(b"!", address)
+
+    def __del__(self) -> None:
+        if not hasattr(self, "_file"):
+            return
+        if is_still(self._socket.fileno(), self._file):
+            self._socket.close()
+        else:
+            self._socket.detach()
+
+
+_ringers: weakref.WeakValueDictionary[str, Ringer] = weakref.WeakValueDictionary()
+"""That of this process, as long as an object may ring."""
+
+
+def ringer() -> Ringer:
+    """Return what rings bells; keep it as long as it may be needed."""
+    found = _ringers.get("")
+    if found is None:
+        found = _ringers[""] = Ringer()
+    return found
