@@ -17,10 +17,9 @@ import errno
 import hashlib
 import json
 import os
-import weakref
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmnd.common.streams import clear_of_streams
+from shmnd.common.descriptors import Descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,28 +50,19 @@ class Card:
     """A card of this process, until it is closed. None is held where no descriptor is free."""
 
     def __init__(self, label: str, record: Mapping[str, Any]) -> None:
-        self._fd = -1
+        self._file = Descriptor(-1)
         try:
-            self._fd = os.memfd_create(_PREFIX + label, os.MFD_CLOEXEC)
-            if self._fd <= 2:
-                self._fd = clear_of_streams(self._fd)
-            os.fchmod(self._fd, 0o600)
-            os.pwrite(self._fd, json.dumps(dict(record)).encode(), 0)
+            self._file = Descriptor(os.memfd_create(_PREFIX + label, os.MFD_CLOEXEC))
+            os.fchmod(self._file.fileno(), 0o600)
+            os.pwrite(self._file.fileno(), json.dumps(dict(record)).encode(), 0)
         except OSError:
             self.close()
-        _all.add(self)
 
     def close(self) -> None:
         """Show it no more. Harmless twice."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
+        self._file.close()
 
 
-_all: weakref.WeakSet[Card] = weakref.WeakSet()
 _read: dict[str, tuple[str, dict[str, list[str]]]] = {}
 """By place: the broker since when cards were read, and the paths of the cards by their labels."""
 
@@ -161,11 +151,4 @@ def _require_room(exc: OSError) -> None:
         raise exc
 
 
-def _forked() -> None:
-    """The cards are the parent's."""
-    _read.clear()
-    for card in list(_all):
-        card.close()
-
-
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_read.clear)
