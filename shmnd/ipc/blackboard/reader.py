@@ -85,7 +85,7 @@ class BlackboardReader(Closing):
         before = self._board
         if before is not None and before.lives:
             return
-        for entry in itertools.chain(named.entries(), named.unannounced()):
+        for entry in named.every_entry():
             if entry.data.get("role") != "writer":
                 continue
             try:

@@ -96,7 +96,7 @@ class Blackboard(Closing):
         named.in_turn(announce)
 
     def _require_alone(self, named: SharedName, call: str) -> None:
-        for entry in (*named.entries(), *named.unannounced()):
+        for entry in named.every_entry():
             if entry.data.get("role") == "writer" and entry.adapter != named.adapter.uid:
                 raise error(
                     Status.ADDRESS_ALREADY_EXISTS,

@@ -137,7 +137,7 @@ class SharedName:
     # -- those who have it --
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return the records of all who have it."""
+        """Return the records of all who have it, as far as the present broker knows."""
         return self.directory.find(self._kind, self.name)
 
     def unannounced(self) -> Iterator[Entry]:
@@ -149,6 +149,11 @@ class SharedName:
                 yield Entry(self._kind, self.name, record, "", "", pid, 0)
         except OSError as exc:
             raise self._no_descriptor(exc) from exc
+
+    def every_entry(self) -> Iterator[Entry]:
+        """Return the records of all who have it; first those that the present broker knows."""
+        yield from self.entries()
+        yield from self.unannounced()
 
     def found(self) -> int:
         """Take a descriptor from another that has the memory; -1 when there is none."""

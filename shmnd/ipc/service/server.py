@@ -67,7 +67,7 @@ def open_service(
     slots = within(call, 3, "buffer", buffer, 1, 1 << 16)
     named = SharedName(call, SERVICE, name, role=role, namespace=namespace, group=group)
     try:
-        for entry in (*named.entries(), *named.unannounced()):
+        for entry in named.every_entry():
             require_same_types(types, entry.data, f"process {entry.pid}", call)
         fd = named.descriptor(lambda: make_file(slots, True), **types)
         requests = _Requests.of_descriptor(fd)

@@ -3,7 +3,6 @@
 
 import select
 import time
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,11 +30,6 @@ while True:
         pubs[name]._adapter._engine.client._hang_up()
     say("done")
 """
-
-
-@pytest.fixture
-def name() -> str:
-    return f"topic-{uuid.uuid4().hex}"
 
 
 @pytest.fixture

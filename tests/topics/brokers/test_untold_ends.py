@@ -3,7 +3,6 @@
 
 import asyncio
 import select
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -78,11 +77,6 @@ while True:
     with sub.receive(20) as sample:
         say([sample.sequence, int(sample.array)])
 """
-
-
-@pytest.fixture
-def name() -> str:
-    return f"topic-{uuid.uuid4().hex}"
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of a publisher that a broker knew which has ended, and that the next one does not yet."""
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,11 +36,6 @@ sub = ipc.Subscriber(hear(), buffer=5000)
 say("done")
 sub.receive(60)
 """
-
-
-@pytest.fixture
-def name() -> str:
-    return f"topic-{uuid.uuid4().hex}"
 
 
 @pytest.fixture
