@@ -91,6 +91,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """Leave cycles alone in a test that makes objects until there is no room for more.
+
+    Each collection would visit all of them, which takes longer than making them.
+    """
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Any:
     report = yield

@@ -255,6 +255,7 @@ def test_register_memory_invalid_parameter_when_it_is_too_long(end: End) -> None
         end.adapter.register_memory((4096, most + 1))
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_register_memory_insufficient_resources_when_every_token_is_in_use(end: End) -> None:
@@ -384,6 +385,7 @@ def test_listen_address_already_exists_when_the_port_is_in_use(end: End) -> None
         end.adapter.listen(0, 6, listen.assigned_port)
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_listen_insufficient_resources_when_every_port_is_taken(end: End) -> None:

@@ -68,6 +68,7 @@ def ends() -> Iterator[Ends]:
     made.close()
 
 
+@pytest.mark.usefixtures("no_collections")
 def test_a_hundred_thousand_registrations_live_at_once() -> None:
     with shmnd.open_adapter() as adapter:
         buffer = adapter.allocate(4096)

@@ -96,6 +96,7 @@ def test_bind_sharing_violation_when_the_address_is_taken(pair: Pair, owner: str
     pair.active.connector.bind((pair.active.host, 0))
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_bind_too_many_addresses_when_every_port_is_taken(end: End) -> None:

@@ -73,6 +73,7 @@ def test_bind_sharing_violation_when_every_address_and_one_meet(pair: Pair, take
         pair.active.listener.bind((other, 50302))
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_bind_too_many_addresses_when_every_port_is_taken(end: End) -> None:

@@ -137,6 +137,7 @@ def test_register_pending_until_it_is_taken_from_the_file(end: End) -> None:
     assert end.file.poll() == []
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_register_insufficient_resources_when_every_token_is_in_use(end: End) -> None:
