@@ -9,10 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from shmnd import NdError
-from shmnd.broker.place import namespace_name
 from shmnd.common.streams import discard_output, open_streams
-
-from .commands import in_order, parser_of
 
 _SAID: Final = (NdError, OSError, ImportError)
 """Errors that are one line, besides those of `shmnd.ipc`, which not every command loads."""
@@ -46,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(line: list[str]) -> int:
     if line[:1] == ["mpiexec"] and line[1:] not in (["-h"], ["--help"]):
         return _mpiexec(line[1:])
+    from shmnd.broker.place import namespace_name  # the ranks of a job need none of this
+
+    from .commands import in_order, parser_of
+
     given = in_order(line)
     wanted = next((word for word in given if not word.startswith("-")), None)
     args = parser_of(wanted).parse_args(given)

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The standard streams, where the caller has closed one, or nothing takes output."""
 
+from __future__ import annotations
+
 import fcntl
 import io
 import os
 import select
-import socket
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
 
 
 def clear_of_streams(fd: int) -> int:
@@ -31,7 +36,7 @@ def duplicate(fd: int) -> int:
 
 def socket_clear_of_streams(made: socket.socket) -> socket.socket:
     """Return the same socket, under a number that is none of the standard streams'."""
-    return made if made.fileno() > 2 else socket.socket(fileno=clear_of_streams(made.detach()))
+    return made if made.fileno() > 2 else type(made)(fileno=clear_of_streams(made.detach()))
 
 
 def new_epoll() -> select.epoll:

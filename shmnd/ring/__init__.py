@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data plane: memory that processes share, and the messages and completions in it.
 
-Its modules are compiled and import no package above this one.
+Its modules are compiled and import no package above this one. Each is loaded when a name of it is
+first asked for: who needs a segment alone, as the launcher of ranks, does not load the queues.
 """
 
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-from shmnd.ring.process.peer import Link, PeerAdapter
-from shmnd.ring.queues.notifying import NotifyCore
-from shmnd.ring.queues.polling import Result
-from shmnd.ring.queues.queue_pair import QueuePair
-from shmnd.ring.queues.shared_receive_queue import ReceiveCore
-from shmnd.ring.shared_memory.arena import Arena, Block
-from shmnd.ring.shared_memory.registry import Registry
-from shmnd.ring.shared_memory.segment import Segment
-from shmnd.ring.shared_memory.sge import Sge
+if TYPE_CHECKING:
+    from shmnd.ring.process.peer import Link, PeerAdapter
+    from shmnd.ring.queues.notifying import NotifyCore
+    from shmnd.ring.queues.polling import Result
+    from shmnd.ring.queues.queue_pair import QueuePair
+    from shmnd.ring.queues.shared_receive_queue import ReceiveCore
+    from shmnd.ring.shared_memory.arena import Arena, Block
+    from shmnd.ring.shared_memory.registry import Registry
+    from shmnd.ring.shared_memory.segment import Segment
+    from shmnd.ring.shared_memory.sge import Sge
 
 __all__ = [
     "Arena",
@@ -29,6 +33,20 @@ __all__ = [
     "Segment",
     "Sge",
 ]
+
+_HOME: Final = {
+    "Arena": "shared_memory.arena",
+    "Block": "shared_memory.arena",
+    "Link": "process.peer",
+    "NotifyCore": "queues.notifying",
+    "PeerAdapter": "process.peer",
+    "QueuePair": "queues.queue_pair",
+    "ReceiveCore": "queues.shared_receive_queue",
+    "Registry": "shared_memory.registry",
+    "Result": "queues.polling",
+    "Segment": "shared_memory.segment",
+    "Sge": "shared_memory.sge",
+}
 
 
 def _require_gil() -> None:
@@ -45,3 +63,13 @@ def _require_gil() -> None:
 
 
 _require_gil()
+
+
+def __getattr__(name: str) -> object:
+    """Load the module of a name when it is first asked for."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value

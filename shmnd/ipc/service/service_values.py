@@ -7,7 +7,6 @@ import builtins
 import contextlib
 import dataclasses
 import pickle
-import pickletools
 import time
 from typing import Any, Final, Self, SupportsIndex
 
@@ -227,6 +226,8 @@ class Unreadable:
 
 def in_part(pickled: bytes, error: BaseException) -> tuple[Any, ...]:
     """Return an answer without its value, which cannot be unpickled: it has to end its request."""
+    import pickletools  # few programs receive such an answer
+
     parts: list[Any] = []
     with contextlib.suppress(ValueError):
         for opcode, arg, _ in pickletools.genops(pickled):

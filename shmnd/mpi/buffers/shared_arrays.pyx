@@ -13,7 +13,6 @@ import importlib.util
 import os
 import select
 import sys
-from importlib.abc import MetaPathFinder
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.pycapsule cimport (
@@ -56,8 +55,11 @@ _fork = None  # the pipe by which a forked child says that its arrays are its ow
 
 # -- numpy --
 
-class _WhenNumpyComes(MetaPathFinder):
-    """Sets the handler after the import of numpy; it finds nothing itself."""
+class _WhenNumpyComes:
+    """Sets the handler after the import of numpy; it finds nothing itself.
+
+    A finder needs no base class, and the module of that one takes a tenth of our own import.
+    """
 
     def __init__(self) -> None:
         self._asks = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import socket
 import sys
 from pathlib import Path
@@ -26,6 +25,8 @@ def find_mpiexec() -> str | None:
     near = Path(sys.executable).parent / "mpiexec"
     if near.exists():
         return str(near)
+    import shutil  # most jobs run here, and their ranks wait for each import of the launcher
+
     return shutil.which("mpiexec")
 
 

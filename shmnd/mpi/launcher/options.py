@@ -7,30 +7,28 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 MOST: Final = 1024
 """Ranks of one job."""
 
 
-@dataclass
-class Wish:
+class Wish(NamedTuple):
     """What a command line asks for."""
 
     ranks: int
     command: list[str]
-    environment: dict[str, str] = field(default_factory=dict)
-    folder: str | None = None
-    bind: str | None = None
-    oversubscribe: bool = False
-    prefix: bool = False
-    recovery: bool = False
-    private_arrays: bool = False
-    timeout: float | None = None
-    hosts: list[str] = field(default_factory=list)
-    hostfile: str | None = None
+    environment: dict[str, str]
+    folder: str | None
+    bind: str | None
+    oversubscribe: bool
+    prefix: bool
+    recovery: bool
+    private_arrays: bool
+    timeout: float | None
+    hosts: list[str]
+    hostfile: str | None
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,6 @@ in mpi4py, where the C function has returned the code.
 from typing import Any
 
 import sys
-import traceback
 
 from shmnd.common.interruption import is_interruption
 from shmnd.mpi import constants
@@ -122,6 +121,8 @@ def handle_by(state: ErrhandlerState | None, where: Any, code: int, text: str) -
     except Exception as error:
         if is_interruption(error):
             raise
+        import traceback  # no program but one with such a handler needs it
+
         traceback.print_exc()
 
 

@@ -3,7 +3,6 @@
 """A remote adapter as this process sees it, and the link to one of its queue pairs."""
 
 import os
-import secrets
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.string cimport memset
@@ -202,7 +201,7 @@ cdef class Link:
         cdef c.shmnd_link_header *header = <c.shmnd_link_header *>self.segment.base
         header.magic = c.SHMND_LINK_MAGIC
         header.bytes = self.map.bytes
-        header.connection = self.connection = secrets.randbits(63) | 1
+        header.connection = self.connection = int.from_bytes(os.urandom(8), "little") >> 1 | 1
         header.shape = self.shape
         # SYNC link-made: release, pairs with acquire in Link.attach()
         c.shmnd_release32(&header.version, c.SHMND_LAYOUT_VERSION)
@@ -286,7 +285,7 @@ cdef class Probe:
 
     def __init__(self) -> None:
         cdef int i
-        nonce = secrets.token_bytes(_PROBE_BYTES)
+        nonce = os.urandom(_PROBE_BYTES)
         for i in range(16):
             self._bytes[i] = nonce[i]
 

@@ -56,9 +56,18 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         shmnd.nonsense  # noqa: B018
 
 
-def test_importing_loads_no_heavy_parts() -> None:
-    """The broker lives in this package; it shall stay small."""
-    code = "import sys, shmnd; print(sorted({'numpy', 'shmnd.ring'} & set(sys.modules)))"
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("shmnd", {"numpy", "shmnd.ring"}),
+        ("shmnd.mpi.MPI", {"numpy", "shmnd.ring", "socket", "tempfile", "traceback"}),
+        ("shmnd.mpi.launcher.job", {"numpy", "shmnd.ring.queues", "dataclasses", "shutil"}),
+        ("shmnd_tools.main", {"numpy", "shmnd.ring", "shmnd.broker", "shmnd_tools.commands"}),
+    ],
+)
+def test_importing_loads_no_heavy_parts(module: str, heavy: set[str]) -> None:
+    """The broker shall stay small, and ranks wait for the imports of their launcher."""
+    code = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
