@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test suite, three folders at a time, with one closing line for all of it.
+"""The test suite, four folders at a time, with one closing line for all of it.
 
-Its tests wait as often as they work, so two processors have room for three folders. Each folder has
+Its tests wait as often as they work, so two processors have room for four folders. Each folder has
 a pytest of its own and not a worker of one: a worker has an additional thread, and the tests fork,
 count threads and check all objects of their process. Options go to each of them.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 TESTS: Final = Path(__file__).parents[2] / "tests"
-AT_A_TIME: Final = 3
+AT_A_TIME: Final = 4
 LONGEST_FIRST: Final = (
     "mpi", "unit", "spi", "native", "processes", "ipc", "nd1", "topics", "reference", "soak",
 )  # fmt: skip
