@@ -26,7 +26,9 @@ from shmnd.ipc.topic.loan import Loan
 from shmnd.ipc.topic.publisher import Publisher, SlowSubscriber
 from shmnd.ipc.topic.sample import Sample
 from shmnd.ipc.topic.subscriber import Subscriber
+from shmnd.ipc.types.forms import TopicType
 from shmnd.ipc.types.layouts import Array, Arrays
+from shmnd.ipc.types.objects import PackedObject
 from shmnd.ipc.waitset import WaitSet
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "LoanLimit",
     "NoPublisher",
     "Notifier",
+    "PackedObject",
     "PeerLost",
     "Publisher",
     "Queue",
@@ -50,6 +53,7 @@ __all__ = [
     "Server",
     "SlowSubscriber",
     "Subscriber",
+    "TopicType",
     "TypeMismatch",
     "WaitSet",
     "blackboards",

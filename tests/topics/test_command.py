@@ -339,7 +339,9 @@ def test_a_recorder_that_fills_the_disk_keeps_what_it_has(
 def test_what_ends_a_recorder_within_a_sample_leaves_the_file_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sample = SimpleNamespace(_kind=1, sequence=0, timestamp_ns=0, header=b"h", array=np.arange(9))
+    sample = SimpleNamespace(
+        kind="array", sequence=0, timestamp_ns=0, header=b"h", array=np.arange(9)
+    )
     path = tmp_path / "interrupted.rec"
     with Writer(path) as writer:
         topic = writer.add_topic({"name": "t", "type": {"dtype": "<i8"}, "attributes": {}})
@@ -367,7 +369,9 @@ def test_damage_in_a_recording_is_said_in_a_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A header with a bracket too few is one that the parser of Python's text does not end."""
-    sample = SimpleNamespace(_kind=1, sequence=0, timestamp_ns=0, header=b"h", array=np.arange(9))
+    sample = SimpleNamespace(
+        kind="array", sequence=0, timestamp_ns=0, header=b"h", array=np.arange(9)
+    )
     path = tmp_path / "damaged.rec"
     with Writer(path) as writer:
         number = writer.add_topic({"name": name, "type": {"dtype": "<i8"}, "attributes": {}})

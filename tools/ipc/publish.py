@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         value = value_of(args.value, args.type)
         with ipc.Publisher(args.topic, _type_of(args.type)) as pub:
-            value = _fitting(value, pub._form)
+            value = _fitting(value, pub.type)
             wait_for_subscriber(pub, args.wait)
             due = time.monotonic()
             for _ in range(args.count):
@@ -93,7 +93,7 @@ def _type_of(text: str) -> Any:
     return {"bytes": bytes, "object": object}.get(text, text)
 
 
-def _fitting(value: Any, form: forms.Form) -> Any:
+def _fitting(value: Any, form: forms.TopicType) -> Any:
     """Return a value in the type of its topic: an error of it comes before any wait."""
     if form.kind != forms.FIXED:
         return value

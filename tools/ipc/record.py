@@ -3,7 +3,6 @@
 
 import argparse
 import contextlib
-import json
 import signal
 import sys
 import threading
@@ -137,9 +136,9 @@ def _is_readable(sample: ipc.Sample, name: str) -> bool:
 
 def _described(sub: ipc.Subscriber) -> dict[str, object]:
     found = {each.name: each for each in ipc.topics()}.get(sub.name)
-    assert sub._form is not None
+    assert sub.type is not None  # a sample has come
     attributes = dict(found.attributes) if found is not None else {}
-    return {"name": sub.name, "type": json.loads(sub._form.text), "attributes": attributes}
+    return {"name": sub.name, "type": sub.type.description, "attributes": attributes}
 
 
 def _tell(samples: int, nbytes: int, subs: list[ipc.Subscriber], end: str) -> None:

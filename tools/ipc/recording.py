@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
+from shmnd import ipc
 from shmnd.ipc.common.limits import attributes_of, name_of
-from shmnd.ipc.types import forms
 from shmnd.ipc.types.layouts import dtype_from_layout, layout_of
 
 from .npy import read_array, read_exactly
@@ -37,12 +37,17 @@ __all__ = ["Recorded", "Recording", "Writer"]
 BEGIN: Final = b"SHMNDREC"
 END: Final = b"SHMNDEND"
 TOPIC: Final = 0
+ARRAY: Final = 1
+BYTES: Final = 2
+OBJECT: Final = 3
+DESCRIBED: Final = 4
 LAYOUT: Final = 5
+_KINDS: Final = {"array": ARRAY, "bytes": BYTES, "object": OBJECT}
 ENTRY: Final = np.dtype(
     [("kind", "u4"), ("topic", "u4"), ("sequence", "u8"), ("when_ns", "u8"), ("header", "u8")]
 )
-"""`kind` is that of a sample on the wire (1 array, 2 bytes, 3 object, 4 described), TOPIC or
-LAYOUT. Its bits from `KIND_BITS` on are the number of the type, which is the `topic` of its item.
+"""`kind` is that of a sample, TOPIC or LAYOUT; DESCRIBED, also an array, is read and not written.
+Its bits from `KIND_BITS` on are the number of the type, which is the `topic` of its item.
 """
 KIND_BITS: Final = 8
 _ITEM: Final = f"{{'descr': {ENTRY.descr}".encode()
@@ -95,7 +100,7 @@ class Writer:
         layout = self._layout(array.dtype)
         if layout:
             array = array.view(f"V{array.itemsize}")
-        kind = sample._kind | layout << KIND_BITS
+        kind = _KINDS[sample.kind] | layout << KIND_BITS
         self._add(kind, topic, sample.sequence, sample.timestamp_ns, header, array)
         return int(array.nbytes) + len(header)
 
@@ -175,26 +180,36 @@ class Recorded:
         return self.at, self.topic, self.kind | self.layout << KIND_BITS, self.timestamp_ns
 
 
-def _form_of(description: Any) -> forms.Form:
+def _type_of(description: Any) -> ipc.TopicType:
     """Return the type of a topic; ValueError or TypeError where its description makes no sense."""
     if not isinstance(description, dict) or not description.keys() >= _TOPIC_KEYS:
         raise ValueError(f"it has no {', '.join(sorted(_TOPIC_KEYS))}")
     name_of(description["name"], "topic")
     attributes_of(description["attributes"], "topic")
-    return forms.form_from_text(json.dumps(description["type"]))
+    return ipc.TopicType.from_description(description["type"])
 
 
-def _is_of(form: forms.Form, sample: Recorded) -> bool:
+def _is_of(type_: ipc.TopicType, sample: Recorded) -> bool:
     """Return whether a sample is of the type of its topic."""
     array = sample.array
-    if sample.kind in (forms.BYTES, forms.OBJECT):
+    word = type_.description
+    if sample.kind in (BYTES, OBJECT):
         plain = array.dtype == np.uint8 and array.ndim == 1
-        return plain and form.kind in (sample.kind, forms.DESCRIBED)
-    arrays = (forms.FIXED, forms.DESCRIBED)
-    if sample.kind not in arrays or form.kind not in arrays:
+        if not plain or word not in ("bytes" if sample.kind == BYTES else "object", "any"):
+            return False
+        return sample.kind == BYTES or _is_packed(array)
+    if sample.kind not in (ARRAY, DESCRIBED) or word in ("bytes", "object"):
         return False
-    typed = form.dtype is None or form.dtype == array.dtype
-    return typed and form.shape in (None, array.shape)
+    typed = type_.dtype is None or type_.dtype == array.dtype
+    return typed and type_.shape in (None, array.shape)
+
+
+def _is_packed(array: Any) -> bool:
+    try:
+        ipc.PackedObject(array)
+    except ValueError:
+        return False
+    return True
 
 
 class Recording:
@@ -212,7 +227,7 @@ class Recording:
         """Bytes behind the last whole sample, in a file without its end."""
         self.topics: dict[int, dict[str, Any]] = {}
         """Names, types and attributes."""
-        self.forms: dict[int, forms.Form] = {}
+        self.types: dict[int, ipc.TopicType] = {}
         self._lost_topics: set[int] = set()
         self._layouts: dict[int, np.dtype[Any]] = {}
         self._ends: Any = None
@@ -238,9 +253,12 @@ class Recording:
             )
         index = self._indexed()
         described = np.isin(index["kind"], (TOPIC, LAYOUT))
-        for kind, take in ((LAYOUT, self._take_layout), (TOPIC, self._take_topic)):
-            for place in index[index["kind"] == kind]:
-                take(place)
+        for place in index[index["kind"] == LAYOUT]:
+            self._take_layout(place)
+        topics = index[index["kind"] == TOPIC]
+        # First those whose number is that of their order: a damaged one may have that of another.
+        for at in np.argsort(topics["topic"] != np.arange(1, len(topics) + 1), kind="stable"):
+            self._take_topic(topics[at])
         self.index: Any = index[~described]
 
     def _take_layout(self, place: Any) -> None:
@@ -252,12 +270,15 @@ class Recording:
                 self._tell(found.at, f"the type of samples makes no sense: {exc}")
 
     def _take_topic(self, place: Any) -> None:
-        self._lost_topics.add(int(place["topic"]))
+        if (number := int(place["topic"])) in self.topics:
+            self._tell(int(place["offset"]), f"topic {number} is described a second time")
+            return
+        self._lost_topics.add(number)
         found = self._item(place)
         if found is not None:
             try:
                 description = json.loads(found.array.tobytes())
-                self.forms[found.topic] = _form_of(description)
+                self.types[found.topic] = _type_of(description)
                 self.topics[found.topic] = description
                 self._lost_topics.discard(found.topic)
             except Exception as exc:  # whatever a parser of damaged text raises
@@ -367,11 +388,11 @@ class Recording:
             found = self._item(place)
             if found is None or found.topic in self._lost_topics:
                 continue
-            form = self.forms.get(found.topic)
-            if form is None:
+            type_ = self.types.get(found.topic)
+            if type_ is None:
                 self._lost_topics.add(found.topic)  # told once
                 self._tell(found.at, f"topic {found.topic} of a sample is not described")
-            elif not _is_of(form, found):
+            elif not _is_of(type_, found):
                 name = self.topics[found.topic]["name"]
                 self._tell(found.at, f"a sample of {name!r} is not of its type")
             else:

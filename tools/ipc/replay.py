@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from shmnd import ipc
-from shmnd.ipc.types import forms
 
 from ..output import printable
 from ..values import number, seconds
-from .recording import Recorded, Recording
+from .recording import BYTES, OBJECT, Recorded, Recording
 from .waiting import sleep_until, wait_for_subscriber
 
 HELP = "publish a recorded file again"
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
                 )
             _require_topics(recording, args.topic or ())
             pubs = {
-                number: stack.enter_context(_publisher(topic, recording.forms[number]))
+                number: stack.enter_context(_publisher(topic, recording.types[number]))
                 for number, topic in recording.topics.items()
                 if args.topic is None or topic["name"] in args.topic
             }
@@ -90,8 +89,8 @@ def _require_topics(recording: Recording, wanted: Iterable[str]) -> None:
             )
 
 
-def _publisher(topic: dict[str, Any], form: forms.Form) -> ipc.Publisher:
-    return ipc.Publisher(topic["name"], form, attributes=topic["attributes"])
+def _publisher(topic: dict[str, Any], type_: ipc.TopicType) -> ipc.Publisher:
+    return ipc.Publisher(topic["name"], type_, attributes=topic["attributes"])
 
 
 def _play(recording: Recording, pubs: dict[int, ipc.Publisher], speed: float) -> int:
@@ -114,7 +113,9 @@ def _play(recording: Recording, pubs: dict[int, ipc.Publisher], speed: float) ->
 
 def send(pub: ipc.Publisher, sample: Recorded) -> None:
     """Publish a recorded sample as it was; an object goes as its pickle, which is not read here."""
-    if sample.kind in (forms.BYTES, forms.OBJECT):
-        pub._put_bytes(memoryview(sample.array), sample.kind, None, sample.header, None)
-    else:
-        pub.send(sample.array, sample.header)
+    value = sample.array
+    if sample.kind == OBJECT:
+        value = ipc.PackedObject(value)
+    elif sample.kind == BYTES:
+        value = memoryview(value)
+    pub.send(value, sample.header)

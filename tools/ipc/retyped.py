@@ -15,11 +15,11 @@ def next_sample(sub: ipc.Subscriber) -> ipc.Sample | None:
     try:
         return sub.try_receive()
     except ipc.TypeMismatch:
-        before = sub._form
-        sub._adopt()
+        before = sub.type
+        sub.adopt()
     print(
         f"shmnd: the type of {printable(sub.name)} was {printable(repr(before))}, and is "
-        f"{printable(repr(sub._form))} from here on",
+        f"{printable(repr(sub.type))} from here on",
         file=sys.stderr,
         flush=True,
     )

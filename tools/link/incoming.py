@@ -188,7 +188,7 @@ class Incoming:
         elif message.kind == forms.BYTES or (message.kind == forms.OBJECT and self._objects):
             publisher._put_bytes(memoryview(payload), message.kind, None, message.header, None)
         else:
-            raise ValueError(f"kind {message.kind} on a topic of {publisher._form!r}")
+            raise ValueError(f"kind {message.kind} on a topic of {publisher.type!r}")
         self._traffic.number += 1
         self._traffic.nbytes += len(payload)
 

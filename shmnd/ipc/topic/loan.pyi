@@ -2,7 +2,7 @@
 from typing import Any, Self
 
 from shmnd.ipc.topic.writer import WriterCore
-from shmnd.ipc.types.forms import Form
+from shmnd.ipc.types.forms import TopicType
 
 class Loan:
     def __init__(self, *args: object, **kwargs: object) -> None: ...
@@ -16,5 +16,5 @@ class Loan:
     def __exit__(self, *exc: object) -> None: ...
 
 class Lender(WriterCore):
-    _form: Form
+    _form: TopicType
     def loan(self, shape_or_nbytes: Any = ..., dtype: Any = ...) -> Loan: ...

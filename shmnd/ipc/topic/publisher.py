@@ -4,29 +4,24 @@
 from __future__ import annotations
 
 import math
-import pickle
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, end_of, left_until
-from shmnd.common.interruption import is_interruption
 from shmnd.common.weak_methods import without_owner
 from shmnd.directory import Directory
 from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
 from shmnd.ipc.common.room import Room, remember
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
 from shmnd.ipc.topic import here
-from shmnd.ipc.topic.loan import Lender, Loan
 from shmnd.ipc.topic.seats import Seats
+from shmnd.ipc.topic.sending import Sender
 from shmnd.ipc.topic.writer_board import class_bytes
-from shmnd.ipc.types import forms, objects
-from shmnd.ipc.types.plain_values import as_array, as_bytes, is_plain_array
+from shmnd.ipc.types import forms
 from shmnd.provider import open_adapter
 from shmnd.status import NdError
 from shmnd.waiter import Waiter
@@ -63,7 +58,7 @@ class SlowSubscriber:
     """Let go of it: it receives no more, and the publisher waits for it no longer."""
 
 
-class Publisher(Lender, Closing):
+class Publisher(Sender, Closing):
     """Sends samples to all subscribers of a topic.
 
     It keeps the last `history` samples for subscribers that come late. `max_sample` bounds the
@@ -170,55 +165,7 @@ class Publisher(Lender, Closing):
             },
         )
 
-    # -- samples --
-
-    def _send_other(self, value: Any, header: Any, timeout: float | None) -> int:
-        """Send what takes more than a copy of its bytes."""
-        call = "Publisher.send"
-        form = self._form
-        if isinstance(value, Loan):
-            raise TypeError(f"{call}: a loan sends itself: loan.send()")
-        if form.is_record and (form.shape is not None or not _has_rows(value)):
-            array = np.zeros((), form.dtype)
-            form.fill(array, value, call)
-            return self._put_array(array, None, header, timeout)
-        if form.kind == forms.FIXED:  # also rows of a structured type
-            return self._send_array(as_array(value, form, call), header, timeout)
-        if form.kind == forms.BYTES:
-            return self._put_bytes(as_bytes(value, call), forms.BYTES, None, header, timeout)
-        if form.kind == forms.DESCRIBED:
-            if is_plain_array(value):
-                array = np.require(value, requirements="C")
-                return self._put_array(array, forms.description(array, call), header, timeout)
-            if isinstance(value, (bytes, bytearray, memoryview)):
-                return self._put_bytes(as_bytes(value, call), forms.BYTES, None, header, timeout)
-        return self._send_object(value, header, timeout)
-
-    def _send_array(self, array: Any, header: Any, timeout: float | None) -> int:
-        described = not self.fixed and (
-            array.ndim > 4 or (array.ndim > 1 and max(array.shape) >= 1 << 32)
-        )
-        meta = forms.description(array, "Publisher.send") if described else None
-        return self._put_array(array, meta, header, timeout)
-
-    def _send_object(self, value: Any, header: Any, timeout: float | None) -> int:
-        try:
-            stream, views, table = objects.packed(value)
-        except (pickle.PicklingError, AttributeError, TypeError) as exc:
-            if is_interruption(exc):
-                raise
-            raise TypeError(
-                f"Publisher.send: the value cannot be pickled: {exc}; send numbers, text, arrays, "
-                "or objects of classes that a module defines"
-            ) from exc
-        loaned = self._loan(
-            objects.object_bytes(stream, views, table), 0 if header is None else len(header)
-        )
-        try:
-            objects.write_object(memoryview(loaned), stream, views, table)
-            return self._send_loan(loaned, forms.OBJECT, (), None, header, timeout)
-        finally:
-            loaned.drop()
+    # -- memory --
 
     def _grow(self, number: int) -> bool:
         """Make more slots of a class; False where no more are allowed."""
@@ -408,8 +355,3 @@ class Publisher(Lender, Closing):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self._seats.count} subscribers"
         return f"<Publisher of {self.name!r}, {self._form!r}, {self._next} samples, {state}>"
-
-
-def _has_rows(value: Any) -> bool:
-    """Return whether a value of a structured type is more than one record."""
-    return isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim > 0)

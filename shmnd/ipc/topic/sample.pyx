@@ -211,6 +211,14 @@ cdef class Sample:
         return origin.form.value_of(self)
 
     @property
+    def kind(self):
+        """What it holds: 'array' (also of a record), 'bytes' or 'object'."""
+        cdef uint64_t kind = self.info & 0xFF
+        if not 1 <= kind <= 4:
+            raise ValueError(f"Sample: {self.publisher} sent kind {kind}, which is none")
+        return ("array", "bytes", "object", "array")[kind - 1]
+
+    @property
     def header(self):
         """The header that was sent along, or None."""
         cdef uint64_t nbytes = self.info >> 32

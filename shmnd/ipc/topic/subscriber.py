@@ -3,46 +3,34 @@
 
 from __future__ import annotations
 
-import secrets
-import threading
-import time
-import weakref
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
 from shmnd.common.weak_methods import without_owner
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.limits import name_of, number
-from shmnd.ipc.common.room import PublisherId, Room, Tie, remember
-from shmnd.ipc.errors import Closed, NoPublisher, PeerLost, TypeMismatch
+from shmnd.ipc.common.room import Room, remember
+from shmnd.ipc.errors import Closed, NoPublisher
 from shmnd.ipc.topic import here
-from shmnd.ipc.topic.reader import ReaderCore
+from shmnd.ipc.topic.publishers import TOPIC, MeetsPublishers
 from shmnd.ipc.topic.sample import Sample
-from shmnd.ipc.topic.seats import POLICIES, Unreached
-from shmnd.ipc.topic.source import Source
+from shmnd.ipc.topic.seats import POLICIES
 from shmnd.ipc.types import forms
-from shmnd.neighbours import Neighbour
 from shmnd.status import NdError
 from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from shmnd.directory import Change, Entry
-
 __all__ = ["Subscriber"]
 
-TOPIC: Final = "ipc.topic"
-SEAT: Final = "ipc.seat"
 _MOST_BUFFER: Final = 1 << 18
 _MOST_HELD: Final = 4096
 _HELD: Final = 256
 
 
-class Subscriber(ReaderCore, Closing):
+class Subscriber(MeetsPublishers):
     """Receives the samples of a topic, from all its publishers.
 
     It may fall `buffer` samples behind; `overflow` says what happens then: 'drop_oldest',
@@ -71,7 +59,7 @@ class Subscriber(ReaderCore, Closing):
         self._buffer = number(call, "buffer", buffer, 1, _MOST_BUFFER)
         if overflow not in POLICIES:
             raise ValueError(f"{call}: overflow {overflow!r} is none of {', '.join(POLICIES)}")
-        self.overflow: Final = overflow
+        self.overflow = overflow
         self._history = (
             None if history is None else number(call, "history", history, 0, _MOST_BUFFER)
         )
@@ -79,16 +67,7 @@ class Subscriber(ReaderCore, Closing):
         self._max_held = number(call, "max_held", held, 1, _MOST_HELD)
         self._wait_for_publisher = bool(wait_for_publisher)
         self._has_descriptor = False
-        self._opened = False
-        self._lost_before = 0
-        self._mismatch: TypeMismatch | None = None
-        self._evicted: PeerLost | None = None
-        self._checking = 0  # the thread that takes changes
-        self._changes: deque[Change] = deque()  # each is there until it is taken in
-        self._unreached: Unreached[str] = Unreached()
-        # Sources that have gone, as long as samples of them are held.
-        self._parted: weakref.WeakValueDictionary[int, Source] = weakref.WeakValueDictionary()
-        self._opening_us: Final = time.monotonic_ns() // 1000
+        self._prepare()
         self._room = Room.of(namespace, group)
         try:
             self._waiter = Waiter(self._room.adapter, self._anything, self._doze)
@@ -107,12 +86,6 @@ class Subscriber(ReaderCore, Closing):
         self._opened = True
         remember(self)
         here.enter_subscriber(self.name, self)
-
-    def _hear(self) -> None:
-        """Find members, after the broker has reported all publishers."""
-        if not self.closed:
-            self._room.hear(TOPIC, self.name)
-            self._check_members()
 
     # -- receiving --
 
@@ -240,7 +213,7 @@ class Subscriber(ReaderCore, Closing):
         self._hear()
         return sum(1 for source in self._sources if not source.gone)
 
-    # -- publishers come and go --
+    # -- what happens to it --
 
     def _tell(self) -> None:
         self._room.tell(self)
@@ -263,123 +236,6 @@ class Subscriber(ReaderCore, Closing):
         if on:
             for source in self._sources:
                 source.doze()
-
-    def _check_members(self) -> None:
-        """Find members that came or went."""
-        if self.closed:
-            return
-        self._waiter.rest()
-        self._take_changes()
-        self._find_seats()
-        for source in self._sources:
-            if source.evicted and self._evicted is None:
-                self._evicted = PeerLost(
-                    f"Subscriber.receive: {source.publisher} has let go of this subscriber, which"
-                    " was slow; open a new one"
-                )
-            if source.gone or source.neighbour.dead or source.ended:
-                source.gone = True
-                if not source.ready:
-                    self._part(source)
-            else:
-                source._drop_pools()
-
-    def _take_changes(self) -> None:
-        me = threading.get_ident()
-        if self._checking not in (0, me):
-            return  # another thread is at it
-        self._checking = me  # a thread that a handler of a signal interrupts may begin again
-        try:
-            self._watch.changes_into(self._changes)
-            while self._changes:
-                change = self._changes[0]
-                self._take_change(change)
-                if self._changes and self._changes[0] is change:
-                    del self._changes[0]
-            for entry in self._unreached.due():
-                self._join(entry)
-        finally:
-            self._checking = 0
-
-    def _take_change(self, change: Change) -> None:
-        if change.gone:  # a source that is open may come again: its process lost its session alone
-            self._unreached.pop(change.entry.adapter)
-        else:
-            self._join(change.entry)
-
-    def _join(self, entry: Entry) -> None:
-        """Read from a publisher, too."""
-        if any(source.publisher.uid == entry.adapter for source in self._sources):
-            return
-        try:
-            theirs = forms.form_from_text(entry.data["type"])
-            if self._form is None:
-                self._form = theirs
-            forms.require_same(self._form, theirs, f"process {entry.pid}", "Subscriber", self.name)
-            self._open(entry, self._form)
-            self._unreached.pop(entry.adapter)
-        except TypeMismatch as exc:
-            self._mismatch = exc
-        except (NdError, ValueError, KeyError, TypeError) as exc:
-            self._unreached.failed(entry.adapter, entry, exc)
-
-    def _adopt(self) -> None:
-        """Take the types of all publishers, where one has another type than those before."""
-        self._mismatch = None
-        for entry in self._watch.entries:
-            self._form = None
-            self._join(entry)
-
-    def _open(self, entry: Entry, form: forms.Form) -> None:
-        room = self._room
-        neighbour = Neighbour(room.adapter, entry)
-        announcement = source = None
-        try:
-            forms.require_user(form, neighbour, self.name)
-            ident = secrets.randbits(62) | 1
-            publisher = PublisherId(self.name, entry.pid, entry.adapter)
-            head = neighbour.view(int(entry.data["head"]))
-            sleepers = neighbour.view(int(entry.data["sleepers"]), writable=True)
-            page = room.adapter.allocate(Source.page_bytes(self._max_held), peers="read")
-            source = Source(publisher, ident, neighbour, None, form)
-            policy = POLICIES.index(self.overflow)
-            source.open(
-                head, neighbour, sleepers, page,
-                most_held=self._max_held, policy=policy, buffer=self._buffer,
-                history=self._history, early=self._opened and entry.came_after(self._opening_us),
-            )  # fmt: skip
-            segment, offset = room.adapter.locate(page)
-            record = {
-                "topic": self.name, "segment": segment, "offset": offset, "held": self._max_held,
-                "policy": policy, "buffer": self._buffer, "first": source.wanted, "ident": ident,
-            }  # fmt: skip
-            announcement = room.directory.announce(SEAT, entry.adapter, record)
-            source.owner = Tie(room, neighbour, announcement)
-            if any(each.publisher.uid == entry.adapter for each in self._sources):
-                raise ValueError("a call within this one has met it")  # while the broker was asked
-            self._add(source)
-        except BaseException:  # of a handler of a signal, it may be: the publisher is met again
-            if source is not None:
-                self._remove(source)
-                source.close()  # a publisher that has heard of it waits for it no more
-                neighbour.ring()
-            if announcement is not None:
-                announcement.close()
-            neighbour.close()
-            raise
-        if self.closed:  # by another thread, which has not seen this one
-            self._part(source)
-            return
-        here.admit(entry.adapter)  # a publisher of this process need not hear of it by the broker
-
-    def _part(self, source: Source) -> None:
-        """A publisher is gone, and all that it sent was received."""
-        self._lost_before += source.lost
-        self._remove(source)
-        source.close()
-        self._parted[id(source)] = source
-        if source.held == 0:
-            source.owner.close()
 
     def _require_publisher(self, call: str) -> None:
         if self._evicted is not None:
@@ -406,11 +262,6 @@ class Subscriber(ReaderCore, Closing):
         self._waiter.close()
         self._room.give_back()
         announce_closed(self)
-
-    def _part_from_all(self) -> None:
-        self._shut()
-        for source in self._sources:
-            self._part(source)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._sources)} publishers"

@@ -28,7 +28,7 @@ from shmnd.ipc.types.objects import unpacked
 from shmnd.ipc.types.record import Record
 
 __all__ = [
-    "Form",
+    "TopicType",
     "described_as",
     "description",
     "form_from_text",
@@ -44,14 +44,22 @@ DESCRIBED: Final = 4
 MOST_DIMENSIONS: Final = 32
 _MOST_DESCRIPTION: Final = 0xFFFF
 """Bytes: a line of the board has 16 bits for their number."""
+_MOST_SHOWN: Final = 80
+"""Characters of a description that makes no sense."""
 
 
-class Form:
-    """A type of a topic. `kind` is what the lines say of its samples."""
+class TopicType:
+    """The type of a topic, as `type` of its ends has it. It is accepted wherever a type is.
+
+    Two are equal if ends of these types agree. It can be pickled.
+    """
 
     kind: int = FIXED
+    """What the lines say of its samples."""
     dtype: np.dtype[Any] | None = None
+    """The dtype of a sample; None of bytes, of objects, and where each sample says what it is."""
     shape: tuple[int, ...] | None = None
+    """The shape of a sample; None where the samples may have any."""
     nbytes: int = 0
     is_record: bool = False
 
@@ -59,6 +67,39 @@ class Form:
         self.text: Final = text
         self.loans: Final[dict[int, Any]] = {}
         """Layouts of loans that were asked for by a whole number."""
+
+    @staticmethod
+    def from_description(description: object) -> TopicType:
+        """Return the type that has such a `description`.
+
+        ValueError where it makes no sense, as in a file that is damaged.
+        """
+        try:
+            return form_from_text(json.dumps(description))
+        except Exception as exc:  # whatever parsers of such a text raise
+            raise ValueError(
+                f"ipc.TopicType: the description {_cut(description)} makes no sense: {exc}"
+            ) from exc
+
+    @property
+    def description(self) -> Any:
+        """The type as JSON has it: text or a dict, as in `ipc.topics`."""
+        return json.loads(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TopicType):
+            return NotImplemented
+        # A record and a structured type have the same fields at the same places.
+        records = self.is_record and other.is_record and self.dtype == other.dtype
+        return self.text == other.text or records
+
+    def __hash__(self) -> int:
+        if self.is_record and self.dtype is not None:
+            return hash(json.dumps(layout_of(self.dtype)))
+        return hash(self.text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return form_from_text, (self.text,)
 
     def __repr__(self) -> str:
         return self.text
@@ -76,7 +117,7 @@ class Form:
         array[...] = value
 
 
-class _Dtype(Form):
+class _Dtype(TopicType):
     def __init__(self, dtype: np.dtype[Any]) -> None:
         super().__init__(json.dumps({"dtype": dtype.str}))
         self.dtype = dtype
@@ -88,7 +129,7 @@ class _Dtype(Form):
         return _described_with(self, meta)
 
 
-class _Fixed(Form):
+class _Fixed(TopicType):
     def __init__(self, array: Array) -> None:
         super().__init__(json.dumps({"array": [layout_of(array.dtype), list(array.shape)]}))
         self.dtype = array.dtype
@@ -99,7 +140,7 @@ class _Fixed(Form):
         return f"Array({str(self.dtype)!r}, {self.shape})"
 
 
-class _Record(Form):
+class _Record(TopicType):
     """A record: one element of a structured type; the fields of `Arrays` begin at cache lines."""
 
     is_record = True
@@ -125,7 +166,7 @@ class _Record(Form):
         fill_record(array, value, call)
 
 
-class _Structured(Form):
+class _Structured(TopicType):
     """A structured type of any shape: an array of records, or one record where it has none."""
 
     is_record = True
@@ -148,7 +189,7 @@ class _Structured(Form):
         fill_record(array, value, call)
 
 
-class _Bytes(Form):
+class _Bytes(TopicType):
     kind = BYTES
 
     def __init__(self) -> None:
@@ -161,7 +202,7 @@ class _Bytes(Form):
         return sample._bytes()
 
 
-class _Object(Form):
+class _Object(TopicType):
     kind = OBJECT
 
     def __init__(self) -> None:
@@ -174,7 +215,7 @@ class _Object(Form):
         return unpacked(sample)
 
 
-class _Any(Form):
+class _Any(TopicType):
     """No type: each sample says what it is."""
 
     kind = DESCRIBED
@@ -199,7 +240,7 @@ class _Any(Form):
 # -- what programs pass as a type --
 
 
-def form_of(type_: Any, call: str) -> Form:
+def form_of(type_: Any, call: str) -> TopicType:
     """Return the form of a type; TypeError names the types that are accepted."""
     if type_ is None:
         return _Any()
@@ -207,7 +248,7 @@ def form_of(type_: Any, call: str) -> Form:
         return _Bytes()
     if type_ is object:
         return _Object()
-    if isinstance(type_, Form):
+    if isinstance(type_, TopicType):
         return type_
     if isinstance(type_, Array):
         return _Fixed(type_)
@@ -229,7 +270,7 @@ def form_of(type_: Any, call: str) -> Form:
     return _Dtype(plain(dtype, call))
 
 
-def form_from_text(text: object) -> Form:
+def form_from_text(text: object) -> TopicType:
     """Return the form that a publisher announced; ValueError when the text makes no sense."""
     found = json.loads(str(text))
     if found in ("any", "bytes", "object"):
@@ -242,23 +283,34 @@ def form_from_text(text: object) -> Form:
     if what == "array":
         return _Fixed(Array(dtype_from_layout(inner[0]), tuple(int(each) for each in inner[1])))
     if what == "record":
-        return _Record(dtype_from_layout(inner), "record")
+        return _Record(_with_fields(inner), "record")
     if what == "structured":
-        return _Structured(dtype_from_layout(inner))
+        return _Structured(_with_fields(inner))
     raise ValueError(f"type {text!r} makes no sense")
 
 
-def require_same(ours: Form, theirs: Form, who: str, call: str, topic: str) -> None:
+def _with_fields(layout: Any) -> np.dtype[Any]:
+    dtype = plain(dtype_from_layout(layout), "Subscriber")
+    if dtype.names is None:
+        raise ValueError(f"{dtype} has no fields")
+    return dtype
+
+
+def require_same(ours: TopicType, theirs: TopicType, who: str, call: str, topic: str) -> None:
     """Raise TypeMismatch, which shows both, unless the two agree.
 
     A record and a structured type agree if they have the same fields at the same places.
     """
-    records = ours.is_record and theirs.is_record and ours.dtype == theirs.dtype
-    if ours.text != theirs.text and not records:
+    if ours != theirs:
         raise TypeMismatch(
             f"{call}: topic {topic!r} has type {ours!r} here, and {theirs!r} at {who}; open both "
             "ends with one type"
         )
+
+
+def _cut(description: object) -> str:
+    text = repr(description)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 # -- arrays that say what they are --
@@ -286,7 +338,7 @@ def described_as(dtype: np.dtype[Any], shape: tuple[int, ...], call: str) -> byt
     return struct.pack(f"<HB{len(shape)}Q", len(code), len(shape), *shape) + code
 
 
-def _described_with(form: Form, meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
+def _described_with(form: TopicType, meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return the type and shape of a described array; ValueError unless it has the form's type."""
     dtype, shape = undescribed(meta)
     if dtype != form.dtype:
@@ -308,7 +360,7 @@ def undescribed(meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
         raise ValueError(f"Sample: the description of an array makes no sense: {exc}") from exc
 
 
-def require_user(form: Form, neighbour: Any, name: str) -> None:
+def require_user(form: TopicType, neighbour: Any, name: str) -> None:
     """Raise TypeMismatch where a sample of another user could hold a pickle."""
     if form.kind in (OBJECT, DESCRIBED) and not neighbour.same_user:
         raise TypeMismatch(

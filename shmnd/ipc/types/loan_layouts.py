@@ -22,7 +22,7 @@ _CALL: Final = "Publisher.loan"
 _MOST_LAYOUTS: Final = 64
 
 
-def layout_of(form: forms.Form, shape: Any, dtype: Any) -> Layout:
+def layout_of(form: forms.TopicType, shape: Any, dtype: Any) -> Layout:
     """Return all that a loan needs to know, and keep it for the next one."""
     found, dims = _asked(form, shape, dtype)
     nbytes = prod(dims) * found.itemsize
@@ -39,7 +39,7 @@ def layout_of(form: forms.Form, shape: Any, dtype: Any) -> Layout:
     return layout
 
 
-def _asked(form: forms.Form, shape: Any, dtype: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
+def _asked(form: forms.TopicType, shape: Any, dtype: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return the type and the shape of a loan."""
     if form.kind == forms.OBJECT:
         raise TypeError(

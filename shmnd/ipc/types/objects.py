@@ -7,9 +7,28 @@ import pickle
 import struct
 from typing import Any, Final
 
-__all__ = ["object_bytes", "packed", "unpacked", "write_object"]
+__all__ = ["PackedObject", "object_bytes", "packed", "unpacked", "write_object"]
 
 _LINE: Final = 64
+
+
+class PackedObject:
+    """An object as its sample holds it: a value to send on without making the object.
+
+    `data` is `sample.array` of a sample of the kind 'object', or a copy of it. No code of the
+    object runs here; ValueError for other bytes.
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: Any) -> None:
+        view = memoryview(data)
+        flat = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(bytes(view))
+        _parts(flat)
+        self.data: Final[memoryview] = flat
+
+    def __repr__(self) -> str:
+        return f"<PackedObject of {self.data.nbytes} bytes>"
 
 
 def packed(value: object) -> tuple[bytes, list[memoryview], bytes]:
@@ -33,21 +52,28 @@ def _up(nbytes: int) -> int:
 
 def unpacked(sample: Any) -> Any:
     """Return the object of a sample; its buffers are read-only views of the sample's memory."""
-    memory = sample._memory()
+    stream, views = _parts(sample._memory())
+    return pickle.loads(stream, buffers=views)
+
+
+def _parts(memory: memoryview) -> tuple[bytes, list[memoryview]]:
+    """Return a copy of the pickle, and its buffers in place; ValueError where there is none."""
     # The table lies in front of the pickle, in memory of the publisher: read once, from a copy.
     count = struct.unpack("<Q", bytes(memory[:8]))[0] if len(memory) >= 8 else 0
-    if not 0 < count <= len(memory) // 8 - 1:
+    if not 0 < count <= len(memory) // 8 - 1 or not count % 2:
         raise ValueError("Sample: the table of an object makes no sense")
     table = struct.unpack(f"<{count}Q", bytes(memory[8 : 8 + 8 * count]))
     head = _up(8 + 8 * count)
     body = memory[head:]
+    if table[0] > len(body):
+        raise ValueError("Sample: the pickle of an object is longer than the sample")
     stream = bytes(body[: table[0]])
     views = []
     for at, nbytes in zip(table[1::2], table[2::2], strict=True):
         if at + nbytes > len(body):
             raise ValueError("Sample: a buffer of an object lies outside of it")
         views.append(body[at : at + nbytes])
-    return pickle.loads(stream, buffers=views)
+    return stream, views
 
 
 def write_object(memory: memoryview, stream: bytes, views: list[memoryview], table: bytes) -> None:

@@ -16,15 +16,27 @@ import numpy as np
 import pytest
 
 from shmnd import ipc
+from shmnd.ipc.types.objects import object_bytes, packed, write_object
 from shmnd_tools.ipc.recording import ENTRY, Recording, Writer
 from shmnd_tools.main import main
 
 PATIENCE = 20.0
 POINT = np.dtype([("x", "i4"), ("y", "f8")])
+KINDS = {1: "array", 2: "bytes", 3: "object"}
+
+
+def packed_object(value: object) -> Any:
+    """Return the bytes of the sample of an object."""
+    stream, views, table = packed(value)
+    memory = np.zeros(object_bytes(stream, views, table), "u1")
+    write_object(memoryview(memory), stream, views, table)
+    return memory
+
+
 TYPES: list[tuple[Any, int, list[Any]]] = [
     ({"dtype": "<f4"}, 1, [np.full((2, 3), n, "f4") for n in range(3)]),
     ("bytes", 2, [np.frombuffer(b"bytes%d" % n, "u1") for n in range(3)]),
-    ("object", 3, [np.frombuffer(b"pickle%d" % n, "u1") for n in range(3)]),
+    ("object", 3, [packed_object({"number": n}) for n in range(3)]),
     (
         {"structured": ["struct", [["x", "<i4", 0], ["y", "<f8", 4]], 12]},
         1,
@@ -43,7 +55,11 @@ def recorded(path: Path, name: str = "topic", types: Any = TYPES) -> bytes:
                 writer.add(
                     topic,
                     SimpleNamespace(
-                        _kind=kind, sequence=at, timestamp_ns=at, header=b"h" * at, array=array
+                        kind=KINDS[kind],
+                        sequence=at,
+                        timestamp_ns=at,
+                        header=b"h" * at,
+                        array=array,
                     ),
                 )
     return path.read_bytes()
@@ -96,6 +112,27 @@ def test_a_wrong_bit_costs_what_it_is_in(tmp_path: Path) -> None:
         kept = [(each.topic, each.sequence) for each in found]
         # A topic, if not a sample; and the one before, if it is in the index.
         assert len(kept) >= len(before) - 4, (seed, at, said)
+
+
+def test_a_topic_with_the_number_of_another_costs_itself_alone(tmp_path: Path) -> None:
+    """In a file without its end nothing else says the number."""
+    path = tmp_path / "damaged.rec"
+    whole = recorded(path)[:-16]
+    with Recording(path) as recording:
+        count = len(recording)
+        topics = {number: each["name"].encode() for number, each in recording.topics.items()}
+    for one, name in topics.items():
+        # The entry of its description stands in front of that, and the number behind the kind.
+        item = whole.rindex(b"NUMPY", 0, whole.rindex(b"NUMPY", 0, whole.index(name))) - 1
+        at = whole.index(b"\n", item) + 5
+        assert whole[at] == one
+        for other in topics.keys() - {one}:
+            path.write_bytes(whole[:at] + bytes([other]) + whole[at + 1 :])
+            found, said, recording = read(path)
+            assert {each.topic for each in found} == topics.keys() - {one}
+            assert len(found) == count - 3
+            assert len(said) == 2, said
+            assert f"topic {other} is described a second time" in said[0]
 
 
 @pytest.mark.parametrize(
@@ -166,11 +203,12 @@ def test_samples_of_another_type_are_not_published(tmp_path: Path) -> None:
         ("bytes", 3, TYPES[2][2]),
         ("object", 1, TYPES[0][2]),
         ({"dtype": "<f8"}, 1, TYPES[0][2]),
+        ("object", 3, TYPES[1][2]),
     ]
     recorded(path, types=wrong)
     found, said, _ = read(path)
     assert not found
-    assert len(said) == 9
+    assert len(said) == 12
     assert all("is not of its type" in line for line in said)
 
 
