@@ -24,6 +24,7 @@ from shmnd.broker.protocol import VERSION, Descriptor, encode
 from shmnd.broker.session import Event, Lost, Session
 from shmnd.broker.spawn import IDLE_SECONDS, START_SECONDS, reach
 from shmnd.common.brief_waits import too_late
+from shmnd.common.descriptors import refuse_closed
 from shmnd.common.steps import step
 from shmnd.status import NdError, Status, error
 
@@ -281,9 +282,10 @@ class BrokerClient(Session):
                     raise self._no_answer("open_adapter") from None
                 time.sleep(0.002)
                 continue
-            except BaseException:
+            except BaseException as exc:
                 self._hang_up()
                 sock.close()
+                refuse_closed("open_adapter", exc)
                 raise
             status = reply["status"]
             if status:

@@ -119,7 +119,8 @@ class Session:
                 # A forked child may keep the open file, and with it the registration.
                 self._epoll.unregister(sock.fileno())
             self._announce_events()  # wakes a thread that sleeps on `fileno`; it finds it not alive
-        sock.close()
+        with contextlib.suppress(OSError):
+            sock.close()
 
     def _release(self) -> None:
         """End the session for good."""
@@ -143,8 +144,7 @@ class Session:
             raise
 
     def _owned(self) -> bool:
-        """Return whether this thread has the lock."""
-        # By the method that threading.Condition asks; it is in no stub, and there is no other.
+        """Return whether this thread has the lock, by the method that threading.Condition asks."""
         owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]
         return owned
 
@@ -385,13 +385,14 @@ class Session:
     def _flush(self) -> bool:
         """Send posts as long as there is room; True when none is left to this thread."""
         if self._flushing:
-            return True  # this thread is at it already, further down its stack
+            return True  # by this thread, further down its stack
         self._flushing = True
         try:
             while posts := self._posts:
-                if not self._send(posts[0]):
+                if not self._send(first := posts[0]):
                     return False
-                posts.popleft()
+                if posts and posts[0] is first:  # else a call within this one began a new session
+                    posts.popleft()
             return True
         finally:
             self._flushing = False

@@ -29,6 +29,7 @@ __all__ = [
     "Timer",
     "file_of",
     "is_still",
+    "refuse_closed",
     "ring",
     "taking_from_the_system",
     "was_listened_at",
@@ -43,6 +44,8 @@ _LIMITS: Final = {
 }
 """What else a system may be out of, and where that is set."""
 _FORBIDDEN: Final = (errno.EPERM, errno.ENOSYS)
+_NOT_OURS: Final = (errno.EBADF, errno.EINVAL, errno.EPERM, errno.EEXIST, errno.ENOTSOCK)
+"""What the system says of a number that is closed, or by now that of another file."""
 
 
 @contextlib.contextmanager
@@ -69,6 +72,18 @@ def taking_from_the_system(call: str) -> Iterator[None]:
             call,
             f"{exc.strerror or exc} (errno {exc.errno}); {limit}",
         ) from exc
+
+
+def refuse_closed(call: str, failure: BaseException) -> None:
+    """Raise DEVICE_REMOVED for a failure of a descriptor that is open until its owner closes it."""
+    if isinstance(failure, OSError) and failure.errno in _NOT_OURS:
+        raise error(
+            Status.DEVICE_REMOVED,
+            call,
+            f"{failure.strerror} (errno {failure.errno}): the program has closed descriptors that"
+            " are not its own, as os.closerange does; open adapters after that, in a process where"
+            " all earlier ones are closed",
+        ) from failure
 
 
 def file_of(fd: int) -> tuple[int, int]:

@@ -4,3 +4,7 @@
 `from shmnd.mpi import MPI` brings the namespace that mpi4py calls `mpi4py.MPI`. Under
 `shmnd mpiexec` a front package of that name is first on the path, and programs run unmodified.
 """
+
+from shmnd.common import require_main_interpreter
+
+require_main_interpreter()  # before any compiled module of this package

@@ -5,9 +5,10 @@ Its modules are compiled and import no package above this one. Each is loaded wh
 first asked for: who needs a segment alone, as the launcher of ranks, does not load the queues.
 """
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+from shmnd.common import require_gil
 
 if TYPE_CHECKING:
     from shmnd.ring.process.peer import Link, PeerAdapter
@@ -49,20 +50,7 @@ _HOME: Final = {
 }
 
 
-def _require_gil() -> None:
-    """Raise ImportError if the interpreter runs without the GIL although these modules need it.
-
-    The GIL makes the operations of a thread on a queue pair, a completion queue or the tables of
-    an adapter atomic for the other threads; without it they would see incomplete states.
-    """
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        raise ImportError(
-            "shmnd requires the GIL, which is disabled in this interpreter; run it "
-            "without PYTHON_GIL=0 and -X gil=0"
-        )
-
-
-_require_gil()
+require_gil()
 
 
 def __getattr__(name: str) -> object:

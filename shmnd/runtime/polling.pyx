@@ -14,6 +14,7 @@ from cpython.pythread cimport PyThread_get_thread_ident
 
 from shmnd.ring.process.waiting cimport Sleepers, WaitSetCore
 
+from shmnd.common.descriptors import refuse_closed
 
 cdef object _ref = weakref.ref
 cdef Py_ssize_t _FEW = 16  # links, which every poll reads
@@ -156,8 +157,9 @@ def poll_once(engine, bint keep=True, list found=None, bint rung=False) -> None:
             pending.tick()  # else the broker alone ended the sleep
         if keep:
             sleepers.keep()
-    except (ValueError, OSError):
+    except (ValueError, OSError) as exc:
         if not engine._ended:
+            refuse_closed("poll", exc)
             raise  # else another thread has just closed the progress engine
     except BaseException:
         engine._hand_over_rings()

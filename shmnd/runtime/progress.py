@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from shmnd.broker.protocol import name_of
 from shmnd.common.brief_waits import brief_until, too_late
-from shmnd.common.descriptors import taking_from_the_system
+from shmnd.common.descriptors import refuse_closed, taking_from_the_system
 from shmnd.common.held import Held
 from shmnd.runtime import pending
 from shmnd.runtime.broker.announcements import Names
@@ -306,8 +306,9 @@ class ProgressEngine(BrokerExchange):
     def _sleep(self, seen: int, pause: float) -> list[tuple[int, int]] | None:
         try:
             return self._wait_set.sleep(seen, pause)
-        except (ValueError, OSError):
+        except (ValueError, OSError) as exc:
             if self.alive:
+                refuse_closed("wait", exc)
                 raise
             return None  # another thread has just closed the progress engine
 

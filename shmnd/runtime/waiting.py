@@ -20,7 +20,13 @@ import weakref
 from collections.abc import Iterator
 from typing import Protocol
 
-from shmnd.common.descriptors import Doorbell, EventCount, Timer, taking_from_the_system
+from shmnd.common.descriptors import (
+    Doorbell,
+    EventCount,
+    Timer,
+    refuse_closed,
+    taking_from_the_system,
+)
 from shmnd.common.held import Held
 from shmnd.common.streams import new_epoll
 from shmnd.ring.process.waiting import WaitSetCore
@@ -282,7 +288,11 @@ class Readiness:
         epoll = new_epoll()
         try:
             epoll.register(event.fileno(), select.EPOLLIN)
-            epoll.register(self._engine.epoll_fd, select.EPOLLIN)
+            try:
+                epoll.register(self._engine.epoll_fd, select.EPOLLIN)
+            except OSError as exc:
+                refuse_closed("fileno", exc)
+                raise
         except BaseException:
             epoll.close()
             raise

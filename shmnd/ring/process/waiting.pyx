@@ -18,6 +18,8 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.ring cimport c
 
+from shmnd.common.descriptors import refuse_closed
+
 cdef extern from "sys/epoll.h" nogil:
     union epoll_data:
         int fd
@@ -141,7 +143,7 @@ cdef class WaitSetCore:
         cdef int i, n, number
         cdef bint rung = False
         PyErr_CheckSignals()
-        if self._generation != seen:
+        if self._generation != seen or self.epoll < 0:  # a handler may have closed the engine
             return False
         self._polling = True
         with nogil:
@@ -151,7 +153,9 @@ cdef class WaitSetCore:
         if self._nudged:
             self._calm()
         if n < 0 and number != EINTR:
-            raise OSError(number, os.strerror(number))
+            failure = OSError(number, os.strerror(number))
+            refuse_closed("wait", failure)
+            raise failure
         # Now, while all is still where it was: once the caller has taken results, the handler of a
         # signal that came during the sleep, and raises, would lose them.
         PyErr_CheckSignals()

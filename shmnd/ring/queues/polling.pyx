@@ -116,7 +116,8 @@ cdef inline int _taking_begins(PollingCore queue) except -1:
         if queue.notify_mode:
             # The descriptor is cleared before the poll, so what made it readable comes first.
             queue.adapter._engine.progress()
-        queue.readiness.clear()
+        if queue.readiness is not None:  # closed meanwhile: the poll finds nothing
+            queue.readiness.clear()
     queue.polls += 1
     return 0
 
@@ -327,8 +328,7 @@ cdef class PollingCore(RingCore):
             results.append(self.result(&rest[i]))
         self.give_back(results)
 
-    cdef bint is_solicited(self, object result) noexcept:
-        # Those of version 1 do not tell.
+    cdef bint is_solicited(self, object result) noexcept:  # those of version 1 do not tell
         return (not isinstance(result, Result) or (<Result>result).status is not _SUCCESS
                 or (<Result>result).flags & c.SHMND_CQE_SOLICITED)
 

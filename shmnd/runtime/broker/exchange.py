@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from shmnd.broker.protocol import close_all
+from shmnd.broker.session import Lost
 from shmnd.common.brief_waits import TooLate, brief_until, refuse_brief_wait
 from shmnd.common.held import Attempted, Held, InTime
 from shmnd.common.interruption import is_interruption
@@ -84,11 +85,19 @@ class BrokerExchange(EventDispatch):
         """Ask the broker and wait for its reply. Raise NdError, naming `caller`, for an error
         reply.
 
-        A broker that is gone is replaced first, and told what this process holds.
+        A broker that is gone is replaced first, and told what this process holds. A call within
+        that, of a signal handler or a finaliser, cannot do so when this broker goes, too.
         """
         self.check(caller or op)
         with Held(self.rpc):
-            return self.client.call(op, fds, caller=caller, **fields)
+            try:
+                return self.client.call(op, fds, caller=caller, **fields)
+            except Lost:
+                text = (
+                    "the broker went away while the call that this one interrupts renewed the "
+                    "session; call again when that has returned"
+                )
+                raise error(Status.DEVICE_NOT_READY, caller or f"broker {op}", text) from None
 
     def conversing(self, call: str) -> AbstractContextManager[Any]:
         """Return `rpc` for a `with` block. TooLate if it is not free and the waits are brief."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs whose standard streams are closed: no memory and no lock gets their numbers.
+"""Programs that close descriptors. Where these are the standard streams, no memory and no lock gets
+their numbers.
 
 Output that goes to them nevertheless would lie in shared memory, and a process that is started gets
 other files under their numbers.
@@ -104,6 +105,50 @@ look("a set")
 with open(sys.argv[1], "w") as report:
     json.dump(found, report)
 """
+
+
+ALL_CLOSED = """
+import os, threading
+import shmnd
+accepted = []
+server = shmnd.listen()
+accepting = threading.Thread(target=lambda: accepted.append(server.accept(60)))
+accepting.start()
+connection = shmnd.connect(server.address)
+accepting.join()
+adapter, other = connection.adapter, accepted[0]
+queue = adapter.create_completion_queue(4)
+os.closerange(3, 256)
+calls = [
+    lambda: adapter.allocate(1 << 22), lambda: adapter.create_overlapped_file().fileno(),
+    queue.fileno, lambda: queue.wait(1, 0.1), lambda: connection.send_bytes(b"message"),
+    lambda: other.recv_bytes(0.1), lambda: shmnd.connect(server.address), shmnd.listen,
+    shmnd.open_adapter, lambda: shmnd.nd1.Provider().open_adapter("127.0.0.1"),
+]
+for number, call in enumerate(calls):
+    try:
+        assert not call(), number
+    except shmnd.NdError as exc:
+        assert exc.status == shmnd.Status.DEVICE_REMOVED, (number, exc)
+        assert "closed descriptors that are not its own, as os.closerange does" in str(exc), exc
+    else:
+        raise AssertionError(number)
+for each in (connection, other, server):
+    each.close()
+with shmnd.open_adapter() as again:
+    assert len(again.allocate(1 << 22)) == 1 << 22
+"""
+
+
+def test_descriptors_that_the_program_closes_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHMND_RUNTIME_DIR", str(tmp_path / "run"))
+    command = [sys.executable, "-c", ALL_CLOSED]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    if pid := broker_pid(Place(tmp_path / "run" / "default")):
+        end_process(pid, signal.SIGTERM)
 
 
 def test_nothing_gets_the_number_of_a_stream(

@@ -175,6 +175,27 @@ def test_a_post_in_the_midst_of_another_is_sent_after_it(
         assert [broker.read()["object"] for _ in range(2)] == [1, 2]
 
 
+def test_a_post_of_a_session_that_began_in_the_midst_of_another_post_is_sent(
+    make: Make, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a signal handler which meets the next broker."""
+    with serving(place):
+        client = make(on_reconnect=Owner())
+        listening(client)
+        send = session_module.send
+
+        def sending(*args: Any) -> None:
+            send(*args)
+            monkeypatch.undo()
+            client._hang_up()
+            client.reconnect()
+            client.post("close", object=1)
+
+        monkeypatch.setattr(session_module, "send", sending)
+        client.post("cancel_request", object=1, connector=5)
+        assert client.call("status")["listeners"] == 0
+
+
 def test_waiting_posts_wake_their_owner_when_there_is_room(make: Make, place: Place) -> None:
     with greeted(place, make) as (broker, client):
         sent = 0

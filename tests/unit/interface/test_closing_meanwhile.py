@@ -220,3 +220,16 @@ def test_memory_goes_while_its_adapter_is_closed() -> None:
             thread.start()
             adapter.close()
             thread.join()
+
+
+def test_a_queue_that_closes_while_it_is_polled_gives_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A poll makes progress before it clears the descriptor, and a handler of a signal may run."""
+    with shmnd.open_adapter() as adapter:
+        queue = adapter.create_completion_queue(4)
+        queue.fileno()
+        queue.get_results()  # what only now and then is done before a poll is done
+        queue.notify()
+        monkeypatch.setattr(adapter._engine, "progress", queue.close)
+        assert queue.get_results() == []

@@ -113,6 +113,32 @@ def test_an_interpreter_that_stays_without_the_lock_is_refused() -> None:
     )
 
 
+IN_A_SUBINTERPRETER = """
+import shmnd.status, sys
+try:
+    import shmnd.{name}
+except ImportError as exc:
+    print(exc, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("name", ["provider", "mpi.MPI", "ring"])
+def test_a_subinterpreter_is_refused_and_leaves_shmnd_to_the_main_one(name: str) -> None:
+    interpreters = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+    inner = IN_A_SUBINTERPRETER.format(name=name)
+    code = f"""
+import {interpreters} as interpreters
+made = interpreters.create()
+interpreters.run_string(made, {inner!r})
+interpreters.destroy(made)
+import shmnd.{name}
+raise SystemExit(1)
+"""
+    assert last_line_of_failing(code).startswith(
+        "shmnd works in the main interpreter of a process only"
+    )
+
+
 def test_every_compiled_module_asks_for_the_lock() -> None:
     """An interpreter that can do without it switches it on for a module that does not object."""
     command = BuildExtensions(Distribution({"ext_modules": [Extension("thing", ["thing.pyx"])]}))

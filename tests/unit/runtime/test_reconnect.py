@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An attempt to join the next broker that does not begin keeps no later one from it."""
+"""How a process joins the next broker, and calls that interrupt this."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from shmnd import NdError, Status
 from shmnd.runtime.broker.reconnect import Reconnect
+from unit.fakes import FakeAdapter
 
 
 class Alarm(BaseException):
@@ -32,3 +34,24 @@ def test_an_attempt_that_could_not_begin_is_made_again(error: type[BaseException
     reconnect.not_before = 0.0
     reconnect.attempt(start=True)
     assert made == ["attempt"]
+
+
+def test_a_call_within_a_replay_whose_broker_goes_is_refused(client: FakeAdapter) -> None:
+    """A signal handler makes it, or a finaliser; the call that it interrupts continues."""
+    engine: Any = client._engine
+    session = engine.client
+    replay = session.on_reconnect
+    refused: list[NdError] = []
+
+    def interrupted(told: Any) -> None:
+        if not refused:
+            session._hang_up()
+            with pytest.raises(NdError, match=r"Listener\.listen: .*call again") as caught:
+                engine.call("sync", caller="Listener.listen")
+            refused.append(caught.value)
+        replay(told)
+
+    session.on_reconnect = interrupted
+    session._hang_up()
+    engine.call("sync")
+    assert [each.status for each in refused] == [Status.DEVICE_NOT_READY]
