@@ -2,7 +2,6 @@
 """The two halves of a link by themselves, over a wire that is a table of functions."""
 
 import functools
-import json
 import subprocess
 import sys
 import threading
@@ -206,7 +205,7 @@ def test_a_publisher_that_no_link_wants_any_longer_is_left(
 def incoming(table: Table, namespace: str) -> Iterator[Incoming]:
     told = {"name": "t", "type": '"i8"', "attributes": {}, "history": 0}
     with ipc.Publisher("type", "i8", namespace=namespace) as pub:
-        told["type"] = json.loads(pub._form.text)
+        told["type"] = pub.type.description
     made = Incoming(
         cast("Any", table), "there", "here", "far", told, Traffic("in", "topic", "t"),
         namespace, None, lambda _: None,
@@ -227,12 +226,22 @@ def test_the_end_counts_what_did_not_come(mode: str | None, lost: int, incoming:
     incoming.want(LATEST)
     _arrive(incoming, wire.BEGIN, 0)
     for sequence in (2, 3):
-        _arrive(incoming, wire.forms.FIXED, sequence)
+        _arrive(incoming, wire.KINDS["array"], sequence)
     until(lambda: incoming.last == 3)
     incoming.want(mode)
     _arrive(incoming, wire.END, 10)
     until(incoming._ended.is_set)
     assert (incoming._traffic.number, incoming._traffic.lost) == (2, lost)
+
+
+@pytest.mark.parametrize("kind", [wire.BYTES, wire.OBJECT, 77])
+def test_a_sample_of_another_kind_than_its_topic_is_left_out(kind: int, incoming: Incoming) -> None:
+    """The far link says what its topic holds, and then sends what it likes."""
+    incoming.want(LATEST)
+    _arrive(incoming, kind, 0)
+    _arrive(incoming, wire.KINDS["array"], 1)
+    until(lambda: incoming.last == 1 and incoming._traffic.number == 1)
+    assert incoming._traffic.lost == 1
 
 
 _READER = """
@@ -262,7 +271,7 @@ def test_samples_that_come_at_once_find_the_room_that_was_asked_for(
         assert incoming.publisher._seats.count == 1  # before the first sample
         incoming.want(LATEST)
         for sequence in range(100):
-            _arrive(incoming, wire.forms.FIXED, sequence)
+            _arrive(incoming, wire.KINDS["array"], sequence)
         until(lambda: incoming._traffic.number == 100)
         out, _ = reader.communicate("\n", timeout=PATIENCE)
         assert out == "True 0\n"

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd import ipc
-from shmnd.ipc.types import forms
 
 from . import wire
-from .wire import BEGIN, END, Message
+from .wire import ARRAYS, BEGIN, BYTES, END, OBJECT, Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,13 +85,14 @@ class Incoming:
         self._ended = threading.Event()
         self._closed = self._withdrawn = False
         self._seated: set[tuple[str, int]] = set()
-        form = forms.form_from_text(json.dumps(told["type"]))
+        type_ = ipc.TopicType.from_description(told["type"])
         self._objects = bool(told.get("objects"))
-        self._fixed = form.kind in (forms.FIXED, forms.DESCRIBED)
+        self._kind: Final = type_.description
+        """`bytes`, `object`, `any`, or what the arrays of the topic are."""
         self.history: Final = int(told["history"])
         self.publisher: Final = ipc.Publisher(
             str(told["name"]),
-            form,
+            type_,
             history=self.history,
             attributes=told["attributes"] or None,
             namespace=namespace,
@@ -183,10 +182,12 @@ class Incoming:
             return
         self.last = message.sequence
         publisher = self.publisher
-        if self._fixed and message.kind in (forms.FIXED, forms.DESCRIBED):
+        if message.kind in ARRAYS and self._kind not in ("bytes", "object"):
             publisher.send(wire.array_of(message, payload), message.header)
-        elif message.kind == forms.BYTES or (message.kind == forms.OBJECT and self._objects):
-            publisher._put_bytes(memoryview(payload), message.kind, None, message.header, None)
+        elif message.kind == BYTES and self._kind in ("bytes", "any"):
+            publisher.send(memoryview(payload), message.header)
+        elif message.kind == OBJECT and self._objects:
+            publisher.send(ipc.PackedObject(payload), message.header)
         else:
             raise ValueError(f"kind {message.kind} on a topic of {publisher.type!r}")
         self._traffic.number += 1

@@ -289,18 +289,18 @@ class Outgoing:
                 waited = [far for far in waited if WAITING in wants.get(far, ())]
             self._next[uid] = max(self._next.get(uid, 0), sample.sequence + 1)
         key = wire.key("data", self._here, uid)
-        if sample._kind == forms.OBJECT and not self._objects:
-            self._traffic.lost += 1
-            return
-        raw = sample._kind in (forms.BYTES, forms.OBJECT)
         try:
+            kind = sample.kind
+            if kind == "object" and not self._objects:
+                self._traffic.lost += 1
+                return
             array = sample.array
-            meta = b"" if raw else forms.description(array, _CALL)
+            meta = b"" if kind != "array" else forms.description(array, _CALL)
         except (ValueError, TypeError) as exc:  # its publisher wrote what makes no sense
             self._traffic.lost += 1
             self._complain(f"{self.name}: a sample is left out: {exc}")
             return
-        message = Message(sample._kind, sample.sequence, sample.header, meta)
+        message = Message(wire.KINDS[kind], sample.sequence, sample.header, meta)
         payload = np.ascontiguousarray(array).tobytes()
         self._session.send(key, payload, wire.pack(message), block=newest or bool(waited))
         self._traffic.number += 1

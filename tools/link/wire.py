@@ -15,8 +15,12 @@ from shmnd.ipc.types import forms
 from shmnd.ipc.types.plain_values import is_plain_array
 
 __all__ = [
+    "ARRAYS",
     "BEGIN",
+    "BYTES",
     "END",
+    "KINDS",
+    "OBJECT",
     "PREFIX",
     "Message",
     "array_of",
@@ -33,6 +37,12 @@ END: Final = 0
 """Kind of the message behind the last sample of a publisher."""
 BEGIN: Final = 255
 """Kind of the message before the first sample that a link gets of a publisher."""
+BYTES: Final = 2
+OBJECT: Final = 3
+ARRAYS: Final = (1, 4)
+"""4 is taken, and not sent: an array that its topic says nothing of."""
+KINDS: Final = {"array": ARRAYS[0], "bytes": BYTES, "object": OBJECT}
+"""The kind of a message for that of its sample."""
 _HEAD: Final = struct.Struct("<BxHQI")
 _MOST_DEPTH: Final = 32
 _CALL: Final = "link"
@@ -60,7 +70,7 @@ class Message:
     """The description of a sample, sent with its bytes."""
 
     kind: int
-    """As of the sample, or BEGIN or END; then `sequence` is that of the next sample."""
+    """One of `KINDS`, or BEGIN or END; then `sequence` is that of the next sample."""
     sequence: int
     header: bytes | None = None
     meta: bytes = b""
