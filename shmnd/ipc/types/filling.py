@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from shmnd.ipc.errors import TypeMismatch
-from shmnd.ipc.types.fitting import require_fit, require_unmasked
+from shmnd.ipc.types.fitting import has_mask, require_fit, require_unmasked
 
 __all__ = ["Row", "fields_of", "fill_record", "rows_of", "set_field"]
 
@@ -134,7 +134,7 @@ def _fill_field(field: Any, each: Any, call: str) -> None:
 def _copy(field: Any, found: Any, masks: tuple[Any, ...], call: str) -> None:
     if found.shape != field.shape:
         raise ValueError(f"{call} has shape {field.shape}, the value {found.shape}")
-    if any(issubclass(kind, np.ma.MaskedArray) for kind in set(map(type, masks))):
+    if any(has_mask(kind) for kind in set(map(type, masks))):
         for each in masks:
             require_unmasked(each, call)
     require_fit(found, field.dtype, call)

@@ -3,20 +3,28 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 
 from shmnd.ipc.errors import TypeMismatch
 
-__all__ = ["require_fit", "require_unmasked"]
+__all__ = ["has_mask", "require_fit", "require_unmasked"]
 
-_Masked = np.ma.MaskedArray
+
+def has_mask(kind: type) -> bool:
+    """Return whether values of a kind are masked arrays.
+
+    Where no program has loaded their module there are none; to load it takes long.
+    """
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    return masked is not None and issubclass(kind, masked)
 
 
 def require_unmasked(value: Any, who: str) -> None:
     """Raise if items of a value are masked: numpy drops the mask where it makes an array of it."""
-    if isinstance(value, _Masked) and b"\1" in np.ma.getmask(value).tobytes():  # or of a field
+    if has_mask(type(value)) and b"\1" in np.ma.getmask(value).tobytes():  # or of a field
         raise TypeMismatch(
             f"{who}: items of the value are masked, and a plain array has no mask; pass "
             "value.filled(number), or use type object"

@@ -9,7 +9,7 @@ import numpy as np
 
 from shmnd.ipc.errors import TypeMismatch
 from shmnd.ipc.types.filling import rows_of
-from shmnd.ipc.types.fitting import require_fit, require_unmasked
+from shmnd.ipc.types.fitting import has_mask, require_fit, require_unmasked
 
 __all__ = ["array_of", "as_array", "as_bytes", "as_dtype", "is_plain_array"]
 
@@ -81,8 +81,4 @@ def as_bytes(value: Any, call: str) -> memoryview:
 
 def is_plain_array(value: Any) -> bool:
     """Return whether a value is an array without more than its items: no objects, no mask."""
-    return (
-        isinstance(value, np.ndarray)
-        and not value.dtype.hasobject
-        and not isinstance(value, np.ma.MaskedArray)
-    )
+    return isinstance(value, np.ndarray) and not value.dtype.hasobject and not has_mask(type(value))
