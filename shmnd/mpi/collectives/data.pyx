@@ -14,8 +14,8 @@ from shmnd.mpi.transport.engine cimport (
     shmpi_sched_round, shmpi_sched_send, shmpi_sched_block,
 )
 from shmnd.mpi.collectives.lines cimport (
-    SHMPI_LINE_ALLGATHER, SHMPI_LINE_BARRIER, SHMPI_LINE_BCAST, SHMPI_LINE_GATHER, plain_allgather,
-    plain_barrier, plain_bcast,
+    SHMPI_LINE_ALLGATHER, SHMPI_LINE_BARRIER, SHMPI_LINE_BCAST, SHMPI_LINE_GATHER, barrier_within,
+    plain_allgather, plain_barrier, plain_bcast,
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.collectives.plan cimport (
@@ -248,11 +248,11 @@ cdef class DataCalls(PointCalls):
         shmpi_sched_copy(plan.s, out.at[i], into.at[j], out.sizes[i])
         return 0
 
-    def _news_then(self, news: bytearray, leader: int, then: Any) -> Request:
+    def _news_then(self, news: bytearray, leader: int, then: Any, call: str) -> Request:
         """Begin to send news from a rank of the job to all others of the communicator, also to
         those of a second group; at its end `then` is called."""
-        cdef CommState c = self.state("Ibcast")
-        cdef Plan plan = new_plan(self, c, "Ibcast")
+        cdef CommState c = self.state(call)
+        cdef Plan plan = new_plan(self, c, call)
         cdef Side side = receiving(plan, spec_simple(news, False, 0, 0), 1)
         for each in c.group + (c.remote or ()):
             if leader == c.group[c.rank] and each != leader:
@@ -268,6 +268,11 @@ cdef class DataCalls(PointCalls):
     def Barrier(self) -> None:
         """Barrier synchronization."""
         if not plain_barrier(self):
+            run(self._barrier("Barrier"))
+
+    def _barrier_within(self) -> None:
+        """A barrier that is part of another call."""
+        if not barrier_within(self):
             run(self._barrier("Barrier"))
 
     def Ibarrier(self) -> Request:

@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memmove
 
 from shmnd.mpi.buffers.plain cimport Plain, array_type, plain, plain_array, release
 from shmnd.mpi.collectives.op cimport Op, OpState
-from shmnd.mpi.communicators.comm_state cimport shmpi_calls, shmpi_lines, whole
+from shmnd.mpi.communicators.comm_state cimport kind_in, shmpi_calls, shmpi_lines, whole
 from shmnd.mpi.communicators.disputes cimport agree, tell_call, tell_failure
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.objects.errhandler cimport mpi_error
@@ -19,6 +19,7 @@ from shmnd.mpi.transport.engine cimport (
     E, SHMPI_FAILED_PEER, SHMPI_REVOKED, flag, note, note_end, progress, see_failures,
     shmpi_awaited, shmpi_call, turn_for, uint32_t, uint64_t,
 )
+from shmnd.mpi.transport.outer_call cimport place_of
 
 from shmnd.mpi import constants
 from shmnd.mpi.buffers.sentinels import IN_PLACE as _IN_PLACE
@@ -103,7 +104,7 @@ cdef int _wait_long(
             if not noted and idle >= E.awake_polls + E.yields:
                 noted = True
                 tell_call(<int> c.lines.rank[place], mine)
-                note(1, <int> c.lines.rank[place], -1, call, comm.title(c))
+                note(1, <int> c.lines.rank[place], -1, call, comm.title(c), c.context)
     finally:
         if noted:
             note_end()
@@ -117,6 +118,7 @@ cdef int _disagree(
     has shown an entry of collective k. `own`: the bytes of this rank."""
     cdef int kind, n
     shown = ""
+    at = place_of(c.context, call, comm.title(c))
     tell_failure(c, shmpi_calls_last(&c.calls))
     for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_ALLGATHER + 1):
         n = shmpi_lines_bytes(c.lines, k, place, kind)
@@ -125,14 +127,13 @@ cdef int _disagree(
             if _NAMES[kind] == call:
                 mpi_error(
                     comm, constants.ERR_TRUNCATE,
-                    f"Comm.{call} of {comm.title(c)}: rank {place} takes part with {n} bytes, and "
-                    f"this rank with {own}; counts and types of all ranks have to agree",
+                    f"{at}: rank {place} takes part with {n} bytes, and this rank with {own}; "
+                    "counts and types of all ranks have to agree",
                 )
     mpi_error(
         comm, constants.ERR_TRUNCATE,
-        f"Comm.{call} of {comm.title(c)}: rank {place} is in another collective, or in one of "
-        f"another root or number of bytes{shown}; all ranks begin the same collectives in the same "
-        "order",
+        f"{at}: rank {place} is in another collective, or in one of another root or number of "
+        f"bytes{shown}; all ranks begin the same collectives in the same order",
     )
     return 0
 
@@ -298,6 +299,16 @@ cdef bint plain_barrier(CommBase comm) except -1:
     if c.lines == NULL:
         return False
     c.begin(_BARRIER, -1)
+    lines_barrier(comm, c)
+    return True
+
+
+cdef bint barrier_within(CommBase comm) except -1:
+    """The same for a call that has a name of its own."""
+    cdef CommState c = comm.state("Barrier")
+    if c.lines == NULL:
+        return False
+    c.begin(kind_in(c, "Barrier"), -1)
     lines_barrier(comm, c)
     return True
 

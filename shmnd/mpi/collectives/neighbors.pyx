@@ -177,4 +177,4 @@ cdef list _objects(CommBase comm, given, str call):
     sources = [c.to_job[<int>place] for place in ins if place != PROC_NULL]
     came = iter(exchange(comm, c.context + 1, tag, sends, sources))
     mine.check()
-    return [None if place == PROC_NULL else load(comm, next(came), f"Comm.{call}") for place in ins]
+    return [None if place == PROC_NULL else load(comm, next(came), call) for place in ins]

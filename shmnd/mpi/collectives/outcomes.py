@@ -15,6 +15,7 @@ from shmnd.mpi import constants
 from shmnd.mpi.buffers.pickle import pickle
 from shmnd.mpi.collectives.op import Op
 from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.transport.outer_call import place_of
 
 _FAILED: Final = b"\0shmnd.mpi: no object, but an error\0"
 """The first bytes of such news. No pickle begins with a zero byte."""
@@ -40,7 +41,8 @@ def reason(data: bytes) -> str:
 def load(comm: Any, data: bytes, call: str) -> Any:
     """Return the object of a pickle; raise ERR_OTHER if another rank sent an error instead."""
     if failed(data):
-        at = f"{call} of {comm.title(comm.ob)}"
+        state = comm.ob
+        at = place_of(state.context, call, comm.title(state))
         raise_error(comm, constants.ERR_OTHER, f"{at}: it failed at {reason(data)}")
     return pickle.loads(data)
 
@@ -152,4 +154,4 @@ class Partial:
             error, self._error = self._error, None
             raise error
         if self._news:
-            load(self._comm, self._news, f"Comm.{self._call}")
+            load(self._comm, self._news, self._call)

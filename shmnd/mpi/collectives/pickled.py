@@ -17,6 +17,7 @@ from shmnd.mpi.collectives.outcomes import Outgoing, Partial, dump, dump_parts, 
 from shmnd.mpi.communicators.comm_state import rank_or_tag
 from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.point_to_point.exchange import exchange, next_tag, to_job
+from shmnd.mpi.transport.outer_call import name_of
 
 _OUTSIDE = (constants.ROOT, constants.PROC_NULL)
 
@@ -34,7 +35,8 @@ class ObjectCollectives:
         if state is None:
             raise_error(self, constants.ERR_COMM, f"Comm.{call}: the communicator is null")
         if state.is_revoked(call):
-            raise_error(self, constants.ERR_REVOKED, f"Comm.{call}: the communicator is revoked")
+            name = name_of(state.context, call)
+            raise_error(self, constants.ERR_REVOKED, f"{name}: the communicator is revoked")
         lock_table(self).setdefault(call, threading.Lock())
         return state, state.context + 1, next_tag(self, call, root)
 
@@ -57,9 +59,9 @@ class ObjectCollectives:
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """Broadcast."""
-        return self._bcast_of(lambda: obj, root, "Comm.bcast")
+        return self._bcast_of(lambda: obj, root)
 
-    def _bcast_of(self, make: Callable[[], Any], root: int, call: str) -> Any:
+    def _bcast_of(self, make: Callable[[], Any], root: int) -> Any:
         """Broadcast what the root makes. Where that raises, all ranks raise."""
         root = self._root(root, "bcast")
         state, context, tag = self._begin("bcast", root)
@@ -71,7 +73,7 @@ class ObjectCollectives:
                 given.check()
             if root in _OUTSIDE:
                 return None
-            return load(self, exchange(self, context, tag, [], [to_job(state, root)])[0], call)
+            return load(self, exchange(self, context, tag, [], [to_job(state, root)])[0], "bcast")
         size, rank = state.size, state.rank
         place = (rank - root) % size
         step = 1
@@ -94,7 +96,7 @@ class ObjectCollectives:
             exchange(self, context, tag, below, [])
         if mine is not None:
             mine.check()
-        return load(self, data, call)
+        return load(self, data, "bcast")
 
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """Gather."""
@@ -112,7 +114,7 @@ class ObjectCollectives:
         if not state.inter:
             mine.check()
             came.insert(state.rank, mine.data(0))
-        return [load(self, data, "Comm.gather") for data in came]
+        return [load(self, data, "gather") for data in came]
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
         """Scatter."""
@@ -122,18 +124,18 @@ class ObjectCollectives:
             return None
         if root != (constants.ROOT if state.inter else state.rank):
             data = exchange(self, context, tag, [], [to_job(state, root)])[0]
-            return load(self, data, "Comm.scatter")
+            return load(self, data, "scatter")
         mine = Outgoing(state.rank, lambda: dump_parts(sendobj, state.peers, "scatter"))
         others = [i for i in range(state.peers) if state.inter or i != state.rank]
         exchange(self, context, tag, [(to_job(state, i), mine.data(i)) for i in others], [])
         mine.check()
-        return None if state.inter else load(self, mine.data(state.rank), "Comm.scatter")
+        return None if state.inter else load(self, mine.data(state.rank), "scatter")
 
     def allgather(self, sendobj: Any) -> list[Any]:
         """Gather to all."""
-        return self._allgather_of(lambda: sendobj, "Comm.allgather")
+        return self._allgather_of(lambda: sendobj)
 
-    def _allgather_of(self, make: Callable[[], Any], call: str) -> list[Any]:
+    def _allgather_of(self, make: Callable[[], Any]) -> list[Any]:
         """Gather to all what each rank makes. Where that raises, all ranks raise."""
         state, context, tag = self._begin("allgather")
         mine = Outgoing(state.rank, lambda: [dump(make())])
@@ -142,7 +144,7 @@ class ObjectCollectives:
         mine.check()
         if not state.inter:
             came.insert(state.rank, mine.data(0))
-        return [load(self, each, call) for each in came]
+        return [load(self, each, "allgather") for each in came]
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
         """All to all scatter/gather."""
@@ -159,7 +161,7 @@ class ObjectCollectives:
         mine.check()
         if not state.inter:
             came.insert(state.rank, mine.data(state.rank))
-        return [load(self, each, "Comm.alltoall") for each in came]
+        return [load(self, each, "alltoall") for each in came]
 
     def _tree(self, sendobj: Any, op: Any, call: str, context: int, tag: int) -> Partial:
         """Reduce within the local group; the result is at its first rank."""
@@ -185,7 +187,7 @@ class ObjectCollectives:
         if state.inter:
             if root == constants.ROOT:
                 data = exchange(self, context, tag, [], [to_job(state, 0)])[0]
-                return load(self, data, "Comm.reduce")
+                return load(self, data, "reduce")
             if root == constants.PROC_NULL:
                 return None
         result = self._tree(sendobj, op, "reduce", context, tag)
@@ -196,7 +198,7 @@ class ObjectCollectives:
             given = exchange(self, context, tag, [], [to_job(state, 0)])[0]
         result.check()
         if given is not None:
-            return load(self, given, "Comm.reduce")
+            return load(self, given, "reduce")
         return result.value if state.rank == root and not state.inter else None
 
     def allreduce(self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM) -> Any:
@@ -213,7 +215,7 @@ class ObjectCollectives:
         else:
             data = exchange(self, context, tag, [], [state.group[0]])[0]
         result.check()
-        return load(self, data, "Comm.allreduce")
+        return load(self, data, "allreduce")
 
 
 class ObjectScans:

@@ -5,6 +5,7 @@ from libc.stdint cimport uint64_t
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.transport.engine cimport shmpi_call, shmpi_sched
+from shmnd.mpi.transport.outer_call cimport OuterCall
 from shmnd.mpi.collectives.op cimport OpState
 from shmnd.mpi.point_to_point.operation cimport Operation
 from shmnd.mpi.point_to_point.persistent cimport Prequest
@@ -33,6 +34,7 @@ cdef class Plan(Operation):
     cdef CommBase comm
     cdef CommState state
     cdef str call
+    cdef OuterCall outer        # the call of the program, if that is another one
     cdef list sends, receives
     cdef object failure
     cdef public object then     # called when it ends
@@ -49,6 +51,8 @@ cdef class Plan(Operation):
     cdef char **blocks
     cdef Py_ssize_t length, items
 
+    cdef str whole_name(self)
+    cdef str whole_title(self)
     cdef int check(self) except -1
     cdef int count(self) except -1
     cdef int pack(self) except -1

@@ -15,7 +15,8 @@ from shmnd.mpi.transport.engine cimport (
     sched_peer, sched_start, see_failures, shmpi_reduce, shmpi_sched_free, shmpi_sched_new,
     stop_sched, uint64_t,
 )
-from shmnd.mpi.communicators.comm_state cimport empty_status, tag_of_call
+from shmnd.mpi.transport.outer_call cimport full_name, outer_of
+from shmnd.mpi.communicators.comm_state cimport empty_status, kind_in, tag_of_call
 from shmnd.mpi.communicators.disputes cimport agree, raise_unequal, tell_call
 from shmnd.mpi.collectives.lines cimport (
     SHMPI_LINE_BARRIER, SHMPI_LINE_BCAST, SHMPI_LINE_MOST, SHMPI_LINE_ALLREDUCE,
@@ -30,7 +31,6 @@ from shmnd.mpi.point_to_point.waiting cimport wait_op
 from shmnd.mpi.point_to_point.status cimport Status
 
 from shmnd.mpi import constants
-from shmnd.mpi.communicators.comm_state import KINDS as _KINDS
 from shmnd.mpi.collectives.op import NO_OP as _NO_OP, REPLACE as _REPLACE
 
 cdef list _left = []
@@ -118,6 +118,7 @@ cdef Plan new_plan(CommBase comm, CommState c, str call):
     plan.comm = comm
     plan.state = c
     plan.call = call
+    plan.outer = outer_of(c.context)
     plan.sends = []
     plan.receives = []
     return plan
@@ -157,10 +158,10 @@ cdef int _reduce(void *arg, const void *source, void *target, uint64_t items) no
 cdef int set_op(Plan plan, object op, TypeState type) except -1:
     """Reduce with this operation on items of this type."""
     if not isinstance(op, Op):
-        raise TypeError(f"Comm.{plan.call}: op {op!r} is not an operation of MPI")
+        raise TypeError(f"{plan.whole_name()}: op {op!r} is not an operation of MPI")
     if (<Op>op).ob is None or op == _NO_OP or op == _REPLACE:
         why = "is null" if (<Op>op).ob is None else "is one of windows alone"
-        mpi_error(plan.comm, constants.ERR_OP, f"Comm.{plan.call}: the operation {why}")
+        mpi_error(plan.comm, constants.ERR_OP, f"{plan.whole_name()}: the operation {why}")
     plan.op = <OpState>(<Op>op).ob
     plan.type = type
     if type is not None:
@@ -178,9 +179,15 @@ cdef class Plan(Operation):
         if self.s != NULL and (self.s.done or not self.s.started):
             shmpi_sched_free(self.s)
 
+    cdef str whole_name(self):
+        return full_name(self.call if self.outer is None else self.outer.name)
+
+    cdef str whole_title(self):
+        return self.comm.title(self.state) if self.outer is None else self.outer.title()
+
     cdef int check(self) except -1:
         if self.s.no_memory:
-            raise MemoryError(f"shmnd.mpi: no memory for Comm.{self.call}")
+            raise MemoryError(f"shmnd.mpi: no memory for {self.whole_name()}")
         return 0
 
     cdef bint ready(self) except -1:
@@ -206,7 +213,7 @@ cdef class Plan(Operation):
         A call whose arguments raise has not begun, so it takes none.
         """
         self.check()
-        self.mine = self.state.begin(_KINDS.get(self.call, 0), self.root)
+        self.mine = self.state.begin(kind_in(self.state, self.call), self.root)
         self.s.tag = tag_of_call(self.mine)
         return 0
 
@@ -225,7 +232,7 @@ cdef class Plan(Operation):
     cdef int fail_unequal(self) except -1:
         """Make the error of a message that was not as long as it has to be, and tell the others."""
         try:
-            raise_unequal(self.state, self.s, self.mine, self.call, self.comm)
+            raise_unequal(self.state, self.s, self.mine, self.whole_name(), self.comm)
         except BaseException as error:
             self.failure = self.failure or error
         return 0
@@ -233,8 +240,8 @@ cdef class Plan(Operation):
     cdef int publish(self, unsigned int count) except -1:
         self.lasts = True
         tell_call(sched_peer(self.s), self.mine)
-        return note(count | SHMPI_SCHEDULE, sched_peer(self.s), -1, self.call,
-                    self.comm.title(self.state))
+        call = self.call if self.outer is None else self.outer.name
+        return note(count | SHMPI_SCHEDULE, sched_peer(self.s), -1, call, self.whole_title())
 
     cdef int cancel(self) except -1:
         return self.refuse("cancelled")
@@ -246,8 +253,8 @@ cdef class Plan(Operation):
         """Raise the error of a request that the standard does not let the program give up."""
         mpi_error(
             self.comm, constants.ERR_REQUEST,
-            f"Comm.{self.call} of {self.comm.title(self.state)}: the request of a collective is "
-            f"not {what}; Wait or Test ends it",
+            f"{self.whole_name()} of {self.whole_title()}: the request of a collective is not "
+            f"{what}; Wait or Test ends it",
         )
         return 0
 
@@ -289,7 +296,7 @@ cdef class Plan(Operation):
             if self.failure is not None:
                 failure, self.failure = self.failure, None
                 raise failure
-            self.comm.fail(self.s.fault, self.call, NULL, self.state)
+            self.comm.fail(self.s.fault, self.whole_name(), NULL, self.state)
         for side in self.receives:
             side.unpack()
         if self.then is not None:

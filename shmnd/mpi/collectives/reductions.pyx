@@ -272,7 +272,9 @@ cdef class ReduceCalls(DataCalls):
         if recvcounts is None and (c.inter or same):
             raise TypeError(f"Comm.{call}: recvcounts are needed here, one for each rank")
         into = _items(_whole(spec_simple(recvbuf, False, 0, 0), 0))
-        counts = self._counts(into.count) if recvcounts is None else [int(n) for n in recvcounts]
+        if recvcounts is None:
+            recvcounts = self._counts(call, into.count)
+        counts = [int(n) for n in recvcounts]
         if len(counts) != c.size:
             raise ValueError(f"Comm.{call}: expecting {c.size} items, got {len(counts)}")
         plan = new_plan(self, c, call)
@@ -299,9 +301,10 @@ cdef class ReduceCalls(DataCalls):
                 )
         return _parts(plan, out, into, counts, op)
 
-    def _counts(self, count: int) -> list[int]:
+    def _counts(self, call: str, count: int) -> list[int]:
         """Return the counts of all ranks."""
-        return self.allgather(count)
+        with self._calling(call):
+            return self.allgather(count)
 
     cdef Plan _scan(self, sendbuf, recvbuf, op, bint exclusive, str call):
         cdef CommState c = self.state(call)

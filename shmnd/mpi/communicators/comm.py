@@ -27,6 +27,7 @@ from shmnd.mpi.point_to_point.exchange import exchange
 from shmnd.mpi.point_to_point.partitioned import PartitionedCalls
 from shmnd.mpi.point_to_point.request import Request
 from shmnd.mpi.transport import engine
+from shmnd.mpi.transport.outer_call import OuterCall, place_of
 
 NEWS = 2
 """The context of a communicator, from its first, that news of new communicators use."""
@@ -53,8 +54,13 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
     def _communicating(self, call: str) -> Any:
         """Return the state for a call that communicates with other ranks."""
         state = self._state(call)
-        engine.require_open(f"Comm.{call} of {self.title(state)}")
+        engine.require_open(place_of(state.context, call, self.title(state)))
         return state
+
+    def _calling(self, call: str) -> OuterCall:
+        """Return the block of a call that communicates by other calls."""
+        state = self._communicating(call)
+        return OuterCall(call, state, state.context, 1 + state.inter)
 
     @classmethod
     def fromhandle(cls, handle: int) -> Any:
@@ -218,8 +224,8 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
     def Dup(self, info: Info | None = None) -> Self:
         """Duplicate a communicator."""
-        self._communicating("Dup")
-        new: Self = self._made(self._twin(self._agreed_contexts(2)))
+        with self._calling("Dup"):
+            new: Self = self._made(self._twin(self._agreed_contexts(2)))
         if info is not None:
             new.Set_info(info)
         return new
@@ -243,7 +249,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
             if info is not None:
                 new.Set_info(info)
 
-        request = self._news_then(news, leader, arrived)
+        request = self._news_then(news, leader, arrived, "Idup")
         return new, request
 
     def Idup_with_info(self, info: Info) -> tuple[Self, Request]:
@@ -258,15 +264,14 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         if require_group(group, "Comm.Create").ob is None:
             raise_error(self, constants.ERR_GROUP, "Comm.Create: the group is null")
         kind = "Intercomm" if state.inter else "Intracomm"
-        context = self._agreed_contexts(2)
-        if not state.inter:
-            inside = engine.rank() in group.ob.ranks
-            return self._made(CommState(context, group.ob.ranks) if inside else None, kind)
-        remote = self.allgather(group.ob.ranks)[0]
-        if engine.rank() not in group.ob.ranks or not remote:
+        with self._calling("Create"):
+            context = self._agreed_contexts(2)
+            remote = self.allgather(group.ob.ranks)[0] if state.inter else None
+        if engine.rank() not in group.ob.ranks or (state.inter and not remote):
             return self._made(None, kind)
         new = CommState(context, group.ob.ranks, remote)
-        new.local = CommState(context + CONTEXTS, group.ob.ranks)
+        if state.inter:
+            new.local = CommState(context + CONTEXTS, group.ob.ranks)
         return self._made(new, kind)
 
     def Split(self, color: int = 0, key: int = 0) -> Any:
@@ -278,9 +283,11 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
                 self, constants.ERR_ARG, f"Comm.Split: color {color} is negative, not UNDEFINED"
             )
         mine = (color, key, engine.rank(), reserve_contexts(2))
-        if state.inter:
-            return self._split_inter(mine)
-        group = sorted((each for each in self.allgather(mine) if each[0] == color), key=_by_key)
+        with self._calling("Split"):
+            if state.inter:
+                return self._split_inter(mine)
+            every = self.allgather(mine)
+        group = sorted((each for each in every if each[0] == color), key=_by_key)
         if color == constants.UNDEFINED:
             return self._made(None, "Intracomm")
         return self._made(CommState(group[0][3], tuple(each[2] for each in group)), "Intracomm")
@@ -311,7 +318,8 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
             raise_error(
                 self, constants.ERR_ARG, f"Comm.Split_type: {split_type} is not a type of a split"
             )
-        return self.Split(color, key)
+        with self._calling("Split_type"):
+            return self.Split(color, key)
 
     def Free(self) -> None:
         """Free a communicator."""

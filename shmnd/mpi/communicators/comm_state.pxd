@@ -60,6 +60,7 @@ cdef class CommBase(Keyed):
 
 
 cdef int whole(given, str call, str role) except? -0x7fffffff
+cdef int kind_in(CommState c, str call) except -1
 cdef int tag_of_call(shmpi_call call) noexcept
 cdef CommState known(uint32_t context)
 cdef int check_context(uint32_t context, CommBase comm) except -1

@@ -17,6 +17,9 @@ from shmnd.mpi.transport.engine cimport (
     SHMPI_REVOKED, SHMPI_SPOILED, death_of, is_revoked, new_contexts, refuse,
     revoke, shmpi_job, shut,
 )
+from shmnd.mpi.transport.outer_call cimport (
+    CONTEXTS as _CONTEXTS, OuterCall, place_of, full_name, name_of, outer_of,
+)
 from shmnd.mpi.objects.errhandler cimport mpi_error
 
 cdef extern from "objects/small_int.h":
@@ -38,7 +41,7 @@ cdef extern from "collectives/lines.h" nogil:
     shmpi_lines *shmpi_lines_new(shmpi_job *job, uint32_t job_size, uint32_t context, int size,
                                  int place, const int *ranks)
 
-CONTEXTS = 8
+CONTEXTS = _CONTEXTS
 """Contexts of one communicator."""
 TWIN = 4
 """The first context of its twin, from its own first."""
@@ -50,8 +53,15 @@ _BUFFERS = ("Barrier", "Bcast", *_VECTORS, *[name + "v" for name in _VECTORS], "
             "Neighbor_alltoallw")
 _OBJECTS = ("bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan",
             "exscan", "neighbor_allgather", "neighbor_alltoall")
+_MAKING = ("Dup", "Idup", "Create", "Split", "Split_type", "Sub", "Create_cart", "Create_graph",
+           "Create_dist_graph_adjacent", "Create_dist_graph", "Create_intercomm", "Merge", "Agree",
+           "Shrink", "Ishrink")
+_WINDOWS = ("Create", "Allocate", "Allocate_shared", "Create_dynamic", "Fence", "Free")
+_FILES = ("Open", "Close", "Set_size", "Preallocate", "Set_atomicity", "Set_view", "Seek_shared",
+          "Read_ordered", "Write_ordered", "Read_ordered_begin", "Write_ordered_begin")
 _NAMES = ("another collective", *_OBJECTS, *_BUFFERS, *["I" + name.lower() for name in _BUFFERS],
-          *[name + "_init" for name in _BUFFERS])
+          *[name + "_init" for name in _BUFFERS], *_MAKING, *["Win." + name for name in _WINDOWS],
+          *["File." + name for name in _FILES])
 KINDS = {name: number for number, name in enumerate(_NAMES)}
 """The number of a call in the tags of its messages."""
 CALLS = _NAMES + _NAMES[:1] * ((1 << SHMPI_CALL_BITS) - len(_NAMES))
@@ -147,7 +157,7 @@ cdef class CommState(State):
 
     cdef bint news_of_revocation(self, str call=None) except -1:
         if shut:
-            refuse(f"Comm.{call} of {self.title()}" if call else "")
+            refuse(place_of(self.context, call, self.title()) if call else "")
         if not self.was_revoked and is_revoked(self.context):
             # The news passes on once, so that it reaches all even if the first rank dies meanwhile.
             self.was_revoked = True
@@ -173,7 +183,11 @@ cdef class CommState(State):
 
     def title(self) -> str:
         """Return its name for a message."""
-        return self.name or self.label or f"the communicator of {self.size}"
+        if self.name or self.label:
+            return self.name or self.label
+        if self.inter:
+            return f"the intercommunicator of {self.size} and {self.peers}"
+        return f"the communicator of {self.size}"
 
     def failed(self) -> list[int]:
         """Return the ranks of the job that have died in it, in the order of their deaths."""
@@ -199,6 +213,12 @@ cdef class CommState(State):
         return last
 
 
+cdef int kind_in(CommState c, str call) except -1:
+    """The number of a collective, or of the call of the program that it is part of."""
+    cdef OuterCall outer = outer_of(c.context)
+    return KINDS.get(call if outer is None else outer.name, 0)
+
+
 cdef int tag_of_call(shmpi_call call) noexcept:
     """The tag of the messages of a collective."""
     return <int>(call.number & <uint64_t>TAG_MOST)
@@ -217,13 +237,26 @@ cdef int check_context(uint32_t context, CommBase comm) except -1:
     cdef CommState c = known(context)
     if c is None:
         return 0
-    at = f"{c.call or 'a call'} of {c.title()}"
+    at = place_of(context, c.call or "a call", c.title())
     if c.news_of_revocation():
-        mpi_error(comm, constants.ERR_REVOKED, f"Comm.{at}: the communicator is revoked")
+        mpi_error(comm, constants.ERR_REVOKED, f"{at}: the communicator is revoked")
     if c.dead():
         mpi_error(
-            comm, constants.ERR_PROC_FAILED, f"Comm.{at}: rank {c.failed()[0]} of the job has died"
+            comm, constants.ERR_PROC_FAILED, f"{at}: rank {c.failed()[0]} of the job has died"
         )
+    return 0
+
+
+# Apart from the calls that look whether to raise them, which are in the path of every message.
+
+cdef int _refuse_null(CommBase comm, str call) except -1:
+    mpi_error(comm, constants.ERR_COMM, f"Comm.{call}: the communicator is null")
+    return 0
+
+
+cdef int _refuse_revoked(CommBase comm, CommState c, str call) except -1:
+    where = name_of(c.context, call)
+    mpi_error(comm, constants.ERR_REVOKED, f"{where}: the communicator is revoked")
     return 0
 
 
@@ -239,10 +272,10 @@ cdef class CommBase(Keyed):
 
     cdef CommState state(self, str call):
         if self.ob is None:
-            mpi_error(self, constants.ERR_COMM, f"Comm.{call}: the communicator is null")
+            _refuse_null(self, call)
         cdef CommState c = <CommState>self.ob
         if E.revocations and c.news_of_revocation(call):
-            mpi_error(self, constants.ERR_REVOKED, f"Comm.{call}: the communicator is revoked")
+            _refuse_revoked(self, c, call)
         return c
 
     cdef int to(self, CommState c, place, str call, str role) except -1000:
@@ -280,48 +313,52 @@ cdef class CommBase(Keyed):
 
     cdef object fail(self, int fault, str call, shmpi_req *r, CommState c):
         """Raises what went wrong with an operation."""
+        cdef OuterCall outer = outer_of(c.context)
+        cdef str name = full_name(call if outer is None else outer.name)
+        cdef str title = self.title(c) if outer is None else outer.title()
         at = ""
         if r != NULL:
             peer = r.source if r.receives else r.peer
             tag = r.source_tag if r.receives else r.tag
             place = c.from_job[peer] if 0 <= peer < E.size else -1
             at = " with " + ("any rank" if place < 0 else f"rank {place}")
-            at += f", tag {tag}" if tag >= 0 else ", any tag"
+            if outer is None:
+                at += f", tag {tag}" if tag >= 0 else ", any tag"
         if fault == SHMPI_TRUNCATED:
             mpi_error(
                 self, constants.ERR_TRUNCATE,
-                f"Comm.{call}: a message{at} of {self.title(c)} is longer than the buffer of "
+                f"{name}: a message{at} of {title} is longer than the buffer of "
                 f"{r.bytes} bytes",
             )
         if fault == SHMPI_NO_MEMORY:
-            mpi_error(self, constants.ERR_NO_MEM, f"Comm.{call}: no memory for a message{at}")
+            mpi_error(self, constants.ERR_NO_MEM, f"{name}: no memory for a message{at}")
         if fault == SHMPI_FAILED_PEER:
             if not at:
                 at = f" {c.failed()[0]} of the job" if c.failed() else ""
             mpi_error(
                 self, constants.ERR_PROC_FAILED,
-                f"Comm.{call} of {self.title(c)}: the peer{at} has died"
+                f"{name} of {title}: the peer{at} has died"
                 if r == NULL or not r.receives or r.source >= 0
-                else f"Comm.{call} of {self.title(c)}{at}: rank {c.failed()[0]} of the job, which "
+                else f"{name} of {title}{at}: rank {c.failed()[0]} of the job, which "
                 "may have been the sender, has died",
             )
         if fault == SHMPI_SPOILED:
             mpi_error(
                 self, constants.ERR_OTHER,
-                f"Comm.{call} of {self.title(c)}: the part of another rank failed, which raises "
+                f"{name} of {title}: the part of another rank failed, which raises "
                 "the cause: its operation raised, or a buffer was too short",
             )
         if fault == SHMPI_REVOKED:
             mpi_error(
-                self, constants.ERR_REVOKED, f"Comm.{call}: {self.title(c)} is revoked"
+                self, constants.ERR_REVOKED, f"{name}: {title} is revoked"
             )
         if fault == SHMPI_BROKEN:
             mpi_error(
                 self, constants.ERR_INTERN,
-                f"Comm.{call}: the memory of the message{at} cannot be read: its buffer was freed "
+                f"{name}: the memory of the message{at} cannot be read: its buffer was freed "
                 "before the send ended",
             )
-        mpi_error(self, constants.ERR_OTHER, f"Comm.{call}: failed{at}")
+        mpi_error(self, constants.ERR_OTHER, f"{name}: failed{at}")
 
 
 cdef void empty_status(Status status) noexcept:

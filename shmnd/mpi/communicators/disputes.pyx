@@ -10,6 +10,7 @@ from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.transport.engine cimport (
     E, shmpi_call, shmpi_engine, shmpi_unequal, uint64_t,
 )
+from shmnd.mpi.transport.outer_call cimport place_of
 
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm_state import CALLS as _CALLS
@@ -83,7 +84,7 @@ cdef int agree(CommState c, shmpi_call mine, CommBase comm) except -1:
 
 
 cdef str _at(CommState c, uint64_t number):
-    return f"Comm.{_CALLS[number & _MASK]} of {c.title()}"
+    return place_of(c.context, _CALLS[number & _MASK], c.title())
 
 
 cdef int _check_disputes(CommState c, shmpi_call mine, CommBase comm) except -1:
@@ -117,6 +118,7 @@ cdef int raise_unequal(
         else f"rank {peer} sends {u.came} bytes, where this rank expects {u.expected}"
     )
     mpi_error(
-        comm, constants.ERR_TRUNCATE, f"Comm.{call} of {c.title()}: {what}; {_SAME_BYTES}"
+        comm, constants.ERR_TRUNCATE,
+        f"{place_of(c.context, call, c.title())}: {what}; {_SAME_BYTES}",
     )
     return 0

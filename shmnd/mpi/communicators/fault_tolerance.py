@@ -71,8 +71,9 @@ class FaultCalls:
             self._asked("Agree", flag, agreed.append).Wait()
             return agreed[0]
         twin = self._fault_twin("Agree")
-        value = int(twin.allreduce(flag, BAND))
-        return value & int(twin._local().allreduce(flag, BAND)) if twin.ob.inter else value
+        with self._calling("Agree"):
+            value = int(twin.allreduce(flag, BAND))
+            return value & int(twin._local().allreduce(flag, BAND)) if twin.ob.inter else value
 
     def Iagree(self: Any, flag: Any) -> Request:
         """Nonblocking agreement."""
@@ -122,6 +123,9 @@ class FaultCalls:
             state.twin = CommState(state.context + TWIN, state.group, state.remote)
             if state.inter:
                 state.twin.local = CommState(state.local.context + TWIN, state.group)
+        state.twin.label = state.title()
+        if state.inter:
+            state.twin.local.label = state.title()
         return self._made(state.twin, "Intercomm" if state.inter else "Intracomm")
 
     def _members(self: Any) -> list[int]:
@@ -144,7 +148,7 @@ class FaultCalls:
                     "have died, and Ack_failed has not been called for all of them everywhere",
                 )
 
-        return watched(question.answered, then, call)
+        return watched(question.answered, then, call, state.title())
 
     def _shrunk(self: Any, call: str) -> tuple[Any, Request]:
         state = self._communicating(call)
@@ -163,13 +167,14 @@ class FaultCalls:
 
         if not _DECIDED:
             twin = self._fault_twin(call)
-            found, request = twin.Idup()
+            with self._calling(call):
+                found, request = twin.Idup()
 
             def arrived() -> None:
                 request.Wait()
                 make(found.ob.context, [])
 
-            return new, watched(request.Get_status, arrived, call)
+            return new, watched(request.Get_status, arrived, call, state.title())
         context = state.context + TWIN
         question = _question(context, self._members(), reserve_contexts(2), [])
 
@@ -177,4 +182,4 @@ class FaultCalls:
             answer = question.answer()
             make(answer["first"], answer["failed"])
 
-        return new, watched(question.answered, then, call)
+        return new, watched(question.answered, then, call, state.title())

@@ -177,7 +177,8 @@ class Cartcomm(Topocomm):
                 key = key * extent + at
             else:
                 color = color * extent + at
-        plain = self.Split(color, key)
+        with self._calling("Sub"):
+            plain = self.Split(color, key)
         plain.ob.topology = Cart(
             tuple(n for n, stays in zip(found.dims, remain, strict=True) if stays),
             tuple(n for n, stays in zip(found.periods, remain, strict=True) if stays),

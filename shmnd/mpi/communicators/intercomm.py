@@ -18,6 +18,7 @@ from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.info import INFO_NULL, Info
 from shmnd.mpi.point_to_point.exchange import exchange, to_job
 from shmnd.mpi.transport import engine
+from shmnd.mpi.transport.outer_call import OuterCall
 
 _FROM_GROUPS = 9
 """The context for news of intercommunicators that have no parent."""
@@ -47,10 +48,12 @@ class Intercomm(Comm):
                 f"Comm.Create_intercomm: local_leader {leader}, the group has {len(group)}",
             )
 
-        def news() -> tuple[int, tuple[int, ...]]:
-            return _swap_by(peers, remote_leader, tag, group)
+        with local._calling("Create_intercomm") as outer:
 
-        context, remote = local._bcast_of(news, leader, "Comm.Create_intercomm")
+            def news() -> tuple[int, tuple[int, ...]]:
+                return _swap_by(peers, remote_leader, tag, group, outer)
+
+            context, remote = local._bcast_of(news, leader)
         if both := set(group).intersection(remote):
             raise_error(local, constants.ERR_COMM, _overlap("Comm.Create_intercomm", both))
         return cls._between(context, group, remote)
@@ -83,7 +86,8 @@ class Intercomm(Comm):
                 raise MPIException(constants.ERR_GROUP, _overlap(call, both))
             leader = making.leader(group, local_leader, "local_leader")
             other = making.leader(remote, remote_leader, "remote_leader")
-            context = _context(group, leader, other, tag, call)
+            with OuterCall(call, repr(stringtag), _FROM_GROUPS):
+                context = _context(group, leader, other, tag, call)
         new = cls._between(context, group, remote)
         if errhandler is not None:
             new.Set_errhandler(errhandler)
@@ -110,8 +114,9 @@ class Intercomm(Comm):
     def Merge(self, high: bool = False) -> Intracomm:
         """Merge intercommunicator into an intracommunicator."""
         state = self._state("Merge")
-        context = self._agreed_contexts(2)
-        theirs = self.allgather(bool(high))[0]
+        with self._calling("Merge"):
+            context = self._agreed_contexts(2)
+            theirs = self.allgather(bool(high))[0]
         first = state.group[0] < state.remote[0] if bool(high) == theirs else not high
         ranks = state.group + state.remote if first else state.remote + state.group
         merged: Intracomm = self._made(CommState(context, ranks), "Intracomm")
@@ -141,7 +146,7 @@ def _context(group: tuple[int, ...], leader: int, other: int, tag: int, call: st
 
 
 def _swap_by(
-    peers: Comm, remote_leader: int, tag: int, group: tuple[int, ...]
+    peers: Comm, remote_leader: int, tag: int, group: tuple[int, ...], outer: OuterCall
 ) -> tuple[int, tuple[int, ...]]:
     """Exchange groups with the other leader, a rank of the communicator `peers`."""
     if not isinstance(peers, Comm):
@@ -154,6 +159,7 @@ def _swap_by(
             f"Comm.Create_intercomm: remote_leader {remote_leader}; "
             f"{peers.title(bridge)} has ranks 0 to {bridge.peers - 1}",
         )
+    outer.cover(bridge.context)
     other = to_job(bridge, remote_leader)
     return _swap(peers, bridge.context + NEWS, tag, other, group)
 

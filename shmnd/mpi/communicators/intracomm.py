@@ -18,6 +18,7 @@ from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.objects.info import INFO_NULL, Info
 from shmnd.mpi.transport import engine
+from shmnd.mpi.transport.outer_call import OuterCall
 
 _FROM_GROUPS = 8
 """The context for news of communicators that have no parent."""
@@ -41,7 +42,8 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
         members = group.ob.ranks
         if engine.rank() not in members:
             return self._made(None, "Intracomm")
-        context = self._news(state.context + NEWS, tag, members[0], members)
+        with self._calling("Create_group"):
+            context = self._news(state.context + NEWS, tag, members[0], members)
         return self._made(CommState(context, members), "Intracomm")
 
     @classmethod
@@ -53,10 +55,13 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
         errhandler: Any = None,
     ) -> Intracomm:
         """Create communicator from group."""
-        engine.require_open("Intracomm.Create_from_group")
+        call = "Intracomm.Create_from_group"
+        engine.require_open(call)
         self = cls()
-        with Making(self, errhandler, "Intracomm.Create_from_group") as making:
-            return self._from_group(making.ranks(group), stringtag, errhandler)
+        with Making(self, errhandler, call) as making:
+            members = making.ranks(group)
+            with OuterCall(call, repr(stringtag), _FROM_GROUPS):
+                return self._from_group(members, stringtag, errhandler)
 
     def _from_group(self, members: tuple[int, ...], stringtag: str, errhandler: Any) -> Intracomm:
         if not members:
@@ -71,8 +76,9 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
 
     # -- topologies --
 
-    def _topo(self, kind: str, **given: Any) -> Any:
-        return self._kinds[kind]._make(self, **given)
+    def _topo(self, call: str, kind: str, **given: Any) -> Any:
+        with self._calling(call):
+            return self._kinds[kind]._make(self, **given)
 
     def Create_cart(
         self,
@@ -81,13 +87,13 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
         reorder: bool = False,
     ) -> Any:
         """Create cartesian communicator."""
-        return self._topo("Cartcomm", dims=dims, periods=periods)
+        return self._topo("Create_cart", "Cartcomm", dims=dims, periods=periods)
 
     def Create_graph(
         self, index: Sequence[int], edges: Sequence[int], reorder: bool = False
     ) -> Any:
         """Create graph communicator."""
-        return self._topo("Graphcomm", index=index, edges=edges)
+        return self._topo("Create_graph", "Graphcomm", index=index, edges=edges)
 
     def Create_dist_graph_adjacent(
         self,
@@ -100,6 +106,7 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
     ) -> Any:
         """Create distributed graph communicator."""
         return self._topo(
+            "Create_dist_graph_adjacent",
             "Distgraphcomm",
             sources=sources,
             destinations=destinations,
@@ -117,7 +124,9 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
         reorder: bool = False,
     ) -> Any:
         """Create distributed graph communicator."""
-        return self._kinds["Distgraphcomm"]._gather(self, sources, degrees, destinations, weights)
+        kind = self._kinds["Distgraphcomm"]
+        with self._calling("Create_dist_graph"):
+            return kind._gather(self, sources, degrees, destinations, weights)
 
     def Cart_map(self, dims: Sequence[int], periods: Sequence[bool] | None = None) -> int:
         """Determine optimal process placement on a cartesian topology."""

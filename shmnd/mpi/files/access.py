@@ -8,16 +8,23 @@ forms need no other rank, except the ordered ones: those add up what the ranks b
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from shmnd.common.held import Held
 from shmnd.mpi import constants
+from shmnd.mpi.communicators.comm_state import KINDS
 from shmnd.mpi.files.file_state import FileState, class_of
 from shmnd.mpi.files.transfer import Transfer, fill, request_of_bytes
 from shmnd.mpi.objects.errhandler import handle, raise_error
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.request import Request
 from shmnd.mpi.point_to_point.status import Status
+from shmnd.mpi.transport.outer_call import OuterCall
+
+_TOGETHER: Final = frozenset(
+    each[5:] for each in KINDS if each.startswith("File.") and each != "File.Open"
+)
+"""The calls in which a rank waits for others."""
 
 Step = Callable[..., int]
 """Moves the bytes of a message: (state, buf, writes, call, and an offset where it takes one)."""
@@ -102,7 +109,10 @@ class Failing:
         """Return what a step returns."""
         state = self._state(call)
         try:
-            return step(state, *arguments)
+            if call not in _TOGETHER:
+                return step(state, *arguments)
+            with OuterCall(f"File.{call}", state, state.comm.ob.context):
+                return step(state, *arguments)
         except MPIException as error:
             handle(self, error.Get_error_code(), error.detail)
             raise

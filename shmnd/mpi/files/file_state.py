@@ -109,7 +109,7 @@ class FileState(State):
             self.position = self.size()
             if first:
                 self.pointer.set(self.position)
-            self.comm.Barrier()
+            self.comm._barrier_within()
 
     def _attempt(self, creates: bool) -> tuple[int, str] | None:
         try:
@@ -126,6 +126,10 @@ class FileState(State):
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    def title(self) -> str:
+        """Return its name for a message."""
+        return repr(self.path)
 
     def size(self) -> int:
         """Return how many bytes the file has."""

@@ -15,6 +15,7 @@ from shmnd.mpi.communicators.group import Group
 from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.request import Request
+from shmnd.mpi.transport.outer_call import OuterCall
 
 _POSTED, _DONE = 1, 2
 """Tags of the messages between those who offer and those who use."""
@@ -38,6 +39,10 @@ class Epochs:
         if self.ob is None:
             raise_error(self, constants.ERR_WIN, f"Win.{call}: the window is null")
         return self.ob
+
+    def _calling(self, call: str) -> OuterCall:
+        """Return the block of a call that is made of others."""
+        return OuterCall(call, self.ob, self.ob.comm.ob.context)
 
     def _out_of_turn(self, call: str, why: str) -> None:
         title = self.ob.title()
@@ -73,7 +78,8 @@ class Epochs:
             self._no_epoch("Fence", exposed=True)
         elif state.posted is not None:
             self._out_of_turn("Fence", "an exposure epoch is open; call Wait first")
-        state.comm.Barrier()
+        with self._calling("Win.Fence"):
+            state.comm._barrier_within()
         if assertion & constants.MODE_NOSUCCEED:
             state.close(None)
         else:
@@ -95,8 +101,9 @@ class Epochs:
         state = self.ob
         self._assertion(assertion, "Start")
         self._no_epoch("Start", exposed=False)
-        for place in places:
-            state.receive(place, _POSTED, "Start")
+        with self._calling("Win.Start"):
+            for place in places:
+                state.receive(place, _POSTED, "Win.Start")
         state.close(None)
         state.open(places)
         state.started = places
@@ -108,7 +115,8 @@ class Epochs:
             self._out_of_turn("Complete", "no epoch of Start is open; call Start first")
         places, state.started = state.started, None
         state.close(None)
-        self._tell(places, _DONE)
+        with self._calling("Win.Complete"):
+            self._tell(places, _DONE)
 
     def Post(self, group: Group, assertion: int = 0) -> None:
         """Start an RMA exposure epoch."""
@@ -117,8 +125,9 @@ class Epochs:
         self._assertion(assertion, "Post")
         if state.posted is not None:
             self._out_of_turn("Post", "an exposure epoch is open; call Wait first")
-        state.posted = [state.post_receive(place, _DONE, "Wait") for place in places]
-        self._tell(places, _POSTED)
+        state.posted = [state.post_receive(place, _DONE, "Win.Wait") for place in places]
+        with self._calling("Win.Post"):
+            self._tell(places, _POSTED)
 
     def _tell(self, places: list[int], tag: int) -> None:
         """Send to all of them, also where one has died, and raise the first error then."""
@@ -140,8 +149,10 @@ class Epochs:
 
     def Wait(self) -> Literal[True]:
         """Complete an RMA exposure epoch begun with `Post`."""
-        for each in self._posted("Wait"):
-            each.Wait()
+        posted = self._posted("Wait")
+        with self._calling("Win.Wait"):
+            for each in posted:
+                each.Wait()
         self.ob.posted = None
         return True
 
@@ -208,9 +219,10 @@ class Epochs:
         self._no_epoch("Lock_all", exposed=False)
         taken = 0
         try:
-            for rank in range(state.size):
-                state.lock(rank, False)
-                taken += 1
+            with self._calling("Win.Lock_all"):
+                for rank in range(state.size):
+                    state.lock(rank, False)
+                    taken += 1
         except BaseException:
             for rank in range(taken):
                 state.unlock(rank, False)

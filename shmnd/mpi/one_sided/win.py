@@ -21,6 +21,7 @@ from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls
 from shmnd.mpi.one_sided.epochs import Epochs
 from shmnd.mpi.one_sided.rma import WinCalls
 from shmnd.mpi.one_sided.window import WinState
+from shmnd.mpi.transport.outer_call import OuterCall
 
 _UNIT_MOST = 0x7FFFFFFF
 
@@ -82,12 +83,16 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
             raise TypeError(f"Win.{call}: comm {comm!r} is not a communicator")
         if comm.ob is None:
             raise_error(comm, constants.ERR_COMM, f"Win.{call}: the communicator is null")
+        call = f"Win.{call}"
 
         def offer() -> Offer:
-            return _offer(memory, size, unit, info, comm, f"Win.{call}")
+            return _offer(memory, size, unit, info, comm, call)
 
         self = cls()
-        self.ob = WinState(comm.Dup(), flavor, offer, f"Win.{call}")
+        with OuterCall(call, comm.ob, comm.ob.context) as outer:
+            own = comm.Dup()
+            outer.cover(own.ob.context)
+            self.ob = WinState(own, flavor, offer, call)
         self.ob.comm.ob.label = self.ob.title()
         state = weakref.ref(self.ob)  # a window that is dropped, and not freed, ends at once
         leave_to(self.ob.comm, lambda: _handle_to(state()))
@@ -176,7 +181,8 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
         state = self.ob
         if not state.fenced:
             self._no_epoch("Free", exposed=True)
-        state.comm.Barrier()
+        with self._calling("Win.Free"):
+            state.comm._barrier_within()
         self._drop_attrs()
         self._release()
         state.comm.Free()

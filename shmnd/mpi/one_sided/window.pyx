@@ -61,14 +61,15 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
     said = comm.allgather(None if failure is None else f"{type(failure).__name__}: {failure}")
     failed = [rank for rank, text in enumerate(said) if text is not None]
     if failed:
-        comm.Barrier()  # where rank 0 has died, and its memory with it, this raises that error
+        # Where rank 0 has died, and its memory with it, this raises that error.
+        comm._barrier_within()
         _refuse(comm, f"{call}: {nbytes} bytes of shared memory: rank {failed[0]} has no access "
                       f"to it: {said[failed[0]]}", failure)
     segment.close_fd()
     return segment
 
 
-def _exchange_offers(comm, make, call):
+def _exchange_offers(comm, make):
     """The offer of this rank, and the address, the bytes and the unit of each."""
     own = []
 
@@ -79,7 +80,7 @@ def _exchange_offers(comm, make, call):
             return 0, own[0].nbytes, own[0].unit
         return memory.address, memory.nbytes, own[0].unit
 
-    known = comm._allgather_of(offer, call)
+    known = comm._allgather_of(offer)
     return own[0], known
 
 
@@ -123,7 +124,7 @@ cdef class WinState(State):
         self.open_at = <char *>calloc(self.size, 1)
         if self.bases == NULL or self.mapped == NULL or self.open_at == NULL:
             raise MemoryError(f"{call}: no memory for a window")
-        offer, known = _exchange_offers(comm, make_offer, call)
+        offer, known = _exchange_offers(comm, make_offer)
         self.sizes = [each[1] for each in known]
         self.units = [each[2] for each in known]
         for i in range(self.size):
@@ -195,8 +196,8 @@ cdef class WinState(State):
             return 0
         wait.noted = True
         told[0] = now
-        note(1 | SHMPI_POLLS | (0 if left else SHMPI_OTHERS_END), holder, -1, f"Lock({rank})",
-             self.title())
+        note(1 | SHMPI_POLLS | (0 if left else SHMPI_OTHERS_END), holder, -1, f"Win.Lock({rank})",
+             self.title(), (<CommState>self.comm.ob).context)
         return 0
 
     cdef int take(self, int rank) except -1:

@@ -81,7 +81,7 @@ class Buffering:
 
     def iflush(self, call: str) -> Request:
         """Return a request that is complete when the sends of this buffer have ended."""
-        return watched(self._is_free, _nothing, call)
+        return watched(self._is_free, _nothing, call, "")
 
     def flush(self, call: str) -> None:
         """Wait until the sends of this buffer have ended."""

@@ -8,7 +8,7 @@ All sends and receives of a call run together and have ended when it returns.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from shmnd.mpi.communicators.comm_state cimport (
-    CommBase, CommState, check_context, known, tag_of_call,
+    CommBase, CommState, check_context, kind_in, known, tag_of_call,
 )
 from shmnd.mpi.communicators.disputes cimport agree, tell_call
 from shmnd.mpi.objects.errhandler cimport mpi_error
@@ -19,7 +19,6 @@ from shmnd.mpi.transport.engine cimport (
 )
 
 from shmnd.mpi import constants
-from shmnd.mpi.communicators.comm_state import KINDS as _KINDS
 
 
 def next_tag(CommBase comm not None, call: str, int root=-1) -> int:
@@ -31,7 +30,7 @@ def next_tag(CommBase comm not None, call: str, int root=-1) -> int:
     state.call = call
     if E.failures:
         check_context(state.context, comm)
-    return tag_of_call(state.begin(_KINDS.get(call, 0), root))
+    return tag_of_call(state.begin(kind_in(state, call), root))
 
 
 def to_job(CommState state, int place) -> int:
@@ -64,7 +63,7 @@ cdef int _wait(shmpi_req *r, unsigned int context, CommBase comm) except -1:
             if wait_turn(&wait):
                 call = "an exchange" if c is None or c.call is None else c.call
                 title = "" if c is None else c.title()
-                note(1, r.peer, -1, call, title)
+                note(1, r.peer, -1, call, title, context)
                 if counted:
                     tell_call(r.peer, mine)
             if wait.noted and counted:

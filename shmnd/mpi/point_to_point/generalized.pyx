@@ -109,7 +109,7 @@ cdef class _Watched(Operation):
     """What something outside the engine completes."""
 
     cdef object test, then
-    cdef str call
+    cdef str call, title
 
     cdef bint ready(self) except -1:
         return self.test()
@@ -120,12 +120,12 @@ cdef class _Watched(Operation):
         return self.then()
 
     cdef int publish(self, unsigned int count) except -1:
-        return note(count, -1, -1, self.call, "")
+        return note(count, -1, -1, self.call, self.title)
 
 
-def watched(test: Callable[[], bool], then: Callable[[], Any], call: str) -> Request:
+def watched(test: Callable[[], bool], then: Callable[[], Any], call: str, title: str) -> Request:
     """Return the request of an operation that ends when `test` is true; `then` is its end."""
     cdef _Watched op = _Watched.__new__(_Watched)
-    op.test, op.then, op.call = test, then, call
+    op.test, op.then, op.call, op.title = test, then, call, title
     op.active = True
     return request_of(op)

@@ -274,7 +274,8 @@ cdef class Point(Operation):
         )
 
     cdef int publish(self, unsigned int count) except -1:
-        return note(count, self.peer, self.tag, self.call, self.comm.title(self.state))
+        return note(count, self.peer, self.tag, self.call, self.comm.title(self.state),
+                    self.state.context)
 
     cdef int awaited(self) except? -2:
         return self.peer

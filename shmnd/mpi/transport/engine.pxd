@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef extern from "stdbool.h":
     ctypedef unsigned char flag "bool"
@@ -170,7 +170,8 @@ cdef bint is_revoked(uint32_t context) noexcept
 cdef int revoke(uint32_t context, tuple ranks) except -1
 cdef void stop_sched(shmpi_sched *s, int fault) noexcept
 cdef void stop_req(shmpi_req *r, int fault) noexcept
-cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1
+cdef int note(
+    uint32_t count, int peer, int tag, str call, str comm, int64_t context=*) except -1
 cdef int sched_peer(shmpi_sched *s) noexcept
 cdef void note_end() noexcept
 cdef void see_failures() noexcept

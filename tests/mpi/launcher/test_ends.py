@@ -225,32 +225,32 @@ HELD = {
     "Lock": (
         "win.Lock(0)",
         "win.Lock(0)",
-        "rank 1 has ended, and rank 2 waits for it in Lock(0) of my window for rank 1",
+        "rank 1 has ended, and rank 2 waits for it in Win.Lock(0) of my window for rank 1",
     ),
     "Lock, shared": (
         "win.Lock(0, MPI.LOCK_SHARED)",
         "win.Lock(0)",
-        "rank 1 has ended, and rank 2 waits for it in Lock(0) of my window for rank 1",
+        "rank 1 has ended, and rank 2 waits for it in Win.Lock(0) of my window for rank 1",
     ),
     "Lock_all": (
         "win.Lock_all()",
         "win.Lock(2)",
-        "rank 1 has ended, and rank 2 waits for it in Lock(2) of my window for rank 1",
+        "rank 1 has ended, and rank 2 waits for it in Win.Lock(2) of my window for rank 1",
     ),
     "Start": (
         "pass",
         "win.Start(comm.group.Incl([1]))",
-        "rank 1 has ended, and rank 2 waits for it in Start of my window for rank 1",
+        "rank 1 has ended, and rank 2 waits for it in Win.Start of my window for rank 1",
     ),
     "Wait": (
         "pass",
         "win.Post(comm.group.Incl([1])); win.Wait()",
-        "rank 1 has ended, and rank 2 waits for it in Wait of my window for rank 1",
+        "rank 1 has ended, and rank 2 waits for it in Win.Wait of my window for rank 1",
     ),
     "Fence": (
         "pass",
         "win.Fence()",
-        "waits for it in Barrier of my window for rank 1",
+        "waits for it in Win.Fence of my window for rank 1",
     ),
     "Mutex": (
         "mutex.acquire(); comm.isend(0, 2)",
