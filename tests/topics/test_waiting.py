@@ -2,6 +2,7 @@
 """Waiting for samples and subscribers: threads, event loops, descriptors."""
 
 import asyncio
+import contextlib
 import select
 import sys
 import threading
@@ -150,3 +151,38 @@ def test_pickles_of_another_user_are_refused(
     with ipc.Publisher(name + "f", "f8") as pub, ipc.Subscriber(name + "f", "f8") as sub:
         pub.send(np.float64(2))
         assert float(sub.receive(PATIENCE).value) == 2
+
+
+@pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest", "conflate", "block"])
+def test_one_with_nothing_to_receive_is_not_ready(name: str, policy: str) -> None:
+    """Nor where its publisher has made a longer board for it, or for another one."""
+    with ipc.Publisher(name, "i8") as pub, contextlib.ExitStack() as stack:
+        subs: list[ipc.Subscriber] = []
+        for buffer in (4, 64, 1024):
+            sub = ipc.Subscriber(name, "i8", buffer=buffer, overflow=policy)
+            subs.append(stack.enter_context(sub))
+            assert pub.subscribers == len(subs)
+            wait_set = stack.enter_context(ipc.WaitSet(*subs))
+            assert wait_set.wait(0) == ()
+            for number in range(2):
+                pub.send(np.full(100, number))
+                assert wait_set.wait(0) == tuple(subs)
+                for each in subs:
+                    assert each.receive(0).array[0] == number
+                assert not any(each.ready() for each in subs)
+
+
+@pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest", "conflate", "block"])
+def test_what_was_sent_before_the_board_moved_is_not_skipped(name: str, policy: str) -> None:
+    with ipc.Publisher(name, "i8") as pub, ipc.Subscriber(name, overflow=policy) as sub:
+        assert pub.subscribers == 1
+        for number in range(3):
+            pub.send(np.full(100, number))
+        with ipc.Subscriber(name, buffer=1024) as other:
+            assert pub.subscribers == 2
+            pub.send(np.full(100, 3))
+            got = []
+            while sub.ready():
+                got.append(int(sub.receive(0).array[0]))
+            assert got == ([3] if policy == "conflate" else [0, 1, 2, 3])
+            assert other.receive(0).array[0] == 3

@@ -17,7 +17,7 @@ from shmnd.ring.process.forks cimport forks
 from shmnd.common.arguments import seconds
 from shmnd.ipc.common.closed import stay_at_exit
 from shmnd.ipc.errors import Closed
-from shmnd.status import OWN_IN_CHILD
+from shmnd.status import OWN_IN_CHILD, NdError
 
 cdef extern from "wire/atomics.h" nogil:
     void shmnd_pause()
@@ -29,6 +29,30 @@ cdef int _FIRST_POLLS = 100
 cdef tuple _NUMBERS = (int, float)
 cdef uint64_t _SHORT_NS = 300_000  # waits up to this are short: to sleep would cost as much
 cdef uint64_t _LONG_NS = 1_000_000  # a wait counts for no more
+
+
+cdef bint finds(Source source) except *:
+    """Do what a poll does before it takes a sample; return whether there may be one then.
+
+    A poll is due also where the lines have moved and where there is a seat, with no sample there.
+    """
+    cdef shmnd_reading before
+    if not source.ready:
+        return False
+    if source.has_left:
+        return True
+    try:
+        if not source.settled:
+            source.find_seat()
+        before = source.r
+        before.where = source.where
+        # What is left in the lines of before comes first.
+        if before.where != source.r.where and not shmnd_reading_ready(&before):
+            memory = source.neighbour.view(before.where >> 8, 0)
+            source.enter_lines((before.where, memory))
+    except (NdError, ValueError):
+        return True  # a receive raises it, or waits until it is over
+    return source.ready
 
 
 cdef class ReaderCore:
@@ -105,6 +129,15 @@ cdef class ReaderCore:
             return True
         for source in self.sources:
             if source.ready:
+                return True
+        return False
+
+    def _finds(self):
+        """Return whether a receive has something: a sample, most likely, or an error."""
+        if self.kept is not None:
+            return True
+        for source in self._sources:
+            if finds(source):
                 return True
         return False
 

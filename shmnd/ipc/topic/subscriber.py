@@ -173,10 +173,10 @@ class Subscriber(MeetsPublishers):
     def ready(self) -> bool:
         """Return whether `try_receive` would find something, be it an error. Never waits."""
         self._require_open("Subscriber.ready")
-        if self._ready():
+        if self._finds():
             return True
         self._check_members()
-        return self._ready() or bool(
+        return self._finds() or bool(
             self._mismatch
             or self._evicted
             or self._unreached.trouble
