@@ -46,8 +46,8 @@ nitpick_ignore_regex = [
     # Types of the standard library and of numpy, and protocols that a page describes in words.
     (
         "py:class",
-        r"(.*\.)?(Buffer|AnyBuffer|NDArray|uint8|Sequence|Mapping|Callable|Awaitable|Context|PlainInt"
-        r"|SharedArray|Future)",
+        r"(.*\.)?(Buffer|AnyBuffer|NDArray|uint8|dtype|Sequence|Mapping|Callable|Awaitable|Context"
+        r"|PlainInt|SharedArray|Future)",
     ),
     # What calls of the IPC library return: their pages show them by example.
     ("py:class", r"shmnd\.ipc\.[\w.]+\.(Request|Pending|Answer|Stream|Description|Watch)"),
