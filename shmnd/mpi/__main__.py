@@ -6,18 +6,20 @@ import sys
 
 from shmnd.common.streams import discard_output, open_streams
 from shmnd.mpi.launcher.job import main
+from shmnd.status import NdError
 
 
 def _run() -> int:
-    """Run the launcher; return its exit code. Errors of the system are one line."""
+    """Run the launcher; return its exit code. Errors of the system, and limits, are one line."""
     open_streams()
     try:
         return main(sys.argv[1:], "python -m shmnd.mpi")
     except BrokenPipeError:
         discard_output()  # the reader has closed the pipe
-    except OSError as exc:
+    except (OSError, NdError) as exc:
         with contextlib.suppress(OSError):
-            print(f"shmnd mpiexec: {exc}", file=sys.stderr)
+            text = str(exc).removeprefix("shmnd mpiexec: ")
+            print(f"shmnd mpiexec: {text}", file=sys.stderr)
         discard_output()
     return 1
 

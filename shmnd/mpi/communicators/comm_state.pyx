@@ -26,6 +26,7 @@ cdef extern from "objects/small_int.h":
     bint shmpi_small_int(object given, int *value)
 
 from shmnd.mpi import constants
+from shmnd.mpi.objects.errors import REMEDY_OF_MEMORY as _REMEDY
 
 cdef extern from "transport/collectives/calls.h" nogil:
     enum:
@@ -331,7 +332,10 @@ cdef class CommBase(Keyed):
                 f"{r.bytes} bytes",
             )
         if fault == SHMPI_NO_MEMORY:
-            mpi_error(self, constants.ERR_NO_MEM, f"{name}: no memory for a message{at}")
+            mpi_error(
+                self, constants.ERR_NO_MEM,
+                f"{name} of {title}: no memory for a message{at}; {_REMEDY}",
+            )
         if fault == SHMPI_FAILED_PEER:
             if not at:
                 at = f" {c.failed()[0]} of the job" if c.failed() else ""

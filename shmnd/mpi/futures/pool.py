@@ -12,11 +12,13 @@ import itertools
 import multiprocessing
 import os
 import pickle
+import queue
 import sys
 import threading
 import time
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures as cf
 from concurrent.futures import Executor, Future
@@ -121,6 +123,71 @@ def _prepared(setting: dict[str, Any], initializer: Any, initargs: tuple[Any, ..
 
 def _chunk(function: Any, tasks: list[tuple[Any, ...]]) -> list[Any]:
     return [function(*task) for task in tasks]
+
+
+class _Ordered:
+    """Futures in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._left: deque[Future[Any]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def add(self, future: Future[Any]) -> None:
+        self._left.append(future)
+
+    def result(self, timeout: float | None) -> Any:
+        """Return the next result."""
+        found = self._left[0].result(timeout)
+        self._left.popleft()
+        return found
+
+    def cancel(self) -> None:
+        for each in self._left:
+            each.cancel()
+
+
+class _Unordered:
+    """Futures in the order in which they end."""
+
+    def __init__(self) -> None:
+        self._left: set[Future[Any]] = set()
+        self._done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def add(self, future: Future[Any]) -> None:
+        self._left.add(future)
+        future.add_done_callback(self._done.put)
+
+    def result(self, timeout: float | None) -> Any:
+        """Return the next result."""
+        try:
+            future = self._done.get(timeout=timeout)
+        except queue.Empty:
+            raise cf.TimeoutError from None
+        self._left.discard(future)
+        return future.result()
+
+    def cancel(self) -> None:
+        for each in self._left:
+            each.cancel()
+
+
+def _results(
+    begun: _Ordered | _Unordered, futures: Iterator[Future[Any]], until: float | None
+) -> Iterator[Any]:
+    """Yield the results of chunks, and begin one more for each that is done."""
+    try:
+        while begun:
+            results = begun.result(None if until is None else max(0.0, until - time.monotonic()))
+            for future in itertools.islice(futures, 1):
+                begun.add(future)
+            yield from results
+    finally:
+        begun.cancel()
 
 
 class MPIPoolExecutor(Executor):
@@ -248,37 +315,12 @@ class MPIPoolExecutor(Executor):
         function = functools.partial(fn, **kwargs) if kwargs else fn
         tasks = iter(iterable)
         chunks = iter(lambda: [tuple(task) for task in itertools.islice(tasks, chunksize)], [])
-        begun = [
-            self.submit(_chunk, function, chunk) for chunk in itertools.islice(chunks, buffersize)
-        ]
+        futures = (self.submit(_chunk, function, chunk) for chunk in chunks)
+        begun = _Unordered() if unordered else _Ordered()
+        for future in itertools.islice(futures, buffersize):
+            begun.add(future)
         until = None if timeout is None else time.monotonic() + timeout
-        return self._results(begun, function, chunks, until, unordered)
-
-    def _results(
-        self,
-        begun: list[Future[Any]],
-        function: Any,
-        chunks: Iterator[list[Any]],
-        until: float | None,
-        unordered: bool,
-    ) -> Iterator[Any]:
-        """Yield the results of chunks, and submit one more for each that is done."""
-        try:
-            while begun:
-                left = None if until is None else max(0.0, until - time.monotonic())
-                if unordered:
-                    done, _ = cf.wait(begun, left, cf.FIRST_COMPLETED)
-                    future = next(iter(done), begun[0])
-                else:
-                    future = begun[0]
-                results = future.result(left)
-                begun.remove(future)
-                for chunk in itertools.islice(chunks, 1):
-                    begun.append(self.submit(_chunk, function, chunk))
-                yield from results
-        finally:
-            for future in begun:
-                future.cancel()
+        return _results(begun, futures, until)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Clean-up the resources associated with the executor."""

@@ -19,15 +19,30 @@ def note_traceback(error: BaseException) -> None:
     error.add_note("in the worker:\n" + "".join(traceback.format_exception(error)).rstrip())
 
 
-def outcome(error: BaseException) -> bytes:
-    """Return the pickle of a failure: of its exception or, where that has none, of its text."""
+def _text(error: BaseException) -> str:
     try:
-        note_traceback(error)
-        data = pickle.dumps((False, error))
-        pickle.loads(data)
+        return f"{type(error).__name__}: {error}"
     except Exception:
-        data = pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
-    return data
+        return f"{type(error).__name__}, which has no text"
+
+
+def carried(error: BaseException, pickles: Any) -> BaseException:
+    """Return an exception with its traceback, which the pickles of `pickles` can carry: itself or,
+    where it cannot be pickled and made again from that, one with its text.
+    """
+    note_traceback(error)
+    try:
+        pickles.loads(pickles.dumps(error))
+    except Exception:
+        made = RuntimeError(_text(error))
+        made.__notes__ = list(error.__notes__)
+        return made
+    return error
+
+
+def outcome(error: BaseException) -> bytes:
+    """Return the pickle of a failure."""
+    return pickle.dumps((False, carried(error, pickle)))
 
 
 def execute(task: bytes) -> bytes:

@@ -8,6 +8,7 @@ so.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import sys
@@ -19,8 +20,9 @@ from typing import Any, Final, NoReturn
 
 from shmnd.common.held import Held
 from shmnd.common.interruption import is_interruption
+from shmnd.mpi.buffers.pickle import pickle
 from shmnd.mpi.constants import ANY_SOURCE
-from shmnd.mpi.futures.remote import note_traceback
+from shmnd.mpi.futures.remote import carried
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.message import Message
 from shmnd.mpi.point_to_point.status import Status
@@ -96,12 +98,13 @@ def serve(comm: Any, master: int, workers: Any = None) -> None:
             try:
                 outcome = (True, task[0](*task[1], **task[2]))
             except BaseException as error:
-                note_traceback(error)
-                outcome = (False, error)
+                outcome = (False, carried(error, pickle))
             try:
                 comm.send(outcome, master, RESULT)
+            except MPIException:
+                raise
             except Exception as error:
-                comm.send((False, error), master, RESULT)
+                comm.send((False, carried(error, pickle)), master, RESULT)
     finally:
         _at_work = None
 
@@ -136,8 +139,11 @@ class Ranks:
         """Hand out tasks and take results until the pool is closed."""
         ending: bool | None = None
         while ending is None or self._given or self._tasks:
+            died = self._died()
             moved = self._take()
-            if self._free and self._tasks:
+            if died and not moved:
+                self._bury(died)
+            if self._tasks and (self._free or not self.workers):
                 task = self._tasks.popleft()
                 if isinstance(task, bool):
                     ending = task
@@ -148,12 +154,29 @@ class Ranks:
                 self._rest()
         if ending:
             for worker in self.workers:
-                self.comm.send(None, worker, TASK)
+                with contextlib.suppress(MPIException):  # it has died
+                    self.comm.send(None, worker, TASK)
+
+    def _died(self) -> list[int]:
+        """Return workers that have died since the last time (`--enable-recovery`)."""
+        state = self.comm.ob
+        failed = [state.group.index(rank) for rank in state.failed()]
+        return [worker for worker in failed if worker in self.workers]
+
+    def _bury(self, died: list[int]) -> None:
+        """End the tasks of workers that have died, whose results have all been taken."""
+        for worker in died:
+            self.workers.remove(worker)
+            if worker in self._free:
+                self._free.remove(worker)
+            future = self._given.pop(worker, None)
+            if future is not None:
+                future.set_exception(BrokenExecutor(f"the worker, rank {worker}, has died"))
 
     def _rest(self) -> None:
         """Wait for a task; shortly, if a result may come."""
         with Held(self._news):
-            if not (self._free and self._tasks):
+            if not (self._tasks and (self._free or not self.workers)):
                 self._news.wait(_pause if self._given else None)
 
     def _give(self, team: Team, future: Future[Any] | None, task: tuple[Any, ...]) -> None:
@@ -164,6 +187,9 @@ class Ranks:
             return
         if team.failure is not None:
             future.set_exception(BrokenExecutor(f"an initializer failed: {team.failure!r}"))
+            return
+        if not self.workers:
+            future.set_exception(BrokenExecutor("all workers have died"))
             return
         worker = self._free.pop(0)
         try:

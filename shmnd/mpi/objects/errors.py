@@ -9,6 +9,12 @@ from typing import Final
 
 from shmnd.mpi import constants
 
+REMEDY_OF_MEMORY: Final = (
+    "see the memory of the machine, and the limits of the control group and of the address space "
+    "(ulimit -v)"
+)
+"""What limits the memory that a message takes."""
+
 _TEXTS: Final = {
     "SUCCESS": "no error",
     "ERR_BUFFER": "invalid buffer pointer",

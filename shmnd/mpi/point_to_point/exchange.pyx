@@ -14,11 +14,13 @@ from shmnd.mpi.communicators.disputes cimport agree, tell_call
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.point_to_point.left_requests cimport leave_request
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_FAILED_PEER, Wait, cancel, note, req_free, req_new, shmpi_call, shmpi_req,
-    start_receive, start_send, shut, wait_end, wait_turn,
+    E, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, Wait, cancel, note, req_free, req_new, shmpi_call,
+    shmpi_req, start_receive, start_send, shut, wait_end, wait_turn,
 )
+from shmnd.mpi.transport.outer_call cimport place_of
 
 from shmnd.mpi import constants
+from shmnd.mpi.objects.errors import REMEDY_OF_MEMORY as _REMEDY
 
 
 def next_tag(CommBase comm not None, call: str, int root=-1) -> int:
@@ -46,6 +48,30 @@ cdef shmpi_req *_begin(int peer, unsigned int context, int tag) except NULL:
     r.context = context
     r.tag = tag
     return r
+
+
+cdef str _at(unsigned int context):
+    """The call of the program, for a message."""
+    cdef CommState c = known(context)
+    if c is None:
+        return place_of(context, "a call", "a group")
+    return place_of(context, c.call or "a call", c.title())
+
+
+cdef int _raise_fault(int fault, int peer, unsigned int context, CommBase comm) except -1:
+    at = _at(context)
+    if fault == SHMPI_FAILED_PEER:
+        mpi_error(comm, constants.ERR_PROC_FAILED, f"{at}: rank {peer} of the job has died")
+    if fault == SHMPI_NO_MEMORY:
+        mpi_error(
+            comm, constants.ERR_NO_MEM,
+            f"{at}: no memory for a message with rank {peer} of the job; {_REMEDY}",
+        )
+    mpi_error(
+        comm, constants.ERR_INTERN,
+        f"{at}: a message with rank {peer} of the job was lost (fault {fault})",
+    )
+    return 0
 
 
 cdef int _wait(shmpi_req *r, unsigned int context, CommBase comm) except -1:
@@ -112,15 +138,7 @@ def exchange(
             req_free(r)
             if fault:
                 check_context(context, comm)
-                if fault == SHMPI_FAILED_PEER:
-                    mpi_error(
-                        comm, constants.ERR_PROC_FAILED,
-                        f"shmnd.mpi: rank {peer} of the job has died",
-                    )
-                mpi_error(
-                    comm, constants.ERR_INTERN,
-                    f"shmnd.mpi: a message between ranks was lost (fault {fault})",
-                )
+                _raise_fault(fault, peer, context, comm)
     finally:
         for each in open_[at:]:
             r = <shmpi_req *>each

@@ -182,7 +182,10 @@ win.Set_name("table")
 comm.Barrier()
 if rank == 1:
     os._exit(0)
-for call in lambda: comm.Split(0), win.Fence, lambda: comm.Create_cart([2]):
+for call in (
+    lambda: comm.Split(0), win.Fence, lambda: comm.Create_cart([2]),
+    lambda: MPI.Intracomm.Create_from_group(comm.group.Incl([1, 0]), "both"),
+):
     try:
         call()
     except MPI.Exception as error:
@@ -191,7 +194,8 @@ for call in lambda: comm.Split(0), win.Fence, lambda: comm.Create_cart([2]):
     ran = launch(2, "--enable-recovery", "-c", program)
     found = re.findall(r"(\S+ of \S+): .* died", ran.stdout)
     assert found == ["Comm.Split of MPI_COMM_WORLD", "Win.Fence of table",
-                     "Comm.Create_cart of MPI_COMM_WORLD"], ran  # fmt: skip
+                     "Comm.Create_cart of MPI_COMM_WORLD",
+                     "Intracomm.Create_from_group of 'both'"], ran  # fmt: skip
 
 
 def test_the_outermost_block_of_a_thread_that_has_the_context_counts() -> None:

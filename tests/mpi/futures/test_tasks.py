@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks that fail in ways of their own, and workers that die: what the futures say."""
+
+from pathlib import Path
+
+from mpi.launcher.jobs import launch, python
+
+ERRORS = """
+import sys, threading
+from concurrent.futures import BrokenExecutor, TimeoutError
+from shmnd.mpi.futures import MPIPoolExecutor
+
+class Pair(Exception):
+    "Its pickle does not load: that calls it with one argument."
+    def __init__(self, one, other):
+        super().__init__(f"{one} and {other}")
+
+class Locked(Exception):
+    "It has no pickle."
+    def __init__(self, text):
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+class Mute(Exception):
+    "It has no text, either."
+    def __reduce__(self): raise ValueError
+    def __str__(self): raise ValueError
+
+def fail(kind, *values): raise kind(*values)
+
+def check(executor):
+    for kind, values, text in (
+        (Pair, (1, 2), "Pair: 1 and 2"), (Locked, ("held",), "Locked: held"),
+        (Mute, (), "Mute, which has no text"),
+    ):
+        error = executor.submit(fail, kind, *values).exception()
+        assert type(error) is RuntimeError and str(error) == text, repr(error)
+        assert "in fail" in error.__notes__[0], "the traceback of the worker"
+    print("well")
+
+if __name__ == "__main__":
+    with MPIPoolExecutor(1) as executor:
+        check(executor)
+"""
+
+
+def test_an_exception_that_does_not_travel_keeps_its_text_and_traceback(tmp_path: Path) -> None:
+    program = tmp_path / "errors_of_tasks.py"
+    program.write_text(ERRORS)
+    assert launch(2, "-m", "mpi4py.futures", str(program)).stdout == "well\n"
+    assert python(str(program)).stdout == "well\n"
+
+
+MANY = """
+from mpi4py.futures import ThreadPoolExecutor
+import threading, time
+go = threading.Event()
+def wait(number): go.wait(); return number
+with ThreadPoolExecutor(2) as executor:
+    results = executor.map(wait, range(3), timeout=0.01, unordered=True)
+    try:
+        print(next(results))
+    except TimeoutError:
+        go.set()
+    count = 20_000
+    begin = time.thread_time()
+    results = executor.map(abs, range(count), unordered=True)
+    assert sum(results) == count * (count - 1) // 2
+    few = executor.map(abs, range(9), chunksize=2, buffersize=2, unordered=True)
+    assert sorted(few) == [*range(9)]
+    print(time.thread_time() - begin < 20)
+"""
+
+
+def test_results_in_any_order_cost_the_same_each() -> None:
+    """A check of all futures for each result took minutes here."""
+    assert launch(1, "-c", MANY).stdout == "True\n"
+
+
+DEATHS = """
+import os, signal, sys
+from concurrent.futures import BrokenExecutor
+from mpi4py import MPI
+from mpi4py.futures import MPICommExecutor
+
+def die(): os.kill(os.getpid(), signal.SIGKILL)
+
+def main():
+    with MPICommExecutor(MPI.COMM_WORLD) as executor:
+        if executor is None: return
+        numbers = [executor.submit(abs, each) for each in range(40)]
+        for left in 1, 0:
+            error = executor.submit(die).exception()
+            assert isinstance(error, BrokenExecutor) and "has died" in str(error), error
+            assert executor.num_workers == left
+            if left: numbers += [executor.submit(abs, each) for each in range(40)]
+        assert sum(each.result() for each in numbers) == 2 * 780
+        error = executor.submit(abs, -1).exception()
+        assert isinstance(error, BrokenExecutor), error
+        assert str(error) == "all workers have died"
+    print("well")
+
+main()
+"""
+
+
+def test_a_worker_that_dies_breaks_its_task_alone(tmp_path: Path) -> None:
+    program = tmp_path / "deaths_of_workers.py"
+    program.write_text(DEATHS)
+    ran = launch(3, "--enable-recovery", str(program))
+    assert ran.stdout == "well\n", ran
