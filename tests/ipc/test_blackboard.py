@@ -272,3 +272,14 @@ def test_asyncio_and_waiting_at_no_cost() -> None:
         board["x"] = 1
     with pytest.raises(ipc.Closed):
         reader["x"]
+
+
+def test_writer_alone_finds_each_that_comes() -> None:
+    name = f"board-{os.getpid()}"
+    with ipc.BlackboardReader(name) as reader:
+        assert reader.writer is None
+        for _ in range(2):
+            with ipc.Blackboard(name, {"x": "f8"}):
+                assert reader.writer == os.getpid()
+            assert reader.writer is None
+    assert reader.writer is None

@@ -174,6 +174,10 @@ class BlackboardReader(Closing):
     def writer(self) -> int | None:
         """The process of the writer; None when it has died or there is none yet."""
         board = self._board
+        here = not self._closed and self._pid == os.getpid()
+        if here and (board is None or not board.lives):
+            self._search()
+            board = self._board
         return board.pid if board is not None and board.lives else None
 
     # -- waiting --
