@@ -333,10 +333,19 @@ class Connector(BrokerEvents):
         NotifyDisconnect succeeds, since the connection ended, and a Disconnect continues to its
         end.
         """
+        if self._puts_off_close():
+            return
         if self._state is not _CLOSED and self._engine.alive:  # the last state: it never leaves it
             with Held(self._lock):
-                self._poll_link()
-                self._release()
+                self._close_now()
+        elif self._pending:
+            self._cancel_pending()
+
+    def _close_now(self) -> None:
+        if self._state is not _CLOSED:
+            self._poll_link()
+            self._release()
+        self._deciding = None  # a cancel that began before finds nothing to take back
         if self._pending:
             self._cancel_pending()
 

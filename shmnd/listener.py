@@ -98,7 +98,7 @@ class Listener(PortHolder):
         if connector._adapter is not self._adapter:
             raise error(Status.INVALID_PARAMETER_1, call, "the connector is of another adapter")
         with Held(self._lock):
-            port = self._require_listening(call)
+            port = self._listening_port(call)
             overlapped = self._operation(
                 self._engine, self, self._file, call, cancel=self._cancel_request
             )
@@ -170,14 +170,18 @@ class Listener(PortHolder):
             self._closed = True
             self._cancel_pending()
             return
-        with Held(self._lock):
-            self._closed = True
-            self._listening = False
-            self._drop_port()
-            for overlapped in list(self._pending):
-                connector = self._connector_of(overlapped)
-                if connector is None or connector._stop_expecting(overlapped):
-                    overlapped._complete(Status.CANCELED, "the listener was released")
+        if not self._puts_off_close():
+            with Held(self._lock):
+                self._close_now()
+
+    def _close_now(self) -> None:
+        self._closed = True
+        self._listening = False
+        self._drop_port()
+        for overlapped in list(self._pending):
+            connector = self._connector_of(overlapped)
+            if connector is None or connector._stop_expecting(overlapped):
+                overlapped._complete(Status.CANCELED, "the listener was released")
 
     def _on_event(self, event: Event, fds: list[int]) -> None:
         """Another process took the port while there was no broker: no request will arrive here."""
@@ -191,14 +195,17 @@ class Listener(PortHolder):
     def _require_listening(self, call: str) -> Port:
         self._check(call)
         with Held(self._lock):
-            self._require_open(call)
-            if self._port is None or not self._listening:
-                raise error(
-                    Status.INVALID_DEVICE_STATE,
-                    call,
-                    "the listener does not listen; call bind and listen first",
-                )
-            return self._port
+            return self._listening_port(call)
+
+    def _listening_port(self, call: str) -> Port:
+        self._require_open(call)
+        if self._port is None or not self._listening:
+            raise error(
+                Status.INVALID_DEVICE_STATE,
+                call,
+                "the listener does not listen; call bind and listen first",
+            )
+        return self._port
 
     def __repr__(self) -> str:
         if self._port is None:

@@ -36,6 +36,7 @@ class BrokerEvents(ConnectionStateMachine):
 
     def _expect_request(self, overlapped: Overlapped, listener: int) -> None:
         """Wait for a request; for `Listener.get_connection_request`."""
+        self._refuse_within_another(overlapped.call)
         with Held(self._lock):
             if self._state is not State.NEW:
                 raise error(

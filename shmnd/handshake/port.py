@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 from shmnd.address import family, is_any, require_local
-from shmnd.common.held import Held
+from shmnd.common.held import Attempted, Held
 from shmnd.common.steps import step
 from shmnd.overlapped import OverlappedFile, OverlappedObject
 from shmnd.runtime.broker.state import Bound
@@ -22,6 +23,8 @@ __all__ = ["TCP", "Port", "PortHolder", "source_address", "source_host"]
 
 TCP: Final = 6
 """The protocol that everything of version 2 has; version 1 may use others."""
+_RETRY: Final = 0.001
+"""Seconds until the next poll when another thread is in a call of an object."""
 
 
 class Port:
@@ -98,10 +101,50 @@ class PortHolder(OverlappedObject):
         self._protocol = protocol
         self._lock = CallLock(adapter._engine)
         self._port: Port | None = None
+        self._closing = False
+        """A close has been put off to the next poll."""
 
     def _check(self, call: str) -> None:
         self._engine.check(call)
         self._adapter._check_open(call)
+        self._refuse_within_another(call)
+
+    def _refuse_within_another(self, call: str) -> None:
+        if self._lock.held_here:
+            raise error(
+                Status.INVALID_DEVICE_STATE,
+                call,
+                "this call interrupts another one of the same object, as a signal handler does;"
+                " make it when that has returned",
+            )
+
+    def _puts_off_close(self) -> bool:
+        """Put a close off to the next poll if it interrupts a call; return whether it does."""
+        if not self._lock.held_here:
+            return False
+        self._closing = True
+        self._engine.pending_operations.hurry(self)
+        self._engine.ring()
+        return True
+
+    def _tick(self) -> None:
+        """Poll for the progress engine. Never wait for a thread."""
+        if self._closing:
+            with Attempted(self._lock) as free:
+                if free:
+                    self._closing = False
+                    self._close_now()
+                else:
+                    self._try_again()
+
+    def _try_again(self) -> None:
+        """Have it polled soon: another thread is in a call of it."""
+        self._engine.pending_operations.hurry(self)
+        self._engine.wake_at(time.monotonic() + _RETRY)
+
+    def _close_now(self) -> None:
+        """Close, with the lock held."""
+        raise NotImplementedError
 
     def _drop_port(self) -> None:
         if self._port is not None:

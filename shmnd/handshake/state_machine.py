@@ -9,7 +9,6 @@ moves that the broker causes are in `broker_events.py`, those of the program in 
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.protocol import written
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["ConnectionStateMachine"]
 
 _LOG: Final = logging.getLogger("shmnd.connections")
-
-_RETRY: Final = 0.001
-"""Seconds until the next poll when another thread holds the connector's lock."""
 
 # Looked up once: a member of an enumeration takes as long as a call.
 _CONNECTED: Final = State.CONNECTED
@@ -70,12 +66,12 @@ class ConnectionStateMachine(PortHolder):
         """Poll for the progress engine while an operation is pending. Never wait for a thread."""
         with Attempted(self._lock) as free:
             if not free:
-                self._engine.pending_operations.hurry(self)
-                self._engine.wake_at(time.monotonic() + _RETRY)
+                self._try_again()
                 return
             self._poll_link()
             if not self._pending:
                 self._engine.pending_operations.remove(self)
+        super()._tick()
 
     def _poll_link(self) -> None:
         """Read the link, and move where the peer or the owner of the queue pair has acted."""
@@ -150,6 +146,8 @@ class ConnectionStateMachine(PortHolder):
                 overlapped._complete(Status.SUCCESS)
 
     def _cancel_connect(self, overlapped: Overlapped) -> bool:
+        if self._lock.held_here:
+            return False  # it interrupts a move
         with Held(self._lock):
             self._poll_link()
             if self._deciding is not overlapped:
@@ -160,6 +158,8 @@ class ConnectionStateMachine(PortHolder):
             return True
 
     def _cancel_accept(self, overlapped: Overlapped) -> bool:
+        if self._lock.held_here:
+            return False
         with Held(self._lock):
             self._poll_link()
             if self._deciding is not overlapped:
@@ -218,8 +218,10 @@ class ConnectionStateMachine(PortHolder):
     @property
     def _is_new(self) -> bool:
         """True when it was not used, or its last Connect failed."""
+        within_another = self._lock.held_here
         with Held(self._lock):
-            self._poll_link()
+            if not within_another:
+                self._poll_link()
             return self._state is State.NEW
 
     @property

@@ -99,6 +99,7 @@ cdef class CallLock:
     cdef set _polling
     cdef int _depth
     cdef bint _marked
+    cdef unsigned long _holder
 
     def __init__(self, engine):
         lock = threading.RLock()
@@ -111,7 +112,7 @@ cdef class CallLock:
             return False
         self._depth += 1
         if self._depth == 1:
-            me = PyThread_get_thread_ident()
+            me = self._holder = PyThread_get_thread_ident()
             self._marked = me not in self._polling
             if self._marked:
                 self._polling.add(me)
@@ -123,6 +124,11 @@ cdef class CallLock:
         if self._depth == 0 and self._marked:
             self._polling.discard(PyThread_get_thread_ident())
         self._release()
+
+    @property
+    def held_here(self) -> bool:
+        """Whether this thread holds it: what asks interrupts a call, as a signal handler does."""
+        return self._depth > 0 and self._holder == PyThread_get_thread_ident()
 
 
 def poll_once(engine, bint keep=True, list found=None, bint rung=False) -> None:
