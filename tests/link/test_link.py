@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -440,6 +441,7 @@ def test_an_endpoint_that_is_none_is_an_error(started: Links, here: str) -> None
     _, err = link.process.communicate(timeout=PATIENCE)
     assert link.process.returncode == 1
     assert "zenoh cannot open nonsense" in err
+    assert ".rs:" not in err  # where zenoh has its sources
     assert "Traceback" not in err
     timed = started.start(here, "--topic", "*", "--listen", free_endpoint(), "--seconds", "0.1")
     out, err = timed.process.communicate(timeout=PATIENCE)
@@ -454,3 +456,16 @@ def test_without_zenoh_it_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "zenoh", None)
     assert main(["ipc", "link", "--topic", "*", "--listen", "tcp/127.0.0.1:0"]) == 1
     assert "pip install 'shmnd[link]'" in capsys.readouterr().err
+
+
+def test_a_configuration_that_cannot_be_read_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "link.json5"
+    for text in (None, "{ nonsense"):
+        if text is not None:
+            path.write_text(text)
+        assert main(["ipc", "link", "--topic", "*", "--config", str(path)]) == 1
+        err = capsys.readouterr().err
+        assert f"zenoh cannot take {str(path)!r} as its configuration: " in err
+        assert ".rs:" not in err

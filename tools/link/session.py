@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,8 @@ from typing import Any, Final
 __all__ = ["INSTALL", "Wire"]
 
 INSTALL: Final = "pip install 'shmnd[link]'"
+_WHERE: Final = re.compile(r" at /\S+\.rs:\d+\.?")
+"""Where errors of zenoh come from in its sources."""
 _ASK_LIMIT: Final = 3600.0
 """Seconds after which a request is given up; a far link that ends gives it up at once."""
 
@@ -39,15 +42,20 @@ class Wire:
             },
             "scouting/multicast/enabled": False,
         }  # fmt: skip
+        ends = ", ".join([*listen, *connect])
+        what = f"zenoh cannot open {ends}"
         try:
-            made = self._zenoh.Config.from_file(str(config)) if config else self._zenoh.Config()
+            made = self._zenoh.Config()
+            if config is not None:
+                what = f"zenoh cannot take {str(config)!r} as its configuration"
+                made = self._zenoh.Config.from_file(str(config))
+                what = f"zenoh cannot open {ends or 'what ' + repr(str(config)) + ' names'}"
             for name, value in settings.items():
                 if config is None or value:
                     made.insert_json5(name, json.dumps(value))
             self._session: Any = self._zenoh.open(made)
         except self._zenoh.ZError as exc:
-            ends = ", ".join([*listen, *connect])
-            raise OSError(f"shmnd ipc link: zenoh cannot open {ends}: {exc}") from exc
+            raise OSError(f"shmnd ipc link: {what}: {_WHERE.sub('', str(exc))}") from exc
         self._declared: list[Any] = []
 
     @property

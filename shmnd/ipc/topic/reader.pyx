@@ -46,7 +46,7 @@ cdef bint finds(Source source) except *:
             source.find_seat()
         before = source.r
         before.where = source.where
-        # What is left in the lines of before comes first.
+        # Samples that are left in the lines of before come first.
         if before.where != source.r.where and not shmnd_reading_ready(&before):
             memory = source.neighbour.view(before.where >> 8, 0)
             source.enter_lines((before.where, memory))
