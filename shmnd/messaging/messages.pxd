@@ -28,7 +28,7 @@ cdef class Messages:
     cdef CompletionCore cq
     cdef bint shut
     cdef int credits, owed, due, place, places
-    cdef uint64_t outgoing, most, left
+    cdef uint64_t outgoing, word, most, left
     cdef object partial
 
     cdef bint whole(self, const unsigned char *data, uint64_t nbytes) except -1

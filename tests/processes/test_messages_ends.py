@@ -14,6 +14,7 @@ import pytest
 
 import shmnd
 from processes.messages_kit import LIMIT, SIZES, Address, MakePeer, Pair, echo, pattern
+from shmnd.runtime.progress import ProgressEngine
 
 
 def silent(address: Address, pipe: Pipe) -> None:
@@ -137,7 +138,7 @@ def test_a_handler_that_raises_while_a_message_is_copied_loses_none(
     before = signal.signal(signal.SIGALRM, handle)
     try:
         for number in range(300):
-            near.send_bytes(pattern(100_000, number))
+            near.send_bytes(pattern(100_000, number), LIMIT)
             got: bytes | bytearray = b""
             try:
                 signal.setitimer(signal.ITIMER_REAL, 1e-6 + number % 100 * 1e-6)
@@ -150,6 +151,33 @@ def test_a_handler_that_raises_while_a_message_is_copied_loses_none(
     finally:
         signal.signal(signal.SIGALRM, before)
     assert raised
+
+
+def test_a_handler_that_raises_keeps_no_credits_back(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It raises wherever Python runs when messages are taken. The peer may wait for credits."""
+    near, far = pair
+    messages = [pattern(100_000, number) for number in range(12)]
+    for message in messages[:6]:  # more than half of the credits
+        near.send_bytes(message, LIMIT)
+
+    def handle(engine: ProgressEngine) -> None:
+        raise Alarm
+
+    monkeypatch.setattr(ProgressEngine, "progress", handle)
+    time.sleep(0.1)  # so long that a poll and a Send make progress elsewhere
+    raised = 0
+    while len(far._inbox) < 6:
+        try:
+            far._messages.progress()
+        except Alarm:
+            raised += 1
+    monkeypatch.undo()
+    assert raised
+    for message in messages[6:]:
+        near.send_bytes(message, 10)
+    assert [far.recv_bytes(LIMIT) for _ in messages] == messages
 
 
 def test_a_forked_child_leaves_the_connection_alone(pair: Pair) -> None:
