@@ -14,8 +14,8 @@ from shmnd.mpi.transport.engine cimport (
     shmpi_sched_round, shmpi_sched_send, shmpi_sched_block,
 )
 from shmnd.mpi.collectives.lines cimport (
-    SHMPI_LINE_ALLGATHER, SHMPI_LINE_BARRIER, SHMPI_LINE_BCAST, SHMPI_LINE_GATHER, barrier_within,
-    plain_allgather, plain_barrier, plain_bcast,
+    SHMPI_LINE_ALLGATHER, SHMPI_LINE_BARRIER, SHMPI_LINE_BCAST, SHMPI_LINE_GATHER, barrier_as,
+    barrier_within, plain_allgather, plain_barrier, plain_bcast,
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.collectives.plan cimport (
@@ -25,6 +25,7 @@ from shmnd.mpi.point_to_point.calls cimport PointCalls
 from shmnd.mpi.point_to_point.persistent cimport Prequest
 from shmnd.mpi.point_to_point.request cimport Request
 from shmnd.mpi.buffers.spec cimport Spec, spec_simple, spec_vector, spec_vector_w
+from shmnd.mpi.transport.outer_call cimport OuterCall
 
 from shmnd.mpi import constants
 from shmnd.mpi.objects.info import INFO_NULL
@@ -249,8 +250,7 @@ cdef class DataCalls(PointCalls):
         return 0
 
     def _news_then(self, news: bytearray, leader: int, then: Any, call: str) -> Request:
-        """Begin to send news from a rank of the job to all others of the communicator, also to
-        those of a second group; at its end `then` is called."""
+        """Begin to send news from a rank to all others of both groups; then `then` is called."""
         cdef CommState c = self.state(call)
         cdef Plan plan = new_plan(self, c, call)
         cdef Side side = receiving(plan, spec_simple(news, False, 0, 0), 1)
@@ -274,6 +274,12 @@ cdef class DataCalls(PointCalls):
         """A barrier that is part of another call."""
         if not barrier_within(self):
             run(self._barrier("Barrier"))
+
+    def _barrier_as(self, call: str, of: object) -> None:
+        """The barrier of a call that consists of it, of an object with a title."""
+        if not barrier_as(self, call):
+            with OuterCall(call, of, (<CommState>self.ob).context):
+                run(self._barrier("Barrier"))
 
     def Ibarrier(self) -> Request:
         """Nonblocking barrier."""

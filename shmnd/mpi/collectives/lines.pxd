@@ -15,7 +15,7 @@ cdef extern from "collectives/lines.h" nogil:
         SHMPI_LINE_GATHER
         SHMPI_LINE_ALLGATHER
 
-cdef int lines_barrier(CommBase comm, CommState c) except -1
+cdef int lines_barrier(CommBase comm, CommState c, str call) except -1
 cdef int lines_bcast(CommBase comm, CommState c, char *data, Py_ssize_t n, int root) except -1
 cdef int lines_reduce(
     CommBase comm, CommState c, const char *given, char *got, Py_ssize_t n, Py_ssize_t items,
@@ -29,6 +29,7 @@ cdef int lines_check(
 
 cdef bint plain_barrier(CommBase comm) except -1
 cdef bint barrier_within(CommBase comm) except -1
+cdef bint barrier_as(CommBase comm, str call) except -1
 cdef bint plain_bcast(CommBase comm, object buf, object place) except -1
 cdef bint plain_reduce(
     CommBase comm, object sendbuf, object recvbuf, object op, object place, str call) except -1

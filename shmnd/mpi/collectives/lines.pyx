@@ -202,16 +202,16 @@ cdef int lines_check(
 
 # -- collectives --
 
-cdef int lines_barrier(CommBase comm, CommState c) except -1:
+cdef int lines_barrier(CommBase comm, CommState c, str call) except -1:
     cdef shmpi_lines *lines = c.lines
-    cdef uint64_t k = _begin(comm, c, True, "Barrier")
+    cdef uint64_t k = _begin(comm, c, True, call)
     cdef int i
     cdef bint all = False
     shmpi_lines_show(lines, k, SHMPI_LINE_BARRIER, NULL, 0, False)
     try:
         for i in range(lines.size):
             if i != lines.place:
-                _entry(comm, c, k, i, SHMPI_LINE_BARRIER, 0, "Barrier")
+                _entry(comm, c, k, i, SHMPI_LINE_BARRIER, 0, call)
         all = True
     finally:
         shmpi_lines_finish(lines, k, all)
@@ -299,7 +299,7 @@ cdef bint plain_barrier(CommBase comm) except -1:
     if c.lines == NULL:
         return False
     c.begin(_BARRIER, -1)
-    lines_barrier(comm, c)
+    lines_barrier(comm, c, "Barrier")
     return True
 
 
@@ -309,7 +309,17 @@ cdef bint barrier_within(CommBase comm) except -1:
     if c.lines == NULL:
         return False
     c.begin(kind_in(c, "Barrier"), -1)
-    lines_barrier(comm, c)
+    lines_barrier(comm, c, "Barrier")
+    return True
+
+
+cdef bint barrier_as(CommBase comm, str call) except -1:
+    """The same for a call that is this barrier and nothing else, so it takes no block."""
+    cdef CommState c = comm.state(call)
+    if c.lines == NULL:
+        return False
+    c.begin(_KINDS[call], -1)
+    lines_barrier(comm, c, call)
     return True
 
 

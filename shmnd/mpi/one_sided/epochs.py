@@ -78,8 +78,7 @@ class Epochs:
             self._no_epoch("Fence", exposed=True)
         elif state.posted is not None:
             self._out_of_turn("Fence", "an exposure epoch is open; call Wait first")
-        with self._calling("Win.Fence"):
-            state.comm._barrier_within()
+        state.comm._barrier_as("Win.Fence", state)
         if assertion & constants.MODE_NOSUCCEED:
             state.close(None)
         else:
@@ -101,9 +100,8 @@ class Epochs:
         state = self.ob
         self._assertion(assertion, "Start")
         self._no_epoch("Start", exposed=False)
-        with self._calling("Win.Start"):
-            for place in places:
-                state.receive(place, _POSTED, "Win.Start")
+        for place in places:
+            state.receive(place, _POSTED, "Win.Start")
         state.close(None)
         state.open(places)
         state.started = places
@@ -115,8 +113,7 @@ class Epochs:
             self._out_of_turn("Complete", "no epoch of Start is open; call Start first")
         places, state.started = state.started, None
         state.close(None)
-        with self._calling("Win.Complete"):
-            self._tell(places, _DONE)
+        self._tell(places, _DONE, "Win.Complete")
 
     def Post(self, group: Group, assertion: int = 0) -> None:
         """Start an RMA exposure epoch."""
@@ -126,15 +123,14 @@ class Epochs:
         if state.posted is not None:
             self._out_of_turn("Post", "an exposure epoch is open; call Wait first")
         state.posted = [state.post_receive(place, _DONE, "Win.Wait") for place in places]
-        with self._calling("Win.Post"):
-            self._tell(places, _POSTED)
+        self._tell(places, _POSTED, "Win.Post")
 
-    def _tell(self, places: list[int], tag: int) -> None:
+    def _tell(self, places: list[int], tag: int, call: str) -> None:
         """Send to all of them, also where one has died, and raise the first error then."""
         failures = []
         for place in places:
             try:
-                self.ob.comm.Send(_nothing(), place, tag)
+                self.ob.send(place, tag, call)
             except MPIException as error:
                 failures.append(error)
         if failures:
@@ -149,10 +145,8 @@ class Epochs:
 
     def Wait(self) -> Literal[True]:
         """Complete an RMA exposure epoch begun with `Post`."""
-        posted = self._posted("Wait")
-        with self._calling("Win.Wait"):
-            for each in posted:
-                each.Wait()
+        for each in self._posted("Wait"):
+            each.Wait()
         self.ob.posted = None
         return True
 
@@ -219,10 +213,9 @@ class Epochs:
         self._no_epoch("Lock_all", exposed=False)
         taken = 0
         try:
-            with self._calling("Win.Lock_all"):
-                for rank in range(state.size):
-                    state.lock(rank, False)
-                    taken += 1
+            for rank in range(state.size):
+                state.lock(rank, False, "Win.Lock_all")
+                taken += 1
         except BaseException:
             for rank in range(taken):
                 state.unlock(rank, False)
@@ -272,7 +265,3 @@ class Epochs:
     def Sync(self) -> None:
         """Synchronize public and private copies of the window."""
         self._state("Sync")
-
-
-def _nothing() -> bytearray:
-    return bytearray()

@@ -52,8 +52,8 @@ cdef class WinState(State):
     cdef public bint all_locked         # the locks are those of Lock_all
     cdef public object posted, started, locked
 
-    cdef int enter(self, int rank, bint writes) except -1
-    cdef int publish(self, Wait *wait, int rank, int *told) except -1
+    cdef int enter(self, int rank, bint writes, str call) except -1
+    cdef int publish(self, Wait *wait, int rank, int *told, str call) except -1
     cdef int take(self, int rank) except -1
 
 

@@ -16,7 +16,7 @@ from libc.string cimport memset
 
 from shmnd.mpi.buffers.buffer cimport buffer, view_at
 from shmnd.mpi.communicators.comm_state cimport CommState, check_context
-from shmnd.mpi.point_to_point.calls cimport post_receive_as, receive_as
+from shmnd.mpi.point_to_point.calls cimport PointCalls, post_receive_as, receive_as
 from shmnd.mpi.point_to_point.request cimport Request
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_OTHERS_END, SHMPI_POLLS, note, note_end, poll, refuse, shut, wait_end,
@@ -172,9 +172,9 @@ cdef class WinState(State):
             return None
         return _view(self.mapped[rank], self.sizes[rank], self.data)
 
-    cdef int enter(self, int rank, bint writes) except -1:
+    cdef int enter(self, int rank, bint writes, str call) except -1:
         if shut:
-            refuse(f"Win.Lock of {self.title()}")
+            refuse(f"{call or 'Win.Lock'} of {self.title()}")
         cdef Wait wait = Wait(0, False)
         cdef int told = -1
         try:
@@ -182,12 +182,12 @@ cdef class WinState(State):
                 _yield(self)
                 wait.idle += 1
                 if wait.idle % _LONG == 0:
-                    self.publish(&wait, rank, &told)
+                    self.publish(&wait, rank, &told, call or f"Win.Lock({rank})")
         finally:
             wait_end(&wait)
         return 0
 
-    cdef int publish(self, Wait *wait, int rank, int *told) except -1:
+    cdef int publish(self, Wait *wait, int rank, int *told, str call) except -1:
         """Publish for which rank's return of a lock this one waits, where that has changed."""
         cdef flag left = False
         cdef int holder = shmpi_holder(E, &self.holders, rank, &left)
@@ -196,8 +196,7 @@ cdef class WinState(State):
             return 0
         wait.noted = True
         told[0] = now
-        note(1 | SHMPI_POLLS | (0 if left else SHMPI_OTHERS_END), holder, -1, f"Win.Lock({rank})",
-             self.title(), (<CommState>self.comm.ob).context)
+        note(1 | SHMPI_POLLS | (0 if left else SHMPI_OTHERS_END), holder, -1, call, self.title())
         return 0
 
     cdef int take(self, int rank) except -1:
@@ -226,9 +225,9 @@ cdef class WinState(State):
             self.told = None
             note_end()
 
-    def lock(self, int rank, bint writes) -> None:
-        """Wait for the lock of a rank."""
-        self.enter(rank, writes)
+    def lock(self, int rank, bint writes, str call = None) -> None:
+        """Wait for the lock of a rank, in Win.Lock or in another call."""
+        self.enter(rank, writes, call)
         self.held[rank] = 1
 
     def unlock(self, int rank, bint writes) -> None:
@@ -237,6 +236,12 @@ cdef class WinState(State):
             refuse(f"Win.Unlock of {self.title()}")
         self.held[rank] = 0
         shmpi_gate_leave(&self.gates[rank], writes)
+
+    def send(self, int place, int tag, str call) -> None:
+        """Send an empty message; a wait and an error of it are those of `call`."""
+        cdef PointCalls comm = self.comm
+        if not comm._send_plain(b"", place, tag, True, call):
+            comm._isend(b"", place, tag, call).Wait()
 
     def receive(self, int place, int tag, str call) -> None:
         """Receive an empty message; the wait for it is published as one of `call`."""

@@ -245,14 +245,14 @@ cdef int sched_peer(shmpi_sched *s) noexcept:
     return shmpi_sched_peer(E, s)
 
 
-cdef int note(
-    uint32_t count, int peer, int tag, str call, str comm, int64_t context=-1
-) except -1:
-    """Publish what this rank waits for; `peer` is a rank of the job, or -1: any, also this one.
-    With a context, it is in the call of the program that has it, whose tags are its own affair."""
+cdef int note(uint32_t count, int peer, int tag, str call, str comm, int64_t context=-1) except -1:
+    """Publish what this rank waits for: a rank of the job, or -1: any, also this one. The call
+    of the program that has the context counts. Only calls of Comm have tags that it knows."""
     cdef OuterCall outer = None if context < 0 else outer_of(<uint32_t>context)
     if outer is not None:
-        call, comm, tag = outer.name, outer.title(), -1
+        call, comm = outer.name, outer.title()
+    if outer is not None or "." in call:
+        tag = -1
     if peer < 0 and len(sys._current_frames()) > 1:
         count |= SHMPI_OTHERS_END  # another thread may be who ends the wait
     shmpi_note_mine(
