@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""The call of the program in which others are made: `Win.Fence` is a barrier, `Split` a gather.
+"""The call of the program in which others are made: `Split` is a gather, `File.Open` several.
 
 What a rank waits for, and the errors of calls that are made within, are those of the call that the
 program made. It opens a block (`with OuterCall(...)`) for the contexts of the communicators that it
 uses. Blocks belong to a thread: another one makes calls of its own meanwhile. Within others, the
 outermost counts that has the context: a handler of the program that is called within a block, of
-errors or of signals, may use other communicators.
+errors or of signals, may use other communicators. A call that is one other alone, as `Win.Fence` is
+a barrier, gives that its name and needs no block.
 """
 
 from cpython.pythread cimport PyThread_get_thread_ident
