@@ -12,8 +12,8 @@ from typing import Final
 
 __all__ = ["require_gil", "require_main_interpreter"]
 
-_INTERPRETERS: Final = ("_interpreters", "_xxsubinterpreters")
-"""The module of the standard library that knows, since Python 3.13 and before."""
+_INTERPRETERS: Final = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+"""The module of the standard library that knows."""
 
 
 def require_main_interpreter() -> None:
@@ -22,18 +22,16 @@ def require_main_interpreter() -> None:
     The compiled modules, and those of numpy, load into one interpreter of a process: a
     subinterpreter that comes first keeps them from the main one, too.
     """
-    for name in _INTERPRETERS:
-        try:
-            interpreters = import_module(name)
-        except ImportError:
-            continue
-        if interpreters.get_current() != interpreters.get_main():
-            raise ImportError(
-                "shmnd works in the main interpreter of a process only, and this is a "
-                "subinterpreter; import it in the main one or in a process of its own (in mod_wsgi "
-                "by 'WSGIApplicationGroup %{GLOBAL}')"
-            )
-        return
+    try:
+        interpreters = import_module(_INTERPRETERS)
+    except ImportError:
+        return  # a Python without it
+    if interpreters.get_current() != interpreters.get_main():
+        raise ImportError(
+            "shmnd works in the main interpreter of a process only, and this is a "
+            "subinterpreter; import it in the main one or in a process of its own (in mod_wsgi "
+            "by 'WSGIApplicationGroup %{GLOBAL}')"
+        )
 
 
 def require_gil() -> None:

@@ -5,6 +5,4 @@
 `shmnd mpiexec` a front package of that name is first on the path, and programs run unmodified.
 """
 
-from shmnd.common import require_main_interpreter
-
-require_main_interpreter()  # before any compiled module of this package
+import shmnd.common  # noqa: F401 - it refuses a subinterpreter before any compiled module is loaded

@@ -68,7 +68,8 @@ def test_a_topic_is_carried_over_from_its_page_alone(name: str, what: str) -> No
         assert found.kind == kind
         assert sub.type == pub.type
         assert hash(sub.type) == hash(pub.type)
-        told = json.loads(json.dumps(sub.type.description))  # type: ignore[union-attr]  # it has met
+        assert sub.type is not None
+        told = json.loads(json.dumps(sub.type.description))
         (described,) = (each for each in ipc.topics() if each.name == name)
         assert described.type == told
         again = ipc.TopicType.from_description(told)
