@@ -15,7 +15,7 @@ from shmnd.mpi.transport.engine cimport (
 )
 from shmnd.mpi.collectives.lines cimport (
     SHMPI_LINE_ALLGATHER, SHMPI_LINE_BARRIER, SHMPI_LINE_BCAST, SHMPI_LINE_GATHER, barrier_as,
-    barrier_within, plain_allgather, plain_barrier, plain_bcast,
+    plain_allgather, plain_barrier, plain_bcast,
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.collectives.plan cimport (
@@ -270,13 +270,8 @@ cdef class DataCalls(PointCalls):
         if not plain_barrier(self):
             run(self._barrier("Barrier"))
 
-    def _barrier_within(self) -> None:
-        """A barrier that is part of another call."""
-        if not barrier_within(self):
-            run(self._barrier("Barrier"))
-
     def _barrier_as(self, call: str, of: object) -> None:
-        """The barrier of a call that consists of it, of an object with a title."""
+        """A barrier that is another call, or part of one, of an object with a title."""
         if not barrier_as(self, call):
             with OuterCall(call, of, (<CommState>self.ob).context):
                 run(self._barrier("Barrier"))

@@ -28,7 +28,6 @@ cdef int lines_check(
     CommBase comm, CommState c, uint64_t k, Py_ssize_t own, str call) except -1
 
 cdef bint plain_barrier(CommBase comm) except -1
-cdef bint barrier_within(CommBase comm) except -1
 cdef bint barrier_as(CommBase comm, str call) except -1
 cdef bint plain_bcast(CommBase comm, object buf, object place) except -1
 cdef bint plain_reduce(

@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memmove
 
 from shmnd.mpi.buffers.plain cimport Plain, array_type, plain, plain_array, release
 from shmnd.mpi.collectives.op cimport Op, OpState
-from shmnd.mpi.communicators.comm_state cimport kind_in, shmpi_calls, shmpi_lines, whole
+from shmnd.mpi.communicators.comm_state cimport shmpi_calls, shmpi_lines, whole
 from shmnd.mpi.communicators.disputes cimport agree, tell_call, tell_failure
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.objects.errhandler cimport mpi_error
@@ -303,18 +303,8 @@ cdef bint plain_barrier(CommBase comm) except -1:
     return True
 
 
-cdef bint barrier_within(CommBase comm) except -1:
-    """The same for a call that has a name of its own."""
-    cdef CommState c = comm.state("Barrier")
-    if c.lines == NULL:
-        return False
-    c.begin(kind_in(c, "Barrier"), -1)
-    lines_barrier(comm, c, "Barrier")
-    return True
-
-
 cdef bint barrier_as(CommBase comm, str call) except -1:
-    """The same for a call that is this barrier and nothing else, so it takes no block."""
+    """The same under the name of another call, for which it takes no block."""
     cdef CommState c = comm.state(call)
     if c.lines == NULL:
         return False

@@ -109,7 +109,7 @@ class FileState(State):
             self.position = self.size()
             if first:
                 self.pointer.set(self.position)
-            self.comm._barrier_within()
+            self.comm._barrier_as("File.Open", self)
 
     def _attempt(self, creates: bool) -> tuple[int, str] | None:
         try:

@@ -15,7 +15,6 @@ from shmnd.mpi.communicators.group import Group
 from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.request import Request
-from shmnd.mpi.transport.outer_call import OuterCall
 
 _POSTED, _DONE = 1, 2
 """Tags of the messages between those who offer and those who use."""
@@ -39,10 +38,6 @@ class Epochs:
         if self.ob is None:
             raise_error(self, constants.ERR_WIN, f"Win.{call}: the window is null")
         return self.ob
-
-    def _calling(self, call: str) -> OuterCall:
-        """Return the block of a call that is made of others."""
-        return OuterCall(call, self.ob, self.ob.comm.ob.context)
 
     def _out_of_turn(self, call: str, why: str) -> None:
         title = self.ob.title()

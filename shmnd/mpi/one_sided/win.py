@@ -181,8 +181,7 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
         state = self.ob
         if not state.fenced:
             self._no_epoch("Free", exposed=True)
-        with self._calling("Win.Free"):
-            state.comm._barrier_within()
+        state.comm._barrier_as("Win.Free", state)
         self._drop_attrs()
         self._release()
         state.comm.Free()

@@ -62,7 +62,7 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
     failed = [rank for rank, text in enumerate(said) if text is not None]
     if failed:
         # Where rank 0 has died, and its memory with it, this raises that error.
-        comm._barrier_within()
+        comm._barrier_as(call, comm.ob)
         _refuse(comm, f"{call}: {nbytes} bytes of shared memory: rank {failed[0]} has no access "
                       f"to it: {said[failed[0]]}", failure)
     segment.close_fd()
