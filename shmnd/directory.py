@@ -8,15 +8,47 @@ records of a kind, or those of one name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.records import Announcement, Change, Entry, Watch
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import Announcer
 
-__all__ = ["Announcement", "Change", "Directory", "Entry", "Watch"]
+__all__ = ["Announcement", "Change", "Changes", "Directory", "Entry", "Watch"]
+
+
+class Changes:
+    """The changes of a watch, in order. Each is there until it has been taken in."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch: Final = watch
+        self._left: Final[deque[Change]] = deque()
+        self._taker = 0  # the thread that takes them
+
+    def take_in(
+        self, take: Callable[[Change], None], then: Callable[[], None] | None = None
+    ) -> None:
+        """Call `take` for each that has come, and `then`; not where another thread is at it."""
+        me = threading.get_ident()
+        if self._taker not in (0, me):
+            return
+        self._taker = me  # a thread that a handler of a signal interrupts may begin again
+        left = self._left
+        try:
+            self._watch.changes_into(left)
+            while left:
+                change = left[0]
+                take(change)
+                if left and left[0] is change:
+                    del left[0]
+            if then is not None:
+                then()
+        finally:
+            self._taker = 0
 
 
 class Directory:

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, end_of, left_until
 from shmnd.common.weak_methods import without_owner
-from shmnd.directory import Directory
+from shmnd.directory import Changes, Directory
 from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
 from shmnd.ipc.common.room import Room, remember
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
@@ -99,8 +97,6 @@ class Publisher(Sender, Closing):
         self._shrunk = time.monotonic()
         self._groups = 0
         self._making = 0  # slots whose memory threads are about to make
-        self._checking = 0  # the thread that takes changes
-        self._changes: deque[Change] = deque()  # each is there until it is taken in
         self._room = Room.of(namespace, group)
         try:
             self._adapter = open_adapter(namespace=namespace, group=group)
@@ -152,6 +148,7 @@ class Publisher(Sender, Closing):
         self._wanted = 0
         self._seats = Seats(self, self._adapter, seats, history)
         self._watch = directory.watch("ipc.seat", self._adapter.uid)
+        self._changes = Changes(self._watch)
         self._watch.wake = without_owner(self._tell)
         self._announcement = directory.announce(
             TOPIC,
@@ -258,22 +255,13 @@ class Publisher(Sender, Closing):
             self._report_slow()
 
     def _take_changes(self) -> None:
-        me = threading.get_ident()
-        if self._checking not in (0, me):
-            return  # another thread is at it
-        self._checking = me  # a thread that a handler of a signal interrupts may begin again
-        try:
-            self._watch.changes_into(self._changes)
-            while self._changes:
-                change = self._changes[0]
-                if change.gone:
-                    self._seats.leave(change.entry)
-                else:
-                    self._seats.come(change.entry)
-                if self._changes and self._changes[0] is change:
-                    del self._changes[0]
-        finally:
-            self._checking = 0
+        self._changes.take_in(self._take_change)
+
+    def _take_change(self, change: Change) -> None:
+        if change.gone:
+            self._seats.leave(change.entry)
+        else:
+            self._seats.come(change.entry)
 
     def _more_lines(self, buffer: int, history: int) -> None:
         """Make the board as long as a subscriber with such a buffer needs it."""

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 import weakref
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.closing import Closing
+from shmnd.directory import Changes
 from shmnd.ipc.common.room import PublisherId, Room, Tie
 from shmnd.ipc.errors import PeerLost, TypeMismatch
 from shmnd.ipc.topic import here
@@ -43,6 +42,7 @@ class MeetsPublishers(ReaderCore, Closing):
     _max_held: int
     _room: Room
     _watch: Watch
+    _changes: Changes
     _waiter: Waiter
 
     def _prepare(self) -> None:
@@ -51,8 +51,6 @@ class MeetsPublishers(ReaderCore, Closing):
         self._lost_before = 0
         self._mismatch: TypeMismatch | None = None
         self._evicted: PeerLost | None = None
-        self._checking = 0  # the thread that takes changes
-        self._changes: deque[Change] = deque()  # each is there until it is taken in
         self._unreached: Unreached[str] = Unreached()
         # Sources that have gone, as long as samples of them are held.
         self._parted: weakref.WeakValueDictionary[int, Source] = weakref.WeakValueDictionary()
@@ -108,21 +106,11 @@ class MeetsPublishers(ReaderCore, Closing):
                 source._drop_pools()
 
     def _take_changes(self) -> None:
-        me = threading.get_ident()
-        if self._checking not in (0, me):
-            return  # another thread is at it
-        self._checking = me  # a thread that a handler of a signal interrupts may begin again
-        try:
-            self._watch.changes_into(self._changes)
-            while self._changes:
-                change = self._changes[0]
-                self._take_change(change)
-                if self._changes and self._changes[0] is change:
-                    del self._changes[0]
-            for entry in self._unreached.due():
-                self._join(entry)
-        finally:
-            self._checking = 0
+        self._changes.take_in(self._take_change, self._join_unreached)
+
+    def _join_unreached(self) -> None:
+        for entry in self._unreached.due():
+            self._join(entry)
 
     def _take_change(self, change: Change) -> None:
         if change.gone:  # a source that is open may come again: its process lost its session alone

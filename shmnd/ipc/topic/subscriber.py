@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.deadline import deadline_of, left_until
 from shmnd.common.weak_methods import without_owner
+from shmnd.directory import Changes
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.limits import name_of, number
 from shmnd.ipc.common.room import Room, remember
@@ -72,6 +73,7 @@ class Subscriber(MeetsPublishers):
         try:
             self._waiter = Waiter(self._room.adapter, self._anything, self._doze)
             self._watch = self._room.directory.watch(TOPIC, self.name)
+            self._changes = Changes(self._watch)
             self._watch.wake = without_owner(self._tell)
             self._take_changes()
         except BaseException:
