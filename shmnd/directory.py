@@ -29,6 +29,10 @@ class Changes:
         self._left: Final[deque[Change]] = deque()
         self._taker = 0  # the thread that takes them
 
+    def append(self, change: Change) -> None:
+        """Take this one in, too, behind all that have come."""
+        self._left.append(change)
+
     def take_in(
         self, take: Callable[[Change], None], then: Callable[[], None] | None = None
     ) -> None:

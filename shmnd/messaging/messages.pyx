@@ -219,6 +219,8 @@ cdef class Messages:
 
     def say_goodbye(self) -> None:
         """Send the peer the end of all messages. Everything sent before arrives before."""
+        if self.qp is None:
+            raise TypeError("a goodbye is sent once the receives are posted")
         self.say(GOODBYE)
 
     cdef int say(self, uint64_t what) except -1:

@@ -73,11 +73,14 @@ def test_a_child_that_was_forked_off_shows_no_card() -> None:
     label = "0" * 32
     card = cards.Card(label, {"fd": 3})
     reading, writing = os.pipe()
+    ready, forked = os.pipe()
     child = os.fork()
     if child == 0:
+        os.write(forked, b"x")  # behind what the child does at a fork
         os.read(reading, 1)
         os._exit(0)
     try:
+        assert os.read(ready, 1) == b"x"
         place = "/"
         cards._read[place] = "", {label: [f"/proc/{pid}/fd" for pid in (os.getpid(), child)]}
         assert [found.pid for found in cards.cards(place, "", label)] == [os.getpid()]
@@ -88,5 +91,5 @@ def test_a_child_that_was_forked_off_shows_no_card() -> None:
         del cards._read[place]
         os.write(writing, b"x")
         os.waitpid(child, 0)
-        os.close(reading)
-        os.close(writing)
+        for descriptor in (reading, writing, ready, forked):
+            os.close(descriptor)
