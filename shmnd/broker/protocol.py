@@ -258,10 +258,20 @@ def close_all(fds: list[int]) -> None:
             pass
 
 
-def send(sock: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:
-    """Put one datagram on its way without waiting; OSError says why it could not be."""
+def send(
+    sock: socket.socket,
+    data: bytes,
+    fds: Sequence[int] = (),
+    noted: deque[int] | None = None,
+) -> None:
+    """Put one datagram on its way without waiting; OSError says why it could not be.
+
+    Compiled code appends its length to `noted`: a handler of a signal runs behind that, and what it
+    raises leaves a datagram that was sent and noted, or neither.
+    """
     rights = [(_SOCKET, _RIGHTS, array.array("i", fds))] if fds else ()
-    sock.sendmsg([data], rights, _SEND_FLAGS)
+    lengths = starmap(sock.sendmsg, [([data], rights, _SEND_FLAGS)])
+    (deque[int](maxlen=0) if noted is None else noted).extend(lengths)
 
 
 def encode(message: Mapping[str, object]) -> bytes:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from shmnd.broker.place import Place
+from shmnd.broker.posts import Posts
 from shmnd.broker.protocol import (
     Arrived,
     BadMessage,
@@ -77,8 +78,7 @@ class Session:
         self._replies: dict[int, dict[str, Any]] = {}
         self._arrived: deque[Arrived] = deque()
         self._events: deque[Event] = deque()
-        self._posts: deque[bytes] = deque()
-        self._flushing = False
+        self._posts = Posts()
         self._wants_room = False
         self._interest = select.EPOLLIN
         self._announced = False
@@ -131,7 +131,7 @@ class Session:
             close_all(self._events.popleft()[1])
         while self._arrived:
             close_all(contents(self._arrived.popleft())[1])
-        self._posts = deque()  # another thread may be at the old ones
+        self._posts = Posts()  # another thread may be at the old ones
 
     def _take_lock(self, timeout: float) -> bool:
         """Take the lock, or give up after some seconds; a signal handler that raises leaves it."""
@@ -231,13 +231,13 @@ class Session:
                 self._asked.discard(ident)
         return ident if sent else 0
 
-    def _send(self, data: bytes, fds: Sequence[int] = ()) -> bool:
-        """Send one datagram; False when there is no room."""
+    def _send(self, data: bytes, fds: Sequence[int] = (), noted: deque[int] | None = None) -> bool:
+        """Send one datagram; False when there is no room. That it was sent may be noted."""
         sock = self._sock
         if sock is None:
             raise Lost
         try:
-            send(sock, data, fds)
+            send(sock, data, fds, noted)
         except BlockingIOError:
             return False
         except ConnectionError:
@@ -366,7 +366,7 @@ class Session:
         """Send the posts that wait, unless another thread has the lock: it will do so then."""
         while (self._posts or self._wants_room) and self._take_lock(0.0):
             try:
-                if self._flushing:
+                if self._posts.flushing:
                     return  # this thread is at it already, further down its stack
                 done = self._flush()
                 if done == self._wants_room:
@@ -384,18 +384,7 @@ class Session:
 
     def _flush(self) -> bool:
         """Send posts as long as there is room; True when none is left to this thread."""
-        if self._flushing:
-            return True  # by this thread, further down its stack
-        self._flushing = True
-        try:
-            while posts := self._posts:
-                if not self._send(first := posts[0]):
-                    return False
-                if posts and posts[0] is first:  # else a call within this one began a new session
-                    posts.popleft()
-            return True
-        finally:
-            self._flushing = False
+        return self._posts.flush(lambda post, sent: self._send(post, noted=sent))
 
     def _want_room(self, wanted: bool) -> None:
         """Become readable for the owner when posts can be sent again."""

@@ -101,8 +101,8 @@ def test_a_call_within_a_call(make: Make, broker: Server, monkeypatch: pytest.Mo
     real = client._send
     nested: list[Any] = []
 
-    def send_and_call(data: bytes, fds: Any = ()) -> bool:
-        sent = real(data, fds)
+    def send_and_call(*arguments: Any, **more: Any) -> bool:
+        sent = real(*arguments, **more)
         if not nested:
             nested.append(None)
             client.post("adapter", key="1" * 32)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that need no reply, and wait until the socket has room."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+__all__ = ["Posts"]
+
+
+class Posts:
+    """They are sent in order, and each of them once, also where a handler of a signal raises.
+
+    Appending may happen at any time; the rest belongs to the one who has the session's lock.
+    """
+
+    def __init__(self) -> None:
+        self._left: deque[bytes] = deque()
+        self._sent: deque[int] = deque()  # not empty: the first that is left was sent already
+        self.flushing = False
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def append(self, post: bytes) -> None:
+        """Have it sent behind the others."""
+        self._left.append(post)
+
+    def clear(self) -> None:
+        """Drop all that wait."""
+        # In this order: a handler that raises in between leaves no post that seems to be sent.
+        self._sent.clear()
+        self._left.clear()
+
+    def flush(self, send: Callable[[bytes, deque[int]], bool]) -> bool:
+        """Send as long as there is room; True when none is left to this thread.
+
+        `send` appends to the list once it has sent, and returns False where it has no room. A call
+        within it, by a handler or a finaliser, may begin a new session, which drops the posts.
+        """
+        if self.flushing:
+            return True  # by this thread, further down its stack
+        self.flushing = True
+        try:
+            while self._left:
+                if not self._sent and not send(self._left[0], self._sent):
+                    return False
+                if self._sent:
+                    del self._left[0], self._sent[0]
+            return True
+        finally:
+            self.flushing = False
