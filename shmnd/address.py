@@ -15,8 +15,6 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final, SupportsIndex
 
-import psutil
-
 from shmnd.common.arguments import parameter_status
 from shmnd.common.native import address_of
 from shmnd.common.objects import REMEDY, holds_objects
@@ -148,6 +146,10 @@ def is_any(host: str) -> bool:
 
 def _interface_hosts() -> list[str]:
     """List the addresses of the interfaces that are there now, normalised."""
+    # Here: it takes longer to load than most of shmnd, and a process that uses the loops needs it
+    # for nothing.
+    import psutil
+
     return [
         str(_ip(entry.address))
         for entries in psutil.net_if_addrs().values()

@@ -2,20 +2,29 @@
 """How long until a sleeping task of an event loop has a message? A ping-pong between two loops."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 
 from ..measure.reading import Stamps
 from .lane import Lane, check
 from .latency import clock_ns, due_times, reap, rounds
 
+new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+"""What makes the event loops; None: asyncio itself."""
+
 
 def pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
     """Send and await an answer, one round more than `count`; both ends sleep meanwhile."""
-    asyncio.run(_begin(lane, count, stamps) if first else _answer(lane, count + 1))
+    _run(_begin(lane, count, stamps) if first else _answer(lane, count + 1))
 
 
 def paced_pingpong(lane: Lane, count: int, rate: float, times: Stamps) -> None:
     """The same, each round begun at its time, when the other side has long been asleep."""
-    asyncio.run(_begin_paced(lane, count, rate, times))
+    _run(_begin_paced(lane, count, rate, times))
+
+
+def _run(main: Coroutine[None, None, None]) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main)
 
 
 async def _begin(lane: Lane, count: int, stamps: Stamps | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ..subjects.subject import Subject
+from .bare_asyncio import BareAsyncio
 from .bare_python import BarePython
 from .cacheline import CacheLine
 from .iceoryx import Iceoryx
@@ -33,6 +34,7 @@ _PEERS: Final[Mapping[str, Callable[[str | None], Subject]]] = {
     "pipe": lambda _: Pipe(),
     "cacheline": lambda _: CacheLine(),
     "bare_python": lambda _: BarePython(),
+    "bare_asyncio": lambda _: BareAsyncio(),
     "memcpy": lambda _: Memcpy(),
     "memcpy-private": lambda _: PrivateMemcpy(),
     "process_vm_readv": lambda _: KernelCopy(),

@@ -27,7 +27,7 @@ from ..report.targets import (
     judge_footprint,
     summary,
 )
-from ..subjects.own import Shmnd, ShmndCrowd, ShmndNative
+from ..subjects.own import Shmnd, ShmndCrowd, ShmndNative, ShmndUvloop
 from ..subjects.rounds import Answers, Record
 from ..subjects.subject import Subject
 
@@ -102,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
         return perform(args, questions, [*subjects, *peers], plainly, record=record)
 
     crowd = ShmndCrowd(args.namespace)
+    subjects.append(ShmndUvloop(args.namespace))
     questions = [SEND, WRITE, ASLEEP, AWAITED, RATE, *STREAMS, *PRIVATE]
     if args.idle:
         questions.append(dataclasses.replace(SEND, idle=args.idle))

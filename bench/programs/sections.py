@@ -42,7 +42,7 @@ from ..report.targets import (
 from ..subjects.connecting import Connecting
 from ..subjects.many import Many
 from ..subjects.mesh import Mesh
-from ..subjects.own import Shmnd, ShmndCrowd, ShmndNative
+from ..subjects.own import Shmnd, ShmndCrowd, ShmndNative, ShmndUvloop
 from ..subjects.registration import Registrar
 from ..subjects.rounds import Answer, Answers, Record
 from ..subjects.subject import Subject
@@ -87,7 +87,8 @@ def _own(args: argparse.Namespace) -> list[Subject]:
 def _ask_core(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
     questions = [SEND, WRITE, ASLEEP, AWAITED, RATE, *STREAMS, *PRIVATE]
     questions.append(dataclasses.replace(SEND, idle=IDLE))
-    return questions, [*_own(args), ShmndCrowd(args.namespace), *catalogue.chosen(args)]
+    own = [*_own(args), ShmndUvloop(args.namespace), ShmndCrowd(args.namespace)]
+    return questions, [*own, *catalogue.chosen(args)]
 
 
 def _judged_and_whole(taken: Taken, judged: list[Verdict]) -> list[str]:

@@ -149,6 +149,7 @@ def core_targets(idle: int = IDLE) -> list[Target]:
         Target("shmnd", WRITE, 1.2, "ucx_perftest"),
         Target("shmnd", ASLEEP, 1.3, "Pipe"),
         Target("shmnd", AWAITED, 1.6, "Pipe", ASLEEP),
+        Target("shmnd uvloop", AWAITED, 1.6, "Pipe", ASLEEP),
         Target("shmnd", RATE, 2.0),
         Target("shmnd native", RATE, 10.0),
     ]

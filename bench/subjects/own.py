@@ -60,6 +60,20 @@ class ShmndNative(Shmnd):
         return None
 
 
+class ShmndUvloop(Shmnd):
+    """The program that awaits its messages, in the event loop of uvloop."""
+
+    name: ClassVar[str] = "shmnd uvloop"
+    end: ClassVar[str] = ".subjects.own:UvloopEnd"
+    apart: ClassVar[bool] = False
+    needs: ClassVar[str] = "uvloop"
+    install: ClassVar[str] = "pip install uvloop"
+
+    def answers(self, question: Question) -> bool:
+        """Only what waits in an event loop."""
+        return question.how.wait is Wait.ASYNCIO and super().answers(question)
+
+
 class ShmndCrowd(Shmnd):
     """One connection among many idle ones on the same completion queue."""
 
@@ -193,6 +207,21 @@ class ShmndEnd:
         if self.listener is not None:
             self.listener.close()
         self.adapter.close()
+
+
+class UvloopEnd(ShmndEnd):
+    """One end whose event loop is that of uvloop."""
+
+    def open(self, namespace: str | None) -> Any:
+        """Open an adapter, and choose the loop."""
+        from ..loops import waking
+
+        waking.new_loop = importlib.import_module("uvloop").new_event_loop
+        return super().open(namespace)
+
+    def describe(self) -> dict[str, str]:
+        """Name the versions."""
+        return {**super().describe(), "uvloop": importlib.import_module("uvloop").__version__}
 
 
 _LATENCY: Final = {Kind.PINGPONG: "pingpong", Kind.WRITE: "write_pingpong", Kind.READ: "read"}
