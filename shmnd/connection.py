@@ -8,7 +8,6 @@ both have them.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import threading
@@ -21,6 +20,7 @@ from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of
 from shmnd.common.held import Held
+from shmnd.common.late import asyncio
 from shmnd.messaging.buffers import outgoing, writable
 from shmnd.messaging.errors import ended
 from shmnd.status import OWN_IN_CHILD, NdError, Status

@@ -8,13 +8,13 @@ a reason to poll again, which is a ring (`Neighbour.ring`), the death of a proce
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 from typing import TYPE_CHECKING, TypeVar
 
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
+from shmnd.common.late import asyncio
 from shmnd.common.weak_methods import without_owner
 from shmnd.runtime.resuming import until_woken
 from shmnd.runtime.waiting import Readiness

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from shmnd.common import records
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of
+from shmnd.common.late import asyncio
 from shmnd.common.weak_methods import without_owner
 from shmnd.directory import Directory
 from shmnd.ipc.blackboard.keys import BLACKBOARD

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import os
@@ -15,6 +14,7 @@ from typing import Any, Final
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.descriptors import EventCount, taking_from_the_system
+from shmnd.common.late import asyncio
 from shmnd.common.streams import duplicate
 from shmnd.ipc.common.closed import observe
 from shmnd.ipc.common.ringing import Bell, finish

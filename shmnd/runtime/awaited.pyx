@@ -5,12 +5,9 @@
 Compiled because a task makes one for every sleep.
 """
 
-import asyncio
 import contextvars
 
-cdef object _CancelledError = asyncio.CancelledError
-cdef object _InvalidStateError = asyncio.InvalidStateError
-cdef object _get_running_loop = asyncio.get_running_loop
+from shmnd.common.late import asyncio as _asyncio
 
 
 cdef class Awaited:
@@ -22,7 +19,7 @@ cdef class Awaited:
     """
 
     def __init__(self, *, loop=None):
-        self._loop = _get_running_loop() if loop is None else loop
+        self._loop = _asyncio.get_running_loop() if loop is None else loop
 
     def __await__(self):
         if not self.ended:
@@ -54,9 +51,9 @@ cdef class Awaited:
     def exception(self):
         """Return what it failed with, or None; CancelledError if it was cancelled."""
         if not self.ended:
-            raise _InvalidStateError("the future is pending")
+            raise _asyncio.InvalidStateError("the future is pending")
         if self.is_cancelled:
-            raise _CancelledError() if self.error is None else _CancelledError(self.error)
+            raise _asyncio.CancelledError(*(() if self.error is None else (self.error,)))
         return self.error
 
     def add_done_callback(self, fn, *, context=None) -> None:
@@ -95,13 +92,13 @@ cdef class Awaited:
     def set_result(self, result, /) -> None:
         """Resolve it; the loop resumes the task."""
         if self.ended:
-            raise _InvalidStateError("the future has ended")
+            raise _asyncio.InvalidStateError("the future has ended")
         self.end()
 
     def set_exception(self, exception, /) -> None:
         """Let it fail; the loop resumes the task."""
         if self.ended:
-            raise _InvalidStateError("the future has ended")
+            raise _asyncio.InvalidStateError("the future has ended")
         self.error = exception() if isinstance(exception, type) else exception
         self.end()
 

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
+from shmnd.common.late import asyncio, running_loop
 from shmnd.runtime.resuming import LoopPolls
 
 __all__ = ["EventLoops"]
@@ -27,11 +26,7 @@ class EventLoops(LoopPolls):
 
     def _remove_reader(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            here = asyncio.get_running_loop() is loop
-        except RuntimeError:
-            here = False  # no loop runs in this thread
-        try:
-            if here:
+            if running_loop() is loop:
                 loop.remove_reader(self._fd)
             else:
                 loop.call_soon_threadsafe(loop.remove_reader, self._fd)

@@ -5,7 +5,6 @@
 Compiled because it runs between the wake-up of a loop and its task, and before the next sleep.
 """
 
-import asyncio
 import functools
 import time
 
@@ -14,14 +13,23 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from shmnd.ring.process.waiting cimport Sleepers
 from shmnd.runtime.awaited cimport Awaited
 
+from shmnd.common.late import asyncio as _asyncio
 from shmnd.runtime.awaited import resolve, resolve_from_elsewhere
 
-cdef object _current_task = asyncio.current_task
-cdef object _get_running_loop = asyncio.get_running_loop
+cdef object _current_task = None  # functions of asyncio, from the first wait in a loop on
+cdef object _get_running_loop = None
 cdef object _partial = functools.partial
 cdef object _now = time.monotonic
 # Seconds for which a loop keeps its reader without a waiter: most often one comes soon.
 cdef double _LINGER = 0.01
+
+
+cdef int _have_asyncio() except -1:
+    global _current_task, _get_running_loop
+    if _current_task is None:
+        _get_running_loop = _asyncio.get_running_loop
+        _current_task = _asyncio.current_task
+    return 0
 
 
 cdef class LoopPolls:
@@ -37,6 +45,7 @@ cdef class LoopPolls:
     cpdef begin(self, object loop, object wake):
         """Have a loop poll whenever the descriptor is readable; `leave` calls `wake`."""
         cdef dict waiting = self._waiting.get(loop)
+        _have_asyncio()
         if waiting is None:
             self.forget_closed_loops()
             loop.add_reader(self._fd, self._poll_in, loop)
@@ -130,10 +139,13 @@ async def until_woken(engine, list waiters, over):
     """Sleep in a task until its entry in `waiters` is called; not if `over` returns true."""
     cdef LoopPolls loops = <LoopPolls?>engine.loops  # not None: its methods would not look
     cdef Sleepers sleepers = <Sleepers?>engine.request_progress
-    cdef object loop = _get_running_loop()
-    cdef Awaited future = Awaited(loop=loop)
-    cdef object wake = _partial(loops.resolve, loop, future)
+    cdef object loop, wake
+    cdef Awaited future
 
+    _have_asyncio()
+    loop = _get_running_loop()
+    future = Awaited(loop=loop)
+    wake = _partial(loops.resolve, loop, future)
     loops.begin(loop, wake)
     waiters.append(wake)
     try:

@@ -23,7 +23,6 @@ Argument for "a long sleep ends" (model: tests/ipc/test_sleep_model.py). A sleep
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import os
@@ -35,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.held import Held
+from shmnd.common.late import asyncio
 from shmnd.common.streams import clear_of_streams, new_epoll, socket_clear_of_streams
 from shmnd.ipc.common.ringer import DATAGRAMS, ringer
 from shmnd.status import NdMemoryError

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import threading
@@ -12,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.held import Held
+from shmnd.common.late import asyncio
 from shmnd.ipc.common.ringer import ringer
 from shmnd.ipc.common.ringing import POLL, Bell, Poller, TaskSleeper, task_at
 from shmnd.ipc.queue.queue_core import QueueCore

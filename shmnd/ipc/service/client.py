@@ -15,6 +15,7 @@ from typing import Any, Final
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
 from shmnd.common.held import Held
+from shmnd.common.late import running_loop
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import PAUSE, Bell
@@ -24,7 +25,7 @@ from shmnd.ipc.service.answers import MARKS, Answers
 from shmnd.ipc.service.pending import Pending, Stream
 from shmnd.ipc.service.server import open_service
 from shmnd.ipc.service.service_values import Answer, conforming, described, in_part
-from shmnd.ipc.service.unsent import Unsent, running_loop
+from shmnd.ipc.service.unsent import Unsent
 
 __all__ = ["Client", "Pending"]
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import os
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex
 import numpy as np
 
 from shmnd.common.closing import refuse_copy
+from shmnd.common.late import asyncio, running_loop
 from shmnd.ipc.errors import PeerLost, RemoteError
 from shmnd.ipc.queue.waits import ROOM
 from shmnd.ipc.service.service_values import Loan, conforming, failure_of
@@ -123,10 +123,7 @@ class Request:
         that is slow, except in an event loop: a task, which is returned, sends the rest there.
         """
         self._refuse_in_stream()
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            loop = None
+        loop = running_loop()
         each, rest = iter(values), None
         try:
             for value in each:

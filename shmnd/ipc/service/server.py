@@ -7,7 +7,6 @@ each client. Both are the queues of `ipc.Queue`: a process may die at any instan
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 import queue
@@ -20,6 +19,7 @@ from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.interruption import is_interruption
+from shmnd.common.late import asyncio
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import Process, own_process
 from shmnd.ipc.common.ringing import POLL, Bell

@@ -6,33 +6,25 @@ A call that waited for room would stop the loop, which may be the one that the s
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.held import Held
+from shmnd.common.late import asyncio
 from shmnd.ipc.queue.waits import ROOM
 
 if TYPE_CHECKING:
     from shmnd.ipc.queue.queueing import Queue
     from shmnd.ipc.service.pending import Pending
 
-__all__ = ["Unsent", "running_loop"]
+__all__ = ["Unsent"]
 
 _PAUSE: Final = 0.5
 """Seconds after which it is tried again without a ring."""
 _STEP: Final = 0.0002
 """Seconds until another process, which is between two steps of a get, is asked again."""
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 class Unsent:

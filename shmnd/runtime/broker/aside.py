@@ -15,7 +15,6 @@ not try by itself. No lock is taken here by a caller, which a signal handler mig
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections import deque
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from shmnd.common.brief_waits import TooLate, briefly
 from shmnd.common.interruption import is_interruption
+from shmnd.common.late import asyncio
 from shmnd.runtime.awaited import resolve_from_elsewhere
 
 if TYPE_CHECKING:

@@ -63,6 +63,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         ("shmnd.mpi.MPI", {"numpy", "shmnd.ring", "socket", "tempfile", "traceback"}),
         ("shmnd.mpi.launcher.job", {"numpy", "shmnd.ring.queues", "dataclasses", "shutil"}),
         ("shmnd_tools.main", {"numpy", "shmnd.ring", "shmnd.broker", "shmnd_tools.commands"}),
+        ("shmnd.adapter, shmnd.ipc, shmnd.nd1", {"asyncio", "psutil"}),
     ],
 )
 def test_importing_loads_no_heavy_parts(module: str, heavy: set[str]) -> None:
