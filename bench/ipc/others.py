@@ -7,10 +7,10 @@ import time
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..floors.cacheline import CacheLine
 from ..measure.how import USUAL
 from ..measure.question import Kind, Question
 from ..measure.reading import Reading
-from ..peers.cacheline import CacheLine
 from ..peers.two_sided import Call
 from ..peers.zeromq import ZeroMq, ZeroMqEnd
 from ..subjects.subject import WorkerSubject

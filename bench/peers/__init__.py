@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transports and floors that shmnd is held against. One module each."""
+"""The transports that shmnd is held against. One module each."""

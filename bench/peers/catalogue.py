@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from ..floors.bare_asyncio import BareAsyncio
+from ..floors.bare_python import BarePython
+from ..floors.cacheline import CacheLine
+from ..floors.kernel import KernelCopy
+from ..floors.memcpy import Memcpy, PrivateMemcpy
 from ..subjects.subject import Subject
-from .bare_asyncio import BareAsyncio
-from .bare_python import BarePython
-from .cacheline import CacheLine
 from .iceoryx import Iceoryx
-from .kernel import KernelCopy
 from .libfabric import FiPingpong
-from .memcpy import Memcpy, PrivateMemcpy
 from .mpi import Mpich, OpenMpi
 from .mqueue import PosixQueue
 from .pipe import Pipe

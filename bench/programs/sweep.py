@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from ..command import apart, options
 from ..command.frame import Report, perform
+from ..floors.memcpy import Memcpy, PrivateMemcpy
 from ..measure.how import How, Memory
 from ..measure.question import Kind, Question, format_size
 from ..measure.spread import Spread
-from ..peers.memcpy import Memcpy, PrivateMemcpy
 from ..report.table import Notes, number, render
 from ..subjects.rounds import Answer, Answers
 from ..subjects.subject import Subject

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from shmnd_bench.floors.bare_asyncio import BareAsyncio
 from shmnd_bench.measure.environment import choose_cpus
-from shmnd_bench.peers.bare_asyncio import BareAsyncio
 from shmnd_bench.report.targets import ASLEEP, AWAITED
 from shmnd_bench.subjects.own import Shmnd, ShmndUvloop
 from shmnd_bench.subjects.subject import WorkerSubject

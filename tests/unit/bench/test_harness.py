@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shmnd_bench.floors.memcpy import Memcpy
 from shmnd_bench.measure.environment import choose_cpus
 from shmnd_bench.measure.question import Kind, Question
 from shmnd_bench.measure.reading import Reading
 from shmnd_bench.peers.libfabric import parse
-from shmnd_bench.peers.memcpy import Memcpy
 from shmnd_bench.peers.mpi import OpenMpi
 from shmnd_bench.peers.pipe import Pipe
 from shmnd_bench.workers import harness

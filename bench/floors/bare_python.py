@@ -25,7 +25,7 @@ class BarePython(CacheLine):
     """Two processes that share a page, with loops in Python."""
 
     name: ClassVar[str] = "bare Python"
-    end: ClassVar[str] = ".peers.bare_python:BarePythonEnd"
+    end: ClassVar[str] = ".floors.bare_python:BarePythonEnd"
 
     def answers(self, question: Question) -> bool:
         """Writes of what fits into one line."""

@@ -23,7 +23,7 @@ class Memcpy(WorkerSubject):
     """One pinned process that copies between shared pages."""
 
     name: ClassVar[str] = "memcpy"
-    end: ClassVar[str] = ".peers.memcpy:MemcpyEnd"
+    end: ClassVar[str] = ".floors.memcpy:MemcpyEnd"
     needs: ClassVar[str] = "shmnd.ring.loops"
     shared: ClassVar[bool] = True
 

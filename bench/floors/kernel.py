@@ -20,7 +20,7 @@ class KernelCopy(Memcpy):
     """One pinned process that copies between private pages by a system call."""
 
     name: ClassVar[str] = "process_vm_readv"
-    end: ClassVar[str] = ".peers.kernel:KernelCopyEnd"
+    end: ClassVar[str] = ".floors.kernel:KernelCopyEnd"
     shared: ClassVar[bool] = False
 
 

@@ -25,7 +25,7 @@ class CacheLine(WorkerSubject):
 
     name: ClassVar[str] = "cache line"
     install: ClassVar[str] = "pip install shmnd"
-    end: ClassVar[str] = ".peers.cacheline:CacheLineEnd"
+    end: ClassVar[str] = ".floors.cacheline:CacheLineEnd"
     needs: ClassVar[str] = "shmnd.ring.loops"
 
     def answers(self, question: Question) -> bool:

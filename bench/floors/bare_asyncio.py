@@ -25,7 +25,7 @@ class BareAsyncio(WorkerSubject):
     """Two processes with a pipe in each direction, each in an event loop."""
 
     name: ClassVar[str] = "bare asyncio"
-    end: ClassVar[str] = ".peers.bare_asyncio:BareAsyncioEnd"
+    end: ClassVar[str] = ".floors.bare_asyncio:BareAsyncioEnd"
 
     def answers(self, question: Question) -> bool:
         """A ping-pong between two tasks, in one piece each way."""
