@@ -25,6 +25,7 @@ from shmnd.status import (
 if TYPE_CHECKING:
     from shmnd.adapter import Adapter
     from shmnd.completion_queue import CompletionQueue, Result
+    from shmnd.connecting import aconnect, connect
     from shmnd.connection import Connection
     from shmnd.connector import Connector
     from shmnd.info import AdapterInfo
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from shmnd.overlapped import Overlapped, OverlappedFile
     from shmnd.provider import Provider, open_adapter
     from shmnd.queue_pair import QueuePair
-    from shmnd.server import Server, aconnect, connect, listen
+    from shmnd.server import Server, listen
     from shmnd.shared_receive_queue import SharedReceiveQueue
 
 __version__ = "0.1.0"
@@ -90,8 +91,8 @@ _HOME: Final = {
     "Server": "shmnd.server",
     "Sge": "shmnd.memory_region",
     "SharedReceiveQueue": "shmnd.shared_receive_queue",
-    "aconnect": "shmnd.server",
-    "connect": "shmnd.server",
+    "aconnect": "shmnd.connecting",
+    "connect": "shmnd.connecting",
     "listen": "shmnd.server",
     "open_adapter": "shmnd.provider",
 }

@@ -8,22 +8,20 @@ both have them.
 
 from __future__ import annotations
 
-import atexit
-import os
 import threading
-import time
-import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.protocol import written
-from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import deadline_of
+from shmnd.common.deadline import deadline_of, left_until
 from shmnd.common.held import Held
 from shmnd.common.late import asyncio
+from shmnd.common.weak_methods import without_owner
 from shmnd.messaging.buffers import outgoing, writable
 from shmnd.messaging.errors import ended
+from shmnd.messaging.exits import remember
 from shmnd.status import OWN_IN_CHILD, NdError, Status
+from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -84,9 +82,10 @@ class Connection(Closing):
         self._disconnected: Final = ends.connector.notify_disconnect()
         self._refusal = ""  # of every call, from the end of this side on
         self._told: Overlapped | None = None
+        self._waiter: Waiter | None = None
         self._start_locks()
         shared.take()
-        _all.add(self)
+        remember(self)
 
     def _start_locks(self) -> None:
         # Entered by its lock: a handler that raises in `Condition.__enter__` would leave it locked.
@@ -136,7 +135,8 @@ class Connection(Closing):
         out = outgoing(data, call)
         deadline = deadline_of(timeout, call)
         self._check_events(call)
-        if not self._turn.acquire(timeout=-1 if deadline is None else _left(deadline)):
+        left = left_until(deadline)
+        if not self._turn.acquire(timeout=-1 if left is None else min(left, threading.TIMEOUT_MAX)):
             raise self._late(call, "another message was being sent")
         try:
             self._messages.busy = True
@@ -218,7 +218,7 @@ class Connection(Closing):
         if self._turn_in_loop is None:
             self._turn_in_loop = asyncio.Lock()
         try:
-            async with asyncio.timeout(_pause(timeout, call)), self._turn_in_loop:
+            async with asyncio.timeout(left_until(deadline_of(timeout, call))), self._turn_in_loop:
                 self._messages.busy = True
                 try:
                     await self._wait_in_loop(lambda: self._pushed(out, call))
@@ -234,7 +234,7 @@ class Connection(Closing):
         call = "Connection.arecv_bytes"
         try:
             if not self._arrived(call):
-                async with asyncio.timeout(_pause(timeout, call)):
+                async with asyncio.timeout(left_until(deadline_of(timeout, call))):
                     await self._wait_in_loop(lambda: self._arrived(call))
         except TimeoutError:
             raise self._late(call, _NOTHING) from None
@@ -263,6 +263,37 @@ class Connection(Closing):
             except NdError as err:
                 if err.status is not Status.CANCELED:
                     raise
+
+    # -- descriptors --
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when `poll()` may return True.
+
+        For `select`, selectors, event loops and `multiprocessing.connection.wait`. It may be
+        readable where nothing has arrived, since only a poll can tell: ask `poll()` before a
+        `recv_bytes` that shall not wait. A poll that finds nothing asks for the next message.
+        """
+        if self._refusal:
+            raise OSError(f"Connection.fileno: {self._refusal}")
+        if self._waiter is None:
+            self._waiter = Waiter(self.adapter, self._readable)
+            self._messages.watch = without_owner(self._watch)
+        number = self._waiter.fileno()
+        self._watch()
+        return number
+
+    def _readable(self) -> bool:
+        return bool(self._refusal) or self._messages.ready()
+
+    def _watch(self) -> None:
+        """After a poll: ask for the next message, and tell the descriptor of those that came."""
+        waiter = self._waiter
+        if waiter is None or self._refusal:
+            return
+        if self._told is None or self._told.done():
+            self._told = told = self.receive_cq.notify()
+            told._waiters.append(waiter.wake)
+        waiter.rest()
 
     # -- steps --
 
@@ -317,7 +348,7 @@ class Connection(Closing):
         """
         messages = self._messages
         while not ready():
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            left = left_until(deadline)
             if messages.pumping:
                 self._follow(left)
             else:
@@ -364,6 +395,8 @@ class Connection(Closing):
         if not self._messages.ended:
             self._messages.say_goodbye()
         self._messages.refuse()
+        if self._waiter is not None:
+            self._waiter.close()
         self.connector.close()
         self.qp.close()
         self._messages.close()
@@ -383,35 +416,3 @@ class Connection(Closing):
 
 _NO_ROOM: Final = "takes no messages now: it has not received the earlier ones"
 _NOTHING: Final = "has sent no message"
-
-
-_all: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    """Close all at the end of the process, so that peers see a close and not a death."""
-    for connection in list(_all):
-        try:
-            connection.close()
-        except Exception:
-            pass  # continue with the others
-
-
-def _after_fork_in_child() -> None:
-    for connection in list(_all):
-        connection._end_in_child()
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def _pause(timeout: object, call: str) -> float | None:
-    """Check a time-out: None, or a number of seconds that is not negative."""
-    if timeout is None:
-        return None
-    return seconds(call, 0, "timeout", timeout)
-
-
-def _left(deadline: float) -> float:
-    return min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)

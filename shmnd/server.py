@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making connections that carry messages: `listen`, `connect`, and the `Server` between them."""
+"""Accepting connections that carry messages: `listen`, and the `Server` that it returns."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from shmnd.common.interruption import is_interruption
 from shmnd.common.late import asyncio
 from shmnd.connection import Connection
 from shmnd.messaging.endpoints import READS, Arrival, Ends, Offer, Plan, SharedAdapter
+from shmnd.messaging.errors import ServerClosedError
 from shmnd.messaging.fragments import Terms
 from shmnd.overlapped import Overlapped
 from shmnd.provider import open_adapter
 from shmnd.runtime.broker.aside import Aside, Errand
-from shmnd.status import NdError, Status, error
+from shmnd.status import NdError, Status
+from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from shmnd.adapter import Adapter
 
-__all__ = ["Server", "aconnect", "connect", "listen"]
+__all__ = ["Server", "listen"]
 
 _PATIENCE: Final = 10.0
 """Seconds that an accepted peer has to complete its connection."""
@@ -50,146 +52,6 @@ def listen(
     direction for messages, in `depth` pieces.
     """
     return Server(address, Plan.checked(nbytes, depth, "listen"), namespace, group)
-
-
-def connect(
-    address: tuple[str, int],
-    *,
-    nbytes: int = 1 << 20,
-    depth: int = 64,
-    timeout: float | None = 10,
-    namespace: str | None = None,
-    group: int | str | None = None,
-) -> Connection:
-    """Connect to a `listen` at an address.
-
-    ConnectionRefusedError when nothing listens there, TimeoutError when the server does not
-    accept within `timeout` seconds. `nbytes` and `depth` are as in `listen`; of two different
-    depths the smaller one counts.
-    """
-    deadline = deadline_of(timeout, "connect")
-    attempt = _Attempt(address, Plan.checked(nbytes, depth, "connect"), namespace, group)
-    try:
-        attempt.begin()
-        if not attempt.asking.wait(left_until(deadline)):
-            raise TimeoutError
-        attempt.asking.result().result(left_until(deadline))
-        return attempt.connection()
-    except TimeoutError as exc:
-        attempt.close()
-        if isinstance(exc, NdError):
-            raise
-        raise attempt.late("connect", timeout) from None
-    except BaseException:
-        attempt.close()
-        raise
-
-
-async def aconnect(
-    address: tuple[str, int],
-    *,
-    nbytes: int = 1 << 20,
-    depth: int = 64,
-    timeout: float | None = 10,
-    namespace: str | None = None,
-    group: int | str | None = None,
-) -> Connection:
-    """Connect as `connect` does, and let other tasks run meanwhile."""
-    deadline = deadline_of(timeout, "aconnect")
-    attempt = _Attempt(address, Plan.checked(nbytes, depth, "aconnect"), namespace, group)
-    try:
-        attempt.begin()
-        async with asyncio.timeout(left_until(deadline)):
-            await (await attempt.asking)
-        return attempt.connection()
-    except TimeoutError as exc:
-        attempt.close()
-        if isinstance(exc, NdError):
-            raise
-        raise attempt.late("aconnect", timeout) from None
-    except BaseException:
-        attempt.close()
-        raise
-
-
-class _Attempt:
-    """A connection that is asked for, if need be in a thread that may wait for the broker."""
-
-    def __init__(
-        self,
-        address: tuple[str, int],
-        plan: Plan,
-        namespace: str | None,
-        group: int | str | None,
-    ) -> None:
-        self._address = address
-        self._plan = plan
-        self._place = place_of(namespace, group=group)
-        self._named = namespace, group
-        self._shared: SharedAdapter | None = None
-        self._ends: Ends | None = None
-        self._given_up = False
-        self.asking: Final = Errand(self._ask)
-
-    def begin(self) -> None:
-        """Open an adapter, and ask for the connection, or begin to."""
-        Aside.of(self._place).begin(self.asking, self._release)
-
-    def _ask(self) -> Overlapped:
-        if self._given_up:
-            raise error(Status.CANCELED, "connect", "given up")  # it reaches no caller
-        namespace, group = self._named
-        self._shared = shared = SharedAdapter(open_adapter(namespace=namespace, group=group))
-        shared.take()
-        adapter = shared.adapter
-        self._ends = ends = Ends.made(adapter, adapter.create_connector(), self._plan)
-        return ends.connector.connect(ends.qp, self._address, READS, READS, ends.terms())
-
-    def late(self, call: str, timeout: float | None) -> TimeoutError:
-        """Make the error of a time-out that has ended."""
-        if self.asking.over:
-            return TimeoutError(
-                f"{call}: {self._address!r} did not accept within {timeout} seconds"
-            )
-        return TimeoutError(
-            f"{call}: the broker at {self._place.socket} did not answer within {timeout} seconds;"
-            " is it stopped? 'shmnd broker stop' ends it, the next call that needs one starts"
-            " another"
-        )
-
-    def connection(self) -> Connection:
-        """Complete the connection, when the peer has accepted."""
-        ends, shared = self._ends, self._shared
-        assert ends is not None
-        assert shared is not None
-        theirs = Terms.unpack(ends.connector.get_private_data())
-        if theirs is None:
-            ends.connector.reject()
-            raise ConnectionError(
-                "connect: the peer is not a shmnd.listen; connect to it with Connector.connect"
-            )
-        ends.agree(theirs)
-        ends.connector.complete_connect().result()
-        made = Connection(shared, ends)
-        shared.give_back()
-        return made
-
-    def close(self) -> None:
-        """Release everything, as soon as the thread is done with it: nothing came of it."""
-        self._given_up = True
-        self.asking.when_over(self._release)
-
-    def _release(self) -> None:
-        ends, self._ends = self._ends, None
-        shared, self._shared = self._shared, None
-        if ends is not None:
-            ends.close()
-        if shared is not None:
-            shared.give_back()
-
-
-class ServerClosedError(OSError):
-    """The server was closed: it accepts no connections any more."""
 
 
 class Server(Closing):
@@ -224,6 +86,7 @@ class Server(Closing):
         self._answering: Errand[None] | None = None
         self._waiting: Offer | None = None
         self._arrivals: list[Arrival] = []
+        self._waiter: Waiter | None = None
 
     @property
     def adapter(self) -> Adapter:
@@ -252,6 +115,7 @@ class Server(Closing):
                 raise self._late(call, timeout) from None
             finally:
                 news._complete(Status.SUCCESS)
+                self._rest()
 
     async def aaccept(self, timeout: float | None = None) -> Connection:
         """Wait for a connection as `accept` does, and let other tasks run meanwhile."""
@@ -286,6 +150,27 @@ class Server(Closing):
             except ServerClosedError:
                 return
             yield connection
+
+    # -- descriptors --
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when `accept(0)` may go one step further.
+
+        For `select`, selectors and event loops. A connection takes several such calls, of which
+        all but the last one end with TimeoutError.
+        """
+        if self._closed:
+            raise ServerClosedError("Server.fileno: the server is closed")
+        if self._waiter is None:
+            self._waiter = Waiter(self.adapter, self._has_news)
+        return self._waiter.fileno()
+
+    def _has_news(self) -> bool:
+        return self._is_news() is not None
+
+    def _rest(self) -> None:
+        if self._waiter is not None and not self._closed:
+            self._waiter.rest()
 
     # -- requests, and the connections that come of them --
 
@@ -398,6 +283,8 @@ class Server(Closing):
         if self._closed:
             return
         self._closed = True
+        if self._waiter is not None:
+            self._waiter.close()
         self._listener.close()
         self._drop()
         self._ring()

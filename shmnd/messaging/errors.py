@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
-__all__ = ["PeerClosedError", "ended"]
+__all__ = ["PeerClosedError", "ServerClosedError", "ended"]
 
 
 class PeerClosedError(BrokenPipeError, EOFError):
     """A message cannot be sent: the peer has closed the connection."""
+
+
+class ServerClosedError(OSError):
+    """The server was closed: it accepts no connections any more."""
 
 
 def ended(call: str, peer: str, reason: str, *, sending: bool) -> OSError | EOFError:

@@ -18,6 +18,7 @@ cdef class Messages:
     cdef public int followers
     cdef readonly object inbox
     cdef public object wake
+    cdef public object watch  # called behind each poll, for the descriptor that a program has
     cdef readonly str ended
     cdef object memory, region, view
     cdef unsigned char *base

@@ -292,6 +292,12 @@ cdef class Messages:
             self.idle()
         return bool(results)
 
+    def ready(self) -> bool:
+        """Return whether a message is there, or the end, or a poll may find one. It only reads."""
+        if self.inbox or self.goodbye or self.ended or self.shut:
+            return True
+        return not self.pumping and self.cq._something()
+
     def progress(self) -> None:
         """Take all results that are there, without waiting, unless another thread does that."""
         if not self.pumping and not self.shut:
@@ -310,6 +316,8 @@ cdef class Messages:
         self.pumping = False
         if self.followers:
             self.wake()
+        if self.watch is not None:
+            self.watch()
         return 0
 
     cdef int take(self, list results) except -1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures that several files of this folder use."""
 
-from processes.messages_kit import pair as pair
-from processes.messages_kit import peer_of as peer_of
+from processes.messages.kit import pair as pair
+from processes.messages.kit import peer_of as peer_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shmnd
-from processes.messages_kit import (
+from processes.messages.kit import (
     LIMIT,
     LONG,
     SIZES,

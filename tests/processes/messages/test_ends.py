@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection as Pipe
 import pytest
 
 import shmnd
-from processes.messages_kit import LIMIT, SIZES, Address, MakePeer, Pair, echo, pattern
+from processes.messages.kit import LIMIT, SIZES, Address, MakePeer, Pair, echo, pattern
 from shmnd.runtime.progress import ProgressEngine
 
 

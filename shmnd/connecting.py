@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asking for connections that carry messages: `connect` and `aconnect`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from shmnd.broker.place import place_of
+from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.late import asyncio
+from shmnd.connection import Connection
+from shmnd.messaging.endpoints import READS, Ends, Plan, SharedAdapter
+from shmnd.messaging.fragments import Terms
+from shmnd.provider import open_adapter
+from shmnd.runtime.broker.aside import Aside, Errand
+from shmnd.status import NdError, Status, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shmnd.overlapped import Overlapped
+
+__all__ = ["aconnect", "connect"]
+
+
+def connect(
+    address: tuple[str, int],
+    *,
+    nbytes: int = 1 << 20,
+    depth: int = 64,
+    timeout: float | None = 10,
+    namespace: str | None = None,
+    group: int | str | None = None,
+) -> Connection:
+    """Connect to a `listen` at an address.
+
+    ConnectionRefusedError when nothing listens there, TimeoutError when the server does not
+    accept within `timeout` seconds. `nbytes` and `depth` are as in `listen`; of two different
+    depths the smaller one counts.
+    """
+    deadline = deadline_of(timeout, "connect")
+    attempt = _Attempt(address, Plan.checked(nbytes, depth, "connect"), namespace, group)
+    with attempt.or_nothing("connect", timeout):
+        attempt.begin()
+        if not attempt.asking.wait(left_until(deadline)):
+            raise TimeoutError
+        attempt.asking.result().result(left_until(deadline))
+        return attempt.connection()
+
+
+async def aconnect(
+    address: tuple[str, int],
+    *,
+    nbytes: int = 1 << 20,
+    depth: int = 64,
+    timeout: float | None = 10,
+    namespace: str | None = None,
+    group: int | str | None = None,
+) -> Connection:
+    """Connect as `connect` does, and let other tasks run meanwhile."""
+    deadline = deadline_of(timeout, "aconnect")
+    attempt = _Attempt(address, Plan.checked(nbytes, depth, "aconnect"), namespace, group)
+    with attempt.or_nothing("aconnect", timeout):
+        attempt.begin()
+        async with asyncio.timeout(left_until(deadline)):
+            await (await attempt.asking)
+        return attempt.connection()
+
+
+class _Attempt:
+    """A connection that is asked for, if need be in a thread that may wait for the broker."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        plan: Plan,
+        namespace: str | None,
+        group: int | str | None,
+    ) -> None:
+        self._address = address
+        self._plan = plan
+        self._place = place_of(namespace, group=group)
+        self._named = namespace, group
+        self._shared: SharedAdapter | None = None
+        self._ends: Ends | None = None
+        self._given_up = False
+        self.asking: Final = Errand(self._ask)
+
+    def begin(self) -> None:
+        """Open an adapter, and ask for the connection, or begin to."""
+        Aside.of(self._place).begin(self.asking, self._release)
+
+    def _ask(self) -> Overlapped:
+        if self._given_up:
+            raise error(Status.CANCELED, "connect", "given up")  # it reaches no caller
+        namespace, group = self._named
+        self._shared = shared = SharedAdapter(open_adapter(namespace=namespace, group=group))
+        shared.take()
+        adapter = shared.adapter
+        self._ends = ends = Ends.made(adapter, adapter.create_connector(), self._plan)
+        return ends.connector.connect(ends.qp, self._address, READS, READS, ends.terms())
+
+    @contextlib.contextmanager
+    def or_nothing(self, call: str, timeout: float | None) -> Iterator[None]:
+        """Release everything where the block fails, and name the call that came too late."""
+        try:
+            yield
+        except TimeoutError as exc:
+            self.close()
+            if isinstance(exc, NdError):
+                raise
+            raise self._late(call, timeout) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _late(self, call: str, timeout: float | None) -> TimeoutError:
+        """Make the error of a time-out that has ended."""
+        if self.asking.over:
+            return TimeoutError(
+                f"{call}: {self._address!r} did not accept within {timeout} seconds"
+            )
+        return TimeoutError(
+            f"{call}: the broker at {self._place.socket} did not answer within {timeout} seconds;"
+            " is it stopped? 'shmnd broker stop' ends it, the next call that needs one starts"
+            " another"
+        )
+
+    def connection(self) -> Connection:
+        """Complete the connection, when the peer has accepted."""
+        ends, shared = self._ends, self._shared
+        assert ends is not None
+        assert shared is not None
+        theirs = Terms.unpack(ends.connector.get_private_data())
+        if theirs is None:
+            ends.connector.reject()
+            raise ConnectionError(
+                "connect: the peer is not a shmnd.listen; connect to it with Connector.connect"
+            )
+        ends.agree(theirs)
+        ends.connector.complete_connect().result()
+        made = Connection(shared, ends)
+        shared.give_back()
+        return made
+
+    def close(self) -> None:
+        """Release everything, as soon as the thread is done with it: nothing came of it."""
+        self._given_up = True
+        self.asking.when_over(self._release)
+
+    def _release(self) -> None:
+        ends, self._ends = self._ends, None
+        shared, self._shared = self._shared, None
+        if ends is not None:
+            ends.close()
+        if shared is not None:
+            shared.give_back()

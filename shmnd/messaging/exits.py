@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connections of a process, when it ends and in its forked children."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from typing import Final, Protocol
+
+__all__ = ["remember"]
+
+
+class _Ending(Protocol):
+    def close(self) -> None: ...
+
+    def _end_in_child(self) -> None: ...
+
+
+_all: Final[weakref.WeakSet[_Ending]] = weakref.WeakSet()
+
+
+def remember(connection: _Ending) -> None:
+    """Close it at the end of the process, and have it refuse all calls in a child."""
+    _all.add(connection)
+
+
+def _close_all() -> None:
+    """Close all at the end of the process, so that peers see a close and not a death."""
+    for connection in list(_all):
+        try:
+            connection.close()
+        except Exception:
+            pass  # continue with the others
+
+
+def _after_fork_in_child() -> None:
+    for connection in list(_all):
+        connection._end_in_child()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork_in_child)
