@@ -7,6 +7,7 @@ cdef class buffer:
 
     cdef Py_buffer view             # of an object with the buffer protocol, or filled by hand
     cdef bint held                  # view.obj has to be released
+    cdef bint stated                # it is of `fromaddress`
     cdef bint device                # memory of a device: not to be touched item by item
     cdef object owner               # what `obj` returns
     cdef object kept                # what else keeps the memory
@@ -21,4 +22,5 @@ cdef class buffer:
 
 
 cdef buffer as_buffer(object obj, bint readonly)
+cdef bint is_stated(object memory) noexcept
 cdef buffer view_at(void *address, Py_ssize_t nbytes, bint readonly)

@@ -94,6 +94,13 @@ cdef buffer view_at(void *address, Py_ssize_t nbytes, bint readonly):
     return self
 
 
+cdef bint is_stated(object memory) noexcept:
+    """Whether it is memory at an address of the program: its length is what the program says."""
+    if isinstance(memory, buffer) and isinstance((<buffer> memory).owner, buffer):
+        memory = (<buffer> memory).owner
+    return isinstance(memory, buffer) and (<buffer> memory).stated
+
+
 @cython.no_gc_clear  # its end releases the buffer, whose object may live on
 cdef class buffer:
     """Buffer."""
@@ -111,6 +118,7 @@ cdef class buffer:
         """Take over the memory of another one, which is empty after it."""
         self.view = other.view
         self.held = other.held
+        self.stated = other.stated
         self.device = other.device
         self.owner = other.owner
         self.kept = other.kept
@@ -156,7 +164,9 @@ cdef class buffer:
             raise ValueError(f"buffer.fromaddress: a length of {size}; expected 0 or more")
         if there == 0 and size:
             raise ValueError(f"buffer.fromaddress: {size} bytes at address 0")
-        return view_at(<void *> there, size, readonly)
+        cdef buffer self = view_at(<void *> there, size, readonly)
+        self.stated = True
+        return self
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         if self.device:

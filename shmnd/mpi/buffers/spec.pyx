@@ -13,14 +13,14 @@ names, and as many as it holds. Calls with a vector of blocks take sequences of 
 displacements, those with a type for each block also a sequence of types.
 
 Nothing outside the buffer is ever touched: a message that does not fit raises ValueError. Memory at
-BOTTOM has no bounds that could be checked.
+BOTTOM, or made by `buffer.fromaddress`, has no bounds that could be checked.
 """
 
 from cpython.list cimport PyList_Check
 from cpython.tuple cimport PyTuple_Check
 from libc.stdlib cimport free, malloc
 
-from shmnd.mpi.buffers.buffer cimport as_buffer, buffer
+from shmnd.mpi.buffers.buffer cimport as_buffer, buffer, is_stated
 from shmnd.mpi.buffers.plain cimport array_type, plain_array
 from shmnd.mpi.datatypes.datatype cimport Datatype
 from shmnd.mpi.buffers.sentinels cimport BottomType, InPlaceType
@@ -185,7 +185,7 @@ cdef class Spec:
         lie in the memory that it is a view of. After the view ends what the program has passed."""
         cdef buffer whole
         if first >= 0 or last > self.nbytes or self.keep is None:
-            return False
+            return is_stated(self.keep)  # of an address only the program knows where it ends
         owner = self.keep.obj if isinstance(self.keep, buffer) else self.keep
         for _ in range(_DEEPEST):
             below = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)

@@ -35,3 +35,23 @@ def test_a_type_does_not_reach_before_memory_that_is_not_a_view() -> None:
         with pytest.raises(ValueError, match="take the bytes -1 to 2"):
             MPI.COMM_SELF.Send([memory, 1, before], 0)
     before.Free()
+
+
+@pytest.mark.parametrize("nbytes", [0, 4, 40])
+def test_memory_at_an_address_has_no_end_but_that_of_the_message(nbytes: int) -> None:
+    """As in mpi4py: programs with tensors name an address, and a length that they do not count."""
+    source, target = np.arange(10, dtype="i4"), np.full(10, -1, "i4")
+    comm = MPI.COMM_SELF
+    given, taken = (MPI.buffer.fromaddress(a.ctypes.data, nbytes) for a in (source, target))
+    other = MPI.INT.Create_vector(5, 1, 2).Commit()
+    for step, message in (1, [10, MPI.INT]), (2, [1, other]):
+        vector = [[message[0]], [0], message[1]]
+        for call, into in (comm.Allgather, message), (comm.Allgatherv, vector):
+            target[:] = -1
+            call([given, *message], [taken, *into])
+            assert (target[::step] == source[::step]).all()
+            assert step == 1 or (target[1::2] == -1).all()
+    other.Free()
+    for memory in given[:4] if nbytes else b"", bytearray(target):
+        with pytest.raises(ValueError, match="of a buffer of"):
+            comm.Allgather([memory, 11, MPI.INT], [taken, 11, MPI.INT])
