@@ -40,6 +40,10 @@ enum shmpi_line_kind {
     SHMPI_LINE_ALLREDUCE,
     SHMPI_LINE_GATHER,
     SHMPI_LINE_ALLGATHER,
+    /* Barriers that are other calls: a rank in one of them is not in another. */
+    SHMPI_LINE_FENCE,
+    SHMPI_LINE_WIN_FREE,
+    SHMPI_LINE_KINDS,
 };
 
 /* One communicator, seen from one of its members. Private to its process. */

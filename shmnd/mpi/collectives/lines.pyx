@@ -32,6 +32,9 @@ cdef extern from "transport/collectives/calls.h" nogil:
 cdef extern from "collectives/lines.h" nogil:
     enum:
         SHMPI_LINE_MEMBERS
+        SHMPI_LINE_FENCE
+        SHMPI_LINE_WIN_FREE
+        SHMPI_LINE_KINDS
 
     struct shmpi_entry:
         const char *data
@@ -55,9 +58,12 @@ cdef enum:
 
 cdef int _BARRIER = _KINDS["Barrier"], _BCAST = _KINDS["Bcast"], _REDUCE = _KINDS["Reduce"]
 cdef int _ALLREDUCE = _KINDS["Allreduce"], _ALLGATHER = _KINDS["Allgather"]
+cdef int _FENCE = _KINDS["Win.Fence"], _WIN_FREE = _KINDS["Win.Free"]
+cdef dict _kinds = _KINDS
 
 # By enum shmpi_line_kind of lines.h.
-_NAMES = ("", "Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Allgather")
+_NAMES = ("", "Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Allgather", "Win.Fence",
+          "Win.Free")
 
 
 # -- waiting --
@@ -120,10 +126,10 @@ cdef int _disagree(
     shown = ""
     at = place_of(c.context, call, comm.title(c))
     tell_failure(c, shmpi_calls_last(&c.calls))
-    for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_ALLGATHER + 1):
+    for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_KINDS):
         n = shmpi_lines_bytes(c.lines, k, place, kind)
         if k and n >= 0:
-            shown = f" ({_NAMES[kind]} with {n})"
+            shown = f" ({_NAMES[kind]} with {n})" if n else f" ({_NAMES[kind]})"
             if _NAMES[kind] == call:
                 mpi_error(
                     comm, constants.ERR_TRUNCATE,
@@ -194,7 +200,7 @@ cdef int lines_check(
     cdef int i
     cdef uint32_t kind
     for i in range(c.size):
-        for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_ALLGATHER + 1):
+        for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_KINDS):
             if shmpi_lines_bytes(c.lines, k, i, kind) >= 0:
                 _disagree(comm, c, k, i, own, call)
     return 0
@@ -212,6 +218,23 @@ cdef int lines_barrier(CommBase comm, CommState c, str call) except -1:
         for i in range(lines.size):
             if i != lines.place:
                 _entry(comm, c, k, i, SHMPI_LINE_BARRIER, 0, call)
+        all = True
+    finally:
+        shmpi_lines_finish(lines, k, all)
+    return 0
+
+
+cdef int _barrier_of(CommBase comm, CommState c, str call, uint32_t kind) except -1:
+    """A barrier that is another call. In code of its own: a Barrier takes no instruction for it."""
+    cdef shmpi_lines *lines = c.lines
+    cdef uint64_t k = _begin(comm, c, True, call)
+    cdef int i
+    cdef bint all = False
+    shmpi_lines_show(lines, k, kind, NULL, 0, False)
+    try:
+        for i in range(lines.size):
+            if i != lines.place:
+                _entry(comm, c, k, i, kind, 0, call)
         all = True
     finally:
         shmpi_lines_finish(lines, k, all)
@@ -308,8 +331,11 @@ cdef bint barrier_as(CommBase comm, str call) except -1:
     cdef CommState c = comm.state(call)
     if c.lines == NULL:
         return False
-    c.begin(_KINDS[call], -1)
-    lines_barrier(comm, c, call)
+    cdef int number = _kinds[call]
+    c.begin(number, -1)
+    _barrier_of(
+        comm, c, call, SHMPI_LINE_FENCE if number == _FENCE
+        else SHMPI_LINE_WIN_FREE if number == _WIN_FREE else SHMPI_LINE_BARRIER)
     return True
 
 

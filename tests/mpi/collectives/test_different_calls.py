@@ -41,6 +41,28 @@ assert comm.sendrecv(rank, 1 - rank, source=1 - rank) == 1 - rank
         assert text in said, said
 
 
+def test_barriers_that_are_other_calls_are_not_taken_for_one_another() -> None:
+    """All of them are entries of lines, and no rank has to wait."""
+    program = f"""{_BEGIN}
+win = MPI.Win.Allocate(8, comm=comm)
+win.Set_name("table")
+for mine, theirs in (win.Fence, win.Free), (win.Free, win.Fence):
+    try:
+        mine() if rank == 0 else theirs()
+    except MPI.Exception as error:
+        assert error.Get_error_class() == MPI.ERR_TRUNCATE, error
+        print(error)
+    comm.Barrier()
+win.Fence()
+win.Free()
+"""
+    said = launch(2, "-c", program).stdout
+    for own, other in ("Fence", "Free"), ("Free", "Fence"):
+        for rank in range(2):
+            text = rf"Win\.{own} of table: rank {rank} is in another collective, .*Win\.{other}"
+            assert re.search(text, said), said
+
+
 @pytest.mark.parametrize(
     "call", ["comm.bcast(1, root=1)", "comm.Bcast(z(50), 1)", "comm.Ibcast(z(50), 1).Wait()"]
 )
