@@ -26,6 +26,7 @@ cdef extern from "objects/small_int.h":
     bint shmpi_small_int(object given, int *value)
 
 from shmnd.mpi import constants
+from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.errors import REMEDY_OF_MEMORY as _REMEDY
 
 cdef extern from "transport/collectives/calls.h" nogil:
@@ -37,6 +38,10 @@ cdef extern from "transport/collectives/calls.h" nogil:
     shmpi_call shmpi_calls_begin(shmpi_engine *e, shmpi_calls *c, unsigned int kind, int root)
     shmpi_call shmpi_calls_last(const shmpi_calls *c)
 
+cdef extern from "transport/engine.h" nogil:
+    const uint32_t SHMPI_CONTEXTS_END
+    void shmpi_forget_contexts(shmpi_engine *e, uint32_t first, uint32_t count)
+
 cdef extern from "collectives/lines.h" nogil:
     bint shmpi_lines_fit(uint32_t context, int size)
     shmpi_lines *shmpi_lines_new(shmpi_job *job, uint32_t job_size, uint32_t context, int size,
@@ -46,6 +51,12 @@ CONTEXTS = _CONTEXTS
 """Contexts of one communicator."""
 TWIN = 4
 """The first context of its twin, from its own first."""
+
+cdef uint32_t _TWIN = TWIN
+_NO_MORE = (
+    "no more communicators can be made: the job has used all numbers of communicators; a program "
+    "that makes hundreds of millions has to use some of them again"
+)
 
 _VECTORS = ("Gather", "Scatter", "Allgather", "Alltoall")
 _BUFFERS = ("Barrier", "Bcast", *_VECTORS, *[name + "v" for name in _VECTORS], "Alltoallw",
@@ -114,6 +125,8 @@ cdef class CommState(State):
         State.__init__(self)
         cdef int i
         peers = group if remote is None else remote
+        if context >= SHMPI_CONTEXTS_END:
+            raise MPIException(constants.ERR_OTHER, _NO_MORE)
         self.context = context
         self.group = group
         self.remote = remote
@@ -144,6 +157,8 @@ cdef class CommState(State):
 
     def __dealloc__(self):
         shmpi_calls_close(&self.calls)
+        if self.own != NULL:
+            shmpi_forget_contexts(E, self.context, _TWIN)
         free(self.to_job)
         free(self.from_job)
         free(self.own)

@@ -91,6 +91,13 @@ struct shmpi_engine {
     struct shmpi_calls *calls;
 };
 
+/* Forgets contexts from `first` on, whose communicator has ended. */
+static inline void shmpi_forget_contexts(struct shmpi_engine *e, uint32_t first, uint32_t count)
+{
+    for (uint32_t i = 0; e && i < count; i++)
+        shmpi_forget_context(&e->matching, first + i);
+}
+
 /* ---- requests ------------------------------------------------------------------------------ */
 
 static inline struct shmpi_req *shmpi_req_new(struct shmpi_engine *e)

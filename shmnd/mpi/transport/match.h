@@ -79,6 +79,8 @@ struct shmpi_queue {
     void *first, *last;
 };
 
+#define SHMPI_CONTEXTS_END 0xff000000u /* no context has this number, or a larger one */
+
 struct shmpi_context {
     struct shmpi_context *next;
     uint32_t id;
@@ -138,6 +140,23 @@ static inline struct shmpi_context *shmpi_context(struct shmpi_matching *m, uint
     c->next = *at;
     *at = c;
     return m->last = c;
+}
+
+/* Gives the memory of a context back, whose communicator has ended, if nothing waits there. A later
+ * message makes it anew. One that is revoked stays, because it refuses messages. */
+static inline void shmpi_forget_context(struct shmpi_matching *m, uint32_t id)
+{
+    struct shmpi_context **at = &m->buckets[id % SHMPI_BUCKETS], *c;
+    while ((c = *at) && c->id != id)
+        at = &c->next;
+    if (!c || c->revoked || c->messages || c->any.first)
+        return;
+    for (uint32_t i = 0; i < m->size; i++)
+        if (c->posted[i].first)
+            return;
+    *at = c->next;
+    m->last = NULL;
+    free(c);
 }
 
 static inline bool shmpi_tags_agree(int wanted, int tag)

@@ -240,10 +240,16 @@ static inline int shmpi_sched_peer(struct shmpi_engine *e, const struct shmpi_sc
     return -1;
 }
 
-/* Numbers of contexts that no communicator of this job has: the first of `count`. */
+/* Numbers of contexts that no communicator of this job has: the first of `count`. At the end of the
+ * numbers it is SHMPI_CONTEXTS_END, of which no communicator is made: each number is used once. What
+ * ranks add there at the same time stays below 2^32. */
 static inline uint32_t shmpi_contexts(struct shmpi_engine *e, uint32_t count)
 {
-    return shmnd_add32(&e->job->contexts, count);
+    uint32_t first = shmnd_add32(&e->job->contexts, count);
+    if (first < SHMPI_CONTEXTS_END)
+        return first;
+    shmnd_put32(&e->job->contexts, SHMPI_CONTEXTS_END);
+    return SHMPI_CONTEXTS_END;
 }
 
 /* ---- progress ------------------------------------------------------------------------------- */
