@@ -10,7 +10,7 @@ its descriptor, which it holds until all have done so.
 import os
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EFAULT, ESRCH
+from libc.errno cimport EFAULT, EMFILE, ENFILE, ESRCH
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -58,13 +58,19 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
         except Exception as error:
             failure = error
     # Rank 0 keeps its descriptor until all have tried to open it.
-    said = comm.allgather(None if failure is None else f"{type(failure).__name__}: {failure}")
-    failed = [rank for rank, text in enumerate(said) if text is not None]
+    said = comm.allgather(
+        None if failure is None
+        else (_is_shortage(failure), f"{type(failure).__name__}: {failure}")
+    )
+    failed = [rank for rank, told in enumerate(said) if told is not None]
     if failed:
         # Where rank 0 has died, and its memory with it, this raises that error.
         comm._barrier_as(call, comm.ob)
-        _refuse(comm, f"{call}: {nbytes} bytes of shared memory: rank {failed[0]} has no access "
-                      f"to it: {said[failed[0]]}", failure)
+        short, text = said[failed[0]]
+        _refuse(
+            comm, constants.ERR_NO_MEM if short else constants.ERR_OTHER,
+            f"{call}: {nbytes} bytes of shared memory: rank {failed[0]} has no "
+            f"{'memory for' if short else 'access to'} it: {text}", failure)
     segment.close_fd()
     return segment
 
@@ -84,10 +90,16 @@ def _exchange_offers(comm, make):
     return own[0], known
 
 
-cdef int _refuse(comm, str text, object cause) except -1:
+cdef bint _is_shortage(object failure) noexcept:
+    """Whether it says that memory ran out, and not descriptors."""
+    why = getattr(failure.__cause__, "errno", None)
+    return isinstance(failure, MemoryError) and why not in (EMFILE, ENFILE)
+
+
+cdef int _refuse(comm, int kind, str text, object cause) except -1:
     """Have the communicator handle the error of memory that is not there, and raise it."""
     try:
-        mpi_error(comm, constants.ERR_OTHER, text)
+        mpi_error(comm, kind, text)
     except MPIException as error:
         raise error from cause
     return 0

@@ -39,6 +39,25 @@ def test_a_message_for_which_a_rank_has_no_memory() -> None:
     assert launch(2, "-c", MESSAGES).stdout == "bcast\nscatter\nrecv\n"
 
 
+def test_a_window_for_which_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHMND_MEMORY_LIMIT", "100M")
+    program = """
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+for make in MPI.Win.Allocate, MPI.Win.Allocate_shared:
+    try:
+        make(1 << 28 if comm.rank else 8, comm=comm)
+    except MPI.Exception as error:
+        assert error.Get_error_class() == MPI.ERR_NO_MEM, error
+        assert "rank 0 has no memory for it" in str(error), error
+        assert "SHMND_MEMORY_LIMIT" in str(error), error
+        print("well")
+MPI.Win.Allocate(8, comm=comm).Free()
+"""
+    options = ["-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "--private-arrays", "-c", program]
+    assert python(*options).stdout == "well\n" * 4
+
+
 def test_a_job_that_is_larger_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHMND_MEMORY_LIMIT", "100K")
     ran = python("-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "true", expect=1)
