@@ -48,16 +48,19 @@ def _write_by_lines() -> None:
     """Have a rank write its output by lines, where it goes to a file or a pipe.
 
     All ranks write there. Python cuts a full buffer within a line, and writes the parts of a line
-    one by one where it has none (PYTHONUNBUFFERED): lines of other ranks would come in between.
+    one by one where it has none (PYTHONUNBUFFERED): lines of other ranks would come in between. So
+    it does with the lines of a traceback, which have parts, too.
     """
-    out = sys.stdout
-    if hooks.size() == 1 or out is not sys.__stdout__ or not isinstance(out, io.TextIOWrapper):
+    if hooks.size() == 1:
         return
-    # What fails here, such as a full disk or a stream without its descriptor, fails again when
-    # the program prints.
-    with contextlib.suppress(OSError, ValueError):
-        if not out.isatty():
-            out.reconfigure(line_buffering=True, write_through=False)
+    for out, original in ((sys.stdout, sys.__stdout__), (sys.stderr, sys.__stderr__)):
+        if out is not original or not isinstance(out, io.TextIOWrapper):
+            continue
+        # What fails here, such as a full disk or a stream without its descriptor, fails again when
+        # the program prints.
+        with contextlib.suppress(OSError, ValueError):
+            if not out.isatty():
+                out.reconfigure(line_buffering=True, write_through=False)
 
 
 def at_finalize(function: Any) -> None:

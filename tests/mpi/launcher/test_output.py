@@ -14,6 +14,7 @@ from mpi.launcher.jobs import PATIENCE, launch
 RANKS = 4
 LINES = 3000
 PRINTS = f"""
+import sys
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
 comm.Barrier()
@@ -41,6 +42,13 @@ def check(text: str) -> None:
 @pytest.mark.parametrize("program", [PRINTS, UNBUFFERED], ids=["buffered", "unbuffered"])
 def test_lines_in_a_pipe_are_whole(program: str) -> None:
     check(launch(RANKS, "-c", program).stdout)
+
+
+@pytest.mark.slow
+def test_lines_of_errors_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines of tracebacks have parts. Without buffers each was written by itself."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    check(launch(RANKS, "-c", PRINTS.replace("41))", "41), file=sys.stderr)")).stderr)
 
 
 @pytest.mark.slow
