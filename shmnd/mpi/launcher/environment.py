@@ -3,12 +3,18 @@
 
 import os
 from pathlib import Path
+from typing import Final
 
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.package import FRONT
 from shmnd.mpi.transport.place import LIFE_VARIABLE, outside
 
 __all__ = ["of_rank"]
+
+_RANK_VARIABLES: Final = ("PMI_RANK", "MPI_LOCALRANKID")
+_SIZE_VARIABLES: Final = ("PMI_SIZE", "MPI_LOCALNRANKS")
+"""Those of the launcher of MPICH: programs read their place, and whether they are ranks, from them,
+without MPI. A process that a rank starts inherits them; MPI libraries ignore them there."""
 
 
 def of_rank(wish: Wish, number: int, memory: int, life: int) -> dict[str, str]:
@@ -23,6 +29,8 @@ def of_rank(wish: Wish, number: int, memory: int, life: int) -> dict[str, str]:
         parts.append(root)
     return {
         **given,
+        **dict.fromkeys(_RANK_VARIABLES, str(number)),
+        **dict.fromkeys(_SIZE_VARIABLES, str(wish.ranks)),
         "PYTHONPATH": os.pathsep.join(parts),
         "SHMND_MPI_RANK": str(number),
         "SHMND_MPI_SIZE": str(wish.ranks),

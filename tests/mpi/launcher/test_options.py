@@ -160,3 +160,10 @@ def test_what_is_said_of_many_ranks_fits_their_binding(bind: str, bound: bool) -
     said = python("-m", "shmnd.mpi", *options, "true").stderr
     assert "take turns" in said
     assert ("nothing is bound" in said) is not bound
+
+
+def test_a_rank_finds_its_place_where_the_launcher_of_mpich_puts_it() -> None:
+    """Programs read there, before they import MPI, whether they are ranks at all."""
+    names = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
+    ran = launch(2, "-c", f"import os; print(*[os.environ[name] for name in {names}])")
+    assert sorted(ran.stdout.splitlines()) == ["0 2 0 2", "1 2 1 2"]
