@@ -38,6 +38,8 @@ __all__ = ["SharedName", "identity", "is_seen", "open_of_process"]
 
 _PATIENCE: Final = 10.0
 _PAUSE: Final = 0.0005
+_LONGEST_PAUSE: Final = 0.1
+"""Seconds between two questions, for each process that comes before."""
 _ENDING: Final = 1.0
 """Seconds within which the broker hears of a process that has ended."""
 
@@ -119,20 +121,27 @@ class SharedName:
 
     def _wait_for_turn(self, door: str, number: int) -> None:
         mine = number, self.adapter.uid
-        deadline = time.monotonic() + _PATIENCE
+        since: dict[tuple[str, int], float] = {}
         while True:
+            asked = time.monotonic()
             entries = self.directory.find(door, self.name)
             before = [entry for entry in entries if _comes_before(entry, mine)]
             if not before:
                 return
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            holding = _holding_up(before)
+            since = {each.key: since.get(each.key, now) for each in holding}
+            longest = min(holding, key=lambda each: since[each.key])
+            if now - since[longest.key] > _PATIENCE:
                 raise error(
                     Status.IO_TIMEOUT,
                     self._call,
-                    f"process {before[0].pid} has been opening {self.name!r} for "
+                    f"process {longest.pid} has been opening {self.name!r} for "
                     f"{_PATIENCE:g} seconds; it may be stopped: continue or end it",
                 )
-            time.sleep(_PAUSE)
+            # Who has many before it asks seldom, and all do where the broker is busy: else the
+            # questions of those who wait would hold up the one whose turn it is.
+            time.sleep(len(before) * min(_LONGEST_PAUSE, max(_PAUSE, 2 * (now - asked))))
 
     # -- those who have it --
 
@@ -292,6 +301,12 @@ def _comes_before(entry: Entry, mine: tuple[int, str]) -> bool:
     if entry.data.get("chooses"):
         return True
     return (_number(entry), entry.adapter) < mine
+
+
+def _holding_up(before: list[Entry]) -> list[Entry]:
+    """Return those for whom all others wait: who chooses, or else the one whose turn it is."""
+    choosing = [entry for entry in before if entry.data.get("chooses")]
+    return choosing or [min(before, key=lambda entry: (_number(entry), entry.adapter))]
 
 
 def _number(entry: Entry) -> int:

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many processes that open one name at once: each has its turn, and none holds up all others."""
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+import shmnd
+from shmnd import ipc
+from shmnd.directory import Directory
+from shmnd.ipc.event.notifying import EVENT
+from shmnd.ipc.naming import shared_name
+from shmnd.status import NdError
+
+BEFORE = 8
+PATIENCE = 0.5
+
+
+@contextmanager
+def others(name: str) -> Iterator[list[Any]]:
+    """Have others open a name: their records, first that of the one whose turn it is."""
+    with ExitStack() as stack:
+        directories = [
+            Directory(stack.enter_context(shmnd.open_adapter())) for _ in range(BEFORE)
+        ]
+        yield [
+            stack.enter_context(each.announce(f"{EVENT}.door", name, {"number": number + 1}))
+            for number, each in enumerate(directories)
+        ]
+
+
+def test_one_with_many_before_it_waits_for_all_and_asks_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time-out is for one that holds up all others, not for all of them together."""
+    monkeypatch.setattr(shared_name, "_PATIENCE", PATIENCE)
+    asked: list[int] = []
+
+    class Counting(Directory):
+        def find(self, kind: str, name: str = "") -> Any:
+            found = super().find(kind, name)
+            asked.append(len(found) if kind.endswith("door") else 0)
+            return found
+
+    monkeypatch.setattr(shared_name, "Directory", Counting)
+    name = f"event-{uuid.uuid4().hex}"
+    with others(name) as records:
+
+        def leave() -> None:
+            for record in records:
+                time.sleep(PATIENCE / 4)
+                record.close()
+
+        leaving = threading.Thread(target=leave)
+        leaving.start()
+        try:
+            ipc.Listener(name).close()
+        finally:
+            leaving.join()
+    # The one whose turn is next asks each half millisecond, and who has more before it less often.
+    first, last = (asked.count(left + 1) for left in (BEFORE, 1))
+    assert first * 3 < last
+
+
+def test_one_that_holds_up_all_others_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_name, "_PATIENCE", PATIENCE)
+    name = f"event-{uuid.uuid4().hex}"
+    with others(name), pytest.raises(NdError, match="has been opening"):
+        ipc.Listener(name)
