@@ -97,8 +97,8 @@ class Board:
             size = len(self.words)
             if nbytes > size or offset % 8 or offset + cell_bytes(nbytes + -nbytes % 8) > size:
                 raise ValueError(f"{nbytes} bytes at {offset} in a blackboard of {size}")
-            self._keys_read = number + 1
             self.keys[str(text["key"])] = Key(str(text["key"]), dtype, shape, offset)
+            self._keys_read = number + 1  # behind the last call: a handler of a signal may raise
 
     @property
     def lives(self) -> bool:

@@ -33,12 +33,14 @@ class Key:
         self.shape: Final = shape
         self.offset: Final = offset
         self.nbytes: Final = math.prod(shape) * dtype.itemsize
-        self.words: Final = np.zeros((self.nbytes + 7) // 8, np.uint64)
-        self.array: Final = (
-            self.words.view(np.uint8)[: self.nbytes].view(dtype).reshape(shape)
-            if self.nbytes
-            else np.zeros(shape, dtype)
-        )
+
+    def fresh(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return memory of whole words for one value, and the value in it.
+
+        Each call that writes or reads has its own: the copies run without the interpreter's lock.
+        """
+        words = np.zeros((self.nbytes + 7) // 8, np.uint64)
+        return words, np.ndarray(self.shape, self.dtype, words)
 
     @property
     def text(self) -> bytes:

@@ -132,8 +132,9 @@ class BlackboardReader(Closing):
 
     def _read(self, key: str, call: str) -> tuple[int, Any]:
         board, found = self._key(key, call)
-        version = board.words.read_cell(found.offset, found.words)
-        value = found.array.copy()[()]
+        words, array = found.fresh()
+        version = board.words.read_cell(found.offset, words)
+        value = array[()]
         self._seen[key] = version  # the last step: no call behind which a handler could raise
         return version, value
 

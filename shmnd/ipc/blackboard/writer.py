@@ -12,12 +12,14 @@ import fcntl
 import math
 import os
 import struct
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from shmnd.common.closing import Closing
 from shmnd.common.descriptors import Descriptor
+from shmnd.common.held import Held
 from shmnd.common.shortages import remedy
 from shmnd.ipc.blackboard.keys import (
     BLACKBOARD,
@@ -68,6 +70,7 @@ class Blackboard(Closing):
         self._room: Room | None = None
         self._file = Descriptor(-1)
         self._keys: dict[str, Key] = {}
+        self._adding = threading.RLock()
         self.name: Final[str] = name
         self._named: SharedName | None = SharedName(
             call, BLACKBOARD, name, role="writer", namespace=namespace, group=group
@@ -146,7 +149,10 @@ class Blackboard(Closing):
         self._open(call)
         if not isinstance(key, str):
             raise TypeError(f"{call}: key {key!r} is a {key.__class__.__name__}, not a str")
-        dtype, shape = type_of(type, call)
+        with Held(self._adding):
+            self._add(key, *type_of(type, call), call)
+
+    def _add(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], call: str) -> None:
         known = self._keys.get(key)
         if known is not None:
             if (known.dtype, known.shape) != (dtype, shape):
@@ -179,7 +185,7 @@ class Blackboard(Closing):
             )
         text_at = self._end
         offset = (text_at + len(text) + 127) // 128 * 128
-        end = offset + cell_bytes(made.words.nbytes)
+        end = offset + cell_bytes(nbytes + -nbytes % 8)
         if end > len(self._words):
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
@@ -191,7 +197,15 @@ class Blackboard(Closing):
         entry = struct.pack("QQQQ", offset, made.nbytes, text_at, len(text))
         self._words.write(ENTRIES + ENTRY * len(self._keys), entry)
         self._end = (end + 127) // 128 * 128
-        self._keys[key] = Key(key, dtype, shape, offset)
+        made = Key(key, dtype, shape, offset)
+        try:
+            self._keys[key] = made
+            self._show_keys()
+        except BaseException:  # of a handler of a signal: readers see the key if this side has it
+            self._show_keys()
+            raise
+
+    def _show_keys(self) -> None:
         self._words.store(COUNT, len(self._keys))
         self._wake()
 
@@ -204,19 +218,24 @@ class Blackboard(Closing):
         if found is None:
             self.add(key, np.asarray(value))
             found = self._keys[key]
+        words, array = found.fresh()
         try:
             if found.dtype.names is not None and not found.shape:
-                fill_record(found.array, value, "this one")
+                fill_record(array, value, "this one")
             else:
                 given = array_of(value, found.dtype, None, "this one")
                 require_fit(given, found.dtype, "this one")
-                found.array[...] = given
+                array[...] = given
         except (ValueError, TypeError, OverflowError) as exc:
             raise (ValueError if isinstance(exc, UnicodeError) else type(exc))(
                 f"Blackboard: the value of {key!r} is {found.dtype} of shape {found.shape}: {exc}"
             ) from None
-        self._words.write_cell(found.offset, found.words)
-        self._wake()
+        try:
+            self._words.write_cell(found.offset, words)
+            self._wake()
+        except BaseException:  # of a handler of a signal, perhaps behind the change
+            self._wake()
+            raise
 
     def _wake(self) -> None:
         room = self._room
@@ -230,7 +249,10 @@ class Blackboard(Closing):
     def __getitem__(self, key: str) -> Any:
         """Return a copy of the value that was written last."""
         self._open("Blackboard")
-        return self._keys[key].array.copy()[()]
+        found = self._keys[key]
+        words, array = found.fresh()
+        self._words.read_cell(found.offset, words)
+        return array[()]
 
     def __contains__(self, key: object) -> bool:
         return key in self._keys

@@ -36,8 +36,8 @@ class Words:
         """Copy the newest version of a value; return its number, 0 for none."""
     def cell_version(self, offset: int) -> int:
         """Return the number of the newest version; 0 for none."""
-    def signal(self, offset: int, number: int) -> None:
-        """Signal a number."""
+    def signal_each(self, offsets: list[int], number: int) -> None:
+        """Signal a number at each of these, to all of them; the list is empty then."""
     def signalled(self, offset: int) -> bool:
         """Whether there is a number to take."""
     def take_signals(self, offset: int, found: set[int]) -> None:

@@ -5,6 +5,8 @@
 Each call gives an offset, which is checked against the memory.
 """
 
+from threading import Lock
+
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
@@ -52,11 +54,13 @@ cdef class Words:
     cdef Py_buffer view
     cdef bint filled
     cdef readonly bint writable
+    cdef object writing
 
     def __cinit__(self, memory, bint writable=True):
         PyObject_GetBuffer(memory, &self.view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
         self.filled = True
         self.writable = writable
+        self.writing = Lock()
 
     def __dealloc__(self):
         if self.filled:
@@ -115,7 +119,7 @@ cdef class Words:
             if found.len < LONG:
                 version = shmnd_cell_write(cell, <const uint64_t *>found.buf, words, stride)
             else:
-                with nogil:
+                with self.writing, nogil:  # a cell has one writer
                     version = shmnd_cell_write(cell, <const uint64_t *>found.buf, words, stride)
         finally:
             PyBuffer_Release(&found)
@@ -158,9 +162,13 @@ cdef class Words:
 
     # -- signals --
 
-    def signal(self, uint64_t offset, uint32_t number) -> None:
-        """Signal a number."""
-        shmnd_signal(<shmnd_signals *>self.at(offset, 576, True), number)
+    def signal_each(self, list offsets, uint32_t number) -> None:
+        """Signal a number at each of these, to all of them; the list is empty then."""
+        for offset in offsets:
+            self.at(offset, 576, True)
+        for offset in offsets:
+            shmnd_signal(<shmnd_signals *>self.at(offset, 576, True), number)
+        offsets.clear()
 
     def signalled(self, uint64_t offset) -> bool:
         """Whether there is a number to take."""

@@ -84,9 +84,19 @@ class Notifier(_End):
         """Signal a number from 0 to 4095. Never waits."""
         room = self._open("Notifier.notify")
         number = within("Notifier.notify", 1, "id", id, 0, SIGNALS - 1)
+        members = room.members()
+        left = [room.signals_of(member) for member in members]
+        try:
+            room.words.signal_each(left, number)
+            self._wake(room, members)
+        except BaseException:  # of a handler of a signal
+            if not left:  # they have the number
+                self._wake(room, members)
+            raise
+
+    def _wake(self, room: Room, members: list[int]) -> None:
         words = room.words
-        for member in room.members():
-            words.signal(room.signals_of(member), number)
+        for member in members:
             gate = room.gate_of(member)
             descriptor = words.open(gate)
             if descriptor:

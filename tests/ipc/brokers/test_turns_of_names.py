@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,16 +19,14 @@ from shmnd.ipc.naming import shared_name
 from shmnd.status import NdError
 
 BEFORE = 8
-PATIENCE = 0.5
+PATIENCE = 1.5
 
 
 @contextmanager
 def others(name: str) -> Iterator[list[Any]]:
     """Have others open a name: their records, first that of the one whose turn it is."""
     with ExitStack() as stack:
-        directories = [
-            Directory(stack.enter_context(shmnd.open_adapter())) for _ in range(BEFORE)
-        ]
+        directories = [Directory(stack.enter_context(shmnd.open_adapter())) for _ in range(BEFORE)]
         yield [
             stack.enter_context(each.announce(f"{EVENT}.door", name, {"number": number + 1}))
             for number, each in enumerate(directories)
@@ -39,21 +38,28 @@ def test_one_with_many_before_it_waits_for_all_and_asks_seldom(
 ) -> None:
     """The time-out is for one that holds up all others, not for all of them together."""
     monkeypatch.setattr(shared_name, "_PATIENCE", PATIENCE)
-    asked: list[int] = []
+    before: list[int] = []
+    pauses: list[tuple[int, float]] = []
 
     class Counting(Directory):
         def find(self, kind: str, name: str = "") -> Any:
             found = super().find(kind, name)
-            asked.append(len(found) if kind.endswith("door") else 0)
+            before.append(len(found) - 1)  # it has a record of its own
             return found
 
+    def sleep(seconds: float) -> None:
+        pauses.append((before[-1], seconds))
+        time.sleep(seconds)
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
     monkeypatch.setattr(shared_name, "Directory", Counting)
+    monkeypatch.setattr(shared_name, "time", clock)
     name = f"event-{uuid.uuid4().hex}"
     with others(name) as records:
 
         def leave() -> None:
             for record in records:
-                time.sleep(PATIENCE / 4)
+                time.sleep(PATIENCE / 6)
                 record.close()
 
         leaving = threading.Thread(target=leave)
@@ -62,13 +68,12 @@ def test_one_with_many_before_it_waits_for_all_and_asks_seldom(
             ipc.Listener(name).close()
         finally:
             leaving.join()
-    # The one whose turn is next asks each half millisecond, and who has more before it less often.
-    first, last = (asked.count(left + 1) for left in (BEFORE, 1))
-    assert first * 3 < last
+    assert pauses[0][0] == BEFORE
+    assert all(seconds >= 0.0005 * count for count, seconds in pauses)
 
 
 def test_one_that_holds_up_all_others_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_name, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(shared_name, "_PATIENCE", 0.3)
     name = f"event-{uuid.uuid4().hex}"
     with others(name), pytest.raises(NdError, match="has been opening"):
         ipc.Listener(name)

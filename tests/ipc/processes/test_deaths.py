@@ -62,8 +62,7 @@ def signal_silently(there: Any, go: Any, name: str) -> None:
     assert room is not None
     there.set()
     go.wait(PATIENCE)
-    for member in room.members():
-        room.words.signal(room.signals_of(member), 7)
+    room.words.signal_each([room.signals_of(member) for member in room.members()], 7)
     die()
 
 
@@ -72,8 +71,9 @@ def write_silently(there: Any, go: Any, name: str) -> None:
     found = board._keys["x"]
     there.set()
     go.wait(PATIENCE)
-    found.array[...] = 2.5
-    board._words.write_cell(found.offset, found.words)
+    words, array = found.fresh()
+    array[...] = 2.5
+    board._words.write_cell(found.offset, words)
     die()
 
 
