@@ -18,7 +18,8 @@ import contextlib
 import errno
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmnd.common.records import Entry
 from shmnd.common.streams import clear_of_streams
@@ -30,7 +31,7 @@ from shmnd.provider import open_adapter
 from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from shmnd.common.records import Announcement
 
@@ -42,6 +43,25 @@ _LONGEST_PAUSE: Final = 0.1
 """Seconds between two questions, for each process that comes before."""
 _ENDING: Final = 1.0
 """Seconds within which the broker hears of a process that has ended."""
+
+
+class Holder(Protocol):
+    """What a process has of a file."""
+
+    @property
+    def fd(self) -> int:
+        """Its descriptor."""
+
+    def keep_open(self, fd: int) -> None:
+        """Take over another descriptor of the file."""
+
+
+Held = Callable[[Any, Any], Holder | None]
+"""Returns what this process has of the file of a device and a number."""
+
+
+def _none(device: Any, number: Any) -> Holder | None:
+    return None
 
 
 class SharedName:
@@ -69,29 +89,44 @@ class SharedName:
         self.directory: Final = Directory(self.adapter)
         self._announcement: Announcement | None = None
         self._card: Card | None = None
+        self._own: Holder | None = None  # whose descriptor was taken
 
     # -- one at a time --
 
-    def descriptor(self, make: Callable[[], int], **data: Any) -> int:
-        """Return a descriptor of the memory, which `make` makes when there is none."""
+    def descriptor(self, make: Callable[[], int], held: Held = _none, **data: Any) -> int:
+        """Return a descriptor of the memory, which `make` makes when there is none.
+
+        `held` returns what this process has of a file that may be open once: its descriptor is
+        taken, and another one that was opened goes to it, for a close would end its locks.
+        """
         fd = -1
 
         def take() -> None:
             nonlocal fd
-            found = self.found()
-            if found >= 0:
-                fd = _exchanged(fd, found)
+            self._own = self._held(held)
+            found = self.found() if self._own is None else self._own.fd
+            if found < 0:
+                fd = make() if fd < 0 else fd
             elif fd < 0:
-                fd = make()
+                fd = found
+            elif os.path.samestat(os.fstat(fd), os.fstat(found)):
+                _leave(found, held)
+            else:
+                fd, before = found, fd
+                _leave(before, held)
             self.announce(fd, **data)
 
         try:
             self.in_turn(take)
         except BaseException:
             if fd >= 0:
-                os.close(fd)
+                _leave(fd, held)
             raise
         return fd
+
+    def _held(self, held: Held) -> Holder | None:
+        found = (held(each.data.get("dev"), each.data.get("ino")) for each in self.entries())
+        return next((each for each in found if each is not None), None)
 
     def in_turn(self, do: Callable[[], None]) -> None:
         """Do something as the only process that opens this name.
@@ -243,6 +278,7 @@ class SharedName:
         """Have it no more. Harmless twice."""
         if self._pid != os.getpid():
             return
+        self._own = None
         self._retract()
         self.adapter.close()
 
@@ -253,13 +289,14 @@ def identity(which: str, fd: int) -> dict[str, Any]:
     return {f"{which}fd": fd, f"{which}dev": found.st_dev, f"{which}ino": found.st_ino}
 
 
-def _exchanged(fd: int, found: int) -> int:
-    """Return one of two descriptors, the second where the memory is another one."""
-    if fd < 0:
-        return found
-    same = os.path.samestat(os.fstat(fd), os.fstat(found))
-    os.close(found if same else fd)
-    return fd if same else found
+def _leave(fd: int, held: Held) -> None:
+    """Close a descriptor, or give it to what this process has of its file."""
+    found = os.fstat(fd)
+    holder = held(found.st_dev, found.st_ino)
+    if holder is None:
+        os.close(fd)
+    elif holder.fd != fd:
+        holder.keep_open(fd)
 
 
 def open_of_process(pid: int, number: int, wanted: tuple[Any, Any], flags: int) -> int:

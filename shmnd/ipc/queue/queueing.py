@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from functools import partial
 from multiprocessing import context, util
 from multiprocessing.reduction import DupFd
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -27,7 +28,7 @@ from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import PAUSE
 from shmnd.ipc.queue.queue_core import QueueCalls
 from shmnd.ipc.queue.queue_file import make_file
-from shmnd.ipc.queue.waits import ITEM, ROOM, Waits, core_of
+from shmnd.ipc.queue.waits import ITEM, ROOM, Waits, core_here, core_of
 
 if TYPE_CHECKING:
     from shmnd.ipc.naming.shared_name import SharedName
@@ -57,7 +58,8 @@ class Queue(QueueCalls, Waits):
             return
         self._named = self._by_name(name)
         try:
-            self._start(self._named.descriptor(lambda: make_file(limit or _LONGEST, bool(limit))))
+            make = partial(make_file, limit or _LONGEST, bool(limit))
+            self._start(self._named.descriptor(make, core_here))
         except BaseException:
             self._named.close()
             raise

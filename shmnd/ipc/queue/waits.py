@@ -20,7 +20,7 @@ from shmnd.status import NdMemoryError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DONE", "ITEM", "ROOM", "Waits", "core_of"]
+__all__ = ["DONE", "ITEM", "ROOM", "Waits", "core_here", "core_of"]
 
 ITEM: Final = 0
 ROOM: Final = 1
@@ -48,6 +48,13 @@ def core_of(fd: int) -> QueueCore:
     elif core.fd != fd:
         core.keep_open(fd)
     return core
+
+
+def core_here(device: object, number: object) -> QueueCore | None:
+    """Return this process's part in the queue of a file; None if it has none."""
+    if not isinstance(device, int) or not isinstance(number, int):
+        return None
+    return _cores.get((os.getpid(), device, number))
 
 
 class Waits:

@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from typing import Final
 
 from shmnd.common.descriptors import taking_from_the_system
 from shmnd.ipc.common.processes import Process, known_as, shown_as
 from shmnd.ipc.naming.shared_name import open_of_process
+from shmnd.ipc.queue.queue_core import QueueCore
 from shmnd.ipc.queue.queueing import Queue
+from shmnd.ipc.queue.waits import core_here
 from shmnd.status import NdError, NdMemoryError
 
-__all__ = ["Asking", "open_of"]
+__all__ = ["Asking", "clients_here", "is_open", "open_of"]
 
+clients_here: Final[weakref.WeakSet[QueueCore]] = weakref.WeakSet()
+"""The answers of the clients of this process that are open."""
 _FRESH: Final = 0.001
 """Seconds for which a client that was found alive counts as that."""
 
@@ -46,13 +51,22 @@ class Asking:
         elif now < self._until:
             return True
         self._until = now + _FRESH
-        return self.answers._core.lives_as(self._member, self.pid)
+        return is_open(self.answers._core, self._member, self.pid)
+
+
+def is_open(answers: QueueCore, member: int, pid: int) -> bool:
+    """Return whether a client waits for answers: a member of their queue, of some process."""
+    # One of this process is the same member there as its server.
+    return answers in clients_here if member == answers.me else answers.lives_as(member, pid)
 
 
 def open_of(who: tuple[Process, int], number: int, key: tuple[int, int], name: str) -> Queue | None:
     """Open the queue of a client's answers; None when it has gone."""
     try:
         with taking_from_the_system(f"Server {name!r}"):
+            core = core_here(*key)  # a client of this process
+            if core is not None:
+                return Queue.of_descriptor(core.fd)
             fd = open_of_process(shown_as(*who), number, key, os.O_RDWR)
             return None if fd < 0 else Queue.of_descriptor(fd)
     except NdMemoryError:

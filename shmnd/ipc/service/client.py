@@ -22,6 +22,7 @@ from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.errors import PeerLost, unusable
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.answers import MARKS, Answers
+from shmnd.ipc.service.asking import clients_here
 from shmnd.ipc.service.pending import Pending, Stream
 from shmnd.ipc.service.server import open_service
 from shmnd.ipc.service.service_values import Answer, conforming, described, in_part
@@ -78,6 +79,7 @@ class Client(Answers, Closing):
         self._answers._also = self._requests._core
         self._unsent: Final = Unsent(self._requests)
         self._closed = False
+        clients_here.add(self._answers._core)
 
     # -- asking --
 
@@ -342,6 +344,7 @@ class Client(Answers, Closing):
         for each in list(self._pending.values()):
             if each._streamed and not each._over:
                 self._answers._core.end_stream(each._number)  # its server need not wait
+        clients_here.discard(self._answers._core)
         self._answers.close()
         self._requests.close()
         self._named.close()

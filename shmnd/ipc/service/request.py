@@ -15,6 +15,7 @@ from shmnd.common.closing import refuse_copy
 from shmnd.common.late import asyncio, running_loop
 from shmnd.ipc.errors import PeerLost, RemoteError
 from shmnd.ipc.queue.waits import ROOM
+from shmnd.ipc.service.asking import is_open
 from shmnd.ipc.service.service_values import Loan, conforming, failure_of
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ class Request:
 
     def _client_lives(self) -> bool:
         answers = self._answers
-        return answers is not None and answers._core.lives_as(self._member, self.client)
+        return answers is not None and is_open(answers._core, self._member, self.client)
 
     def _ahead(self) -> bool:
         """Whether the client has more than enough to read; PeerLost when it has gone."""

@@ -27,6 +27,7 @@ from shmnd.ipc.errors import Closed, unusable
 from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.queueing import Queue
+from shmnd.ipc.queue.waits import core_here
 from shmnd.ipc.service.asking import Asking, open_of
 from shmnd.ipc.service.request import Request, fail
 from shmnd.ipc.service.service_values import conforming, described, require_same_types
@@ -69,7 +70,7 @@ def open_service(
     try:
         for entry in named.every_entry():
             require_same_types(types, entry.data, f"process {entry.pid}", call)
-        fd = named.descriptor(lambda: make_file(slots, True), **types)
+        fd = named.descriptor(lambda: make_file(slots, True), core_here, **types)
         requests = _Requests.of_descriptor(fd)
         requests._core.unreadable = _Unreadable
         return named, requests
