@@ -14,6 +14,7 @@ import pytest
 
 from ipc import queue_players
 from shmnd import ipc
+from shmnd.ipc.service import asking
 from shmnd.status import NdError, Status
 
 FORK = multiprocessing.get_context("fork")
@@ -222,7 +223,10 @@ def test_what_wakes_those_that_sleep_at_length_needs_none() -> None:
     assert queue.get(timeout=PATIENCE) == 2
 
 
-def test_a_request_stays_until_its_client_can_be_answered() -> None:
+def test_a_request_stays_until_its_client_can_be_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asking, "core_here", lambda *_: None)  # as of another process
     with ipc.Server("s") as server, ipc.Client("s") as client:
         pending = client.send(1)
         with descriptors(0):

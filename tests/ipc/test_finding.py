@@ -18,7 +18,8 @@ import pytest
 from shmnd import ipc
 from shmnd.ipc.common import closed
 from shmnd.ipc.naming import shared_name
-from shmnd.ipc.service import client
+from shmnd.ipc.queue import queueing
+from shmnd.ipc.service import client, server
 
 
 def test_a_wait_set_returns_what_was_added() -> None:
@@ -404,6 +405,8 @@ def test_a_holder_that_is_not_seen_in_proc_is_an_error(
 
     first = make[kind]()
     with monkeypatch.context() as patch:
+        for module in (queueing, server):  # as of another process
+            patch.setattr(module, "core_here", lambda *_: None)
         patch.setattr(shared_name, "open_of_process", unseen)
         patch.setattr(shared_name, "is_seen", lambda pid: False)
         patch.setattr(shared_name, "_ENDING", 0.01)
