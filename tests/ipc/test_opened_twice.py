@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import shmnd
 from shmnd import ipc
 from shmnd.ipc.naming.shared_name import SharedName
 
@@ -108,3 +109,14 @@ def test_an_opening_that_fails_leaves_the_lock_of_the_one_before(
             found = struct.unpack("hhqqi4x", fcntl.fcntl(first._core.fd, fcntl.F_GETLK, wanted))
             os._exit(0 if found[0] != fcntl.F_UNLCK and found[4] == os.getppid() else 1)
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_publisher_that_has_gone_leaves_nothing_of_its_meetings(name: str) -> None:
+    with shmnd.open_adapter() as adapter, ipc.Subscriber(name, "f8") as sub:
+        for number in range(4):
+            with ipc.Publisher(name, "f8") as pub:
+                pub.send(number)
+                with sub.receive(60) as sample:
+                    assert sample.array == number
+            meetings = adapter._engine.meetings
+            assert meetings._own.keys() == {own for own, _ in meetings._tokens}

@@ -72,14 +72,18 @@ class Meetings:
                 self._tokens[key] = tokens - {token}
                 return
             del self._tokens[key]
-            if not any(met == peer for _, met in list(self._tokens)):
+            left = list(self._tokens)
+            if not any(met == peer for _, met in left):
                 self._came.pop(peer, None)
+            if not any(own == adapter.uid for own, _ in left):
+                self._own.pop(adapter.uid, None)
         self._engine.post("part", adapter=adapter.uid, peer=peer)
 
     def replay(self, client: BrokerLike) -> None:
         """Replay to a new broker, in whatever order the processes come back."""
         for own, peer in list(self._tokens):
-            owner = self._own[own]()
+            ref = self._own.get(own)  # another thread may part at any time
+            owner = None if ref is None else ref()
             if owner is None or not self._engine.has(owner):
                 with Held(self._lock):
                     self._tokens.pop((own, peer), None)
