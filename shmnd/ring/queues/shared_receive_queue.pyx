@@ -121,20 +121,15 @@ cdef class ReceiveCore:
         if self.born != forks:
             raise whose(self.born, "SharedReceiveQueue.receive")
         if self.closed:
-            raise error(Status.INVALID_HANDLE, "SharedReceiveQueue.receive",
-                        "the shared receive queue is closed")
+            raise _closed()
         n = gather_sges(sge, list_, "SharedReceiveQueue.receive", self.raw.stride)
         status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
-        if status == Status.NO_MORE_ENTRIES:
-            for queue in self._queues():
-                queue._poll()  # messages that arrived consume receives
-            status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
+        if self.awaited or status == Status.NO_MORE_ENTRIES:
+            status = _check_later(self, list_, n, status)
         if status:
             raise error(status, "SharedReceiveQueue.receive",
                         receive_reason(status, sge, &self.raw, self.limits.max_transfer,
                                        f"{_ASK} max_request_sge", f"{_ASK} depth"))
-        if self.awaited:
-            self._used_up()  # before the post: a Notify must see that there were few
         Py_INCREF(context)
         c.shmnd_receives_add(&self.raw, <void *>context, list_, n)
         if self.raw.starved:
@@ -174,6 +169,27 @@ cdef class ReceiveCore:
         self.drop()
         free(self.raw.entries)
         free(self.raw.sges)
+
+
+cdef uint32_t _check_later(ReceiveCore queue, const c.shmnd_sge *sges, uint32_t n,
+                           uint32_t status) except? 0xffffffff:
+    """Check a Receive again after what runs code of Python, in which others may post: messages that
+    arrived consume Receives, and a Notify has to see that there were few before the post."""
+    if status == Status.NO_MORE_ENTRIES:
+        for each in queue._queues():
+            each._poll()
+    elif status:
+        return status
+    if queue.awaited:
+        queue._used_up()
+    if queue.closed:
+        raise _closed()
+    return c.shmnd_check_receive(&queue.limits, &queue.raw, sges, n)
+
+
+cdef object _closed():
+    return error(Status.INVALID_HANDLE, "SharedReceiveQueue.receive",
+                 "the shared receive queue is closed")
 
 
 cdef str receive_reason(uint32_t status, object sge, const c.shmnd_receives *queue, uint64_t most,

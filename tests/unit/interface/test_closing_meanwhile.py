@@ -233,3 +233,33 @@ def test_a_queue_that_closes_while_it_is_polled_gives_nothing(
         queue.notify()
         monkeypatch.setattr(adapter._engine, "progress", queue.close)
         assert queue.get_results() == []
+
+
+def test_no_receive_is_posted_to_a_shared_queue_that_others_fill_or_close_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A post completes a Notify first. Other threads, or the handler of a signal, post then."""
+    with shmnd.open_adapter() as adapter:
+        queue = adapter.create_shared_receive_queue(4, 1, 1)
+        queue.receive(None, "first")
+        queue.notify()
+        used_up = queue._used_up
+
+        def meanwhile(call: Callable[[], object]) -> None:
+            def once() -> None:
+                monkeypatch.setattr(queue, "_used_up", used_up)
+                call()
+
+            monkeypatch.setattr(queue, "_used_up", once)
+
+        meanwhile(lambda: [queue.receive(None, "another thread's") for _ in range(3)])
+        with pytest.raises(shmnd.NdError) as caught:
+            queue.receive(None, "one too many")
+        assert caught.value.status is Status.NO_MORE_ENTRIES
+        assert queue._outstanding == 4
+        queue.modify(8)
+        meanwhile(queue.close)
+        with pytest.raises(shmnd.NdError) as caught:
+            queue.receive(None, "into a closed one")
+        assert caught.value.status is Status.INVALID_HANDLE
+        assert queue._outstanding == 0
