@@ -214,8 +214,7 @@ class MemoryRegion(OverlappedObject):
         if not self._leaving:
             return True
         registry, leaving = self._adapter._registry, self._token
-        self._revoked = [token for token in self._revoked if not registry.settled(token)]
-        if self._revoked or not registry.settled(leaving):
+        if self._is_touched() or not registry.settled(leaving):
             return False
         with Held(self._change):
             if self._token != leaving:
@@ -227,6 +226,14 @@ class MemoryRegion(OverlappedObject):
         if held is not None:
             held.release()
         return True
+
+    def _is_touched(self) -> bool:
+        """Return whether a peer may still be copying by the token of a window."""
+        for token in list(self._revoked):
+            # Each by itself: a thread may unbind another window meanwhile, or be here as well.
+            if self._adapter._registry.settled(token) and token in self._revoked:
+                self._revoked.remove(token)
+        return bool(self._revoked)
 
     # -- registered memory --
 

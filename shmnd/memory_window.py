@@ -185,21 +185,36 @@ class MemoryWindow(Closing):
 
         The region waits for a copy that may be under way by it.
         """
-        region, self._region = self._region, None
+        region, token = self._region, self._token
         if region is None:
             return 0
-        token, self._token, self._qp = self._token, 0, None
-        region._windows.discard(self)
+        # First: a thread that deregisters the memory meanwhile has to find the window, or a token
+        # by which no copy begins any more.
+        registry = self._adapter._registry
+        registry.withdraw(token)
         region._revoked.append(token)
+        if not self._unbind(token):
+            return 0
+        region._windows.discard(self)
+        if self._keeps(region):  # another thread has bound it again meanwhile
+            region._windows.add(self)
         if len(region._revoked) > 64:
-            settled = self._adapter._registry.settled
-            region._revoked = [old for old in region._revoked if not settled(old)]
-        self._adapter._registry.withdraw(token)
-        self._adapter._registry.release(token)
+            region._is_touched()
+        registry.release(token)
         place, self._place = self._place, None
         if place is not None:
             place._free_place()
         return token
+
+    def _unbind(self, token: int) -> bool:
+        """Return whether this thread has unbound it. It calls nothing, so no other thread runs."""
+        if self._region is None or self._token != token:
+            return False
+        self._region, self._token, self._qp = None, 0, None
+        return True
+
+    def _keeps(self, region: MemoryRegion) -> bool:
+        return self._region is region
 
     def close(self) -> None:
         """Release the window: no access of the peer begins from now on.

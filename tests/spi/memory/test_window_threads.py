@@ -135,3 +135,55 @@ def test_a_window_that_is_closed_within_its_bind_grants_nothing(
     end.reap()
     assert not window._is_bound()
     assert final(buffer.mr.deregister()) == Status.SUCCESS
+
+
+class Order:
+    """A registry that notes which tokens are withdrawn, settled and released, and in which order;
+    something is done when the first one is withdrawn.
+    """
+
+    def __init__(self, registry: Any, meanwhile: Callable[[], Any]) -> None:
+        self.registry, self.meanwhile = registry, meanwhile
+        self.calls: list[tuple[str, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.registry, name)
+
+    def withdraw(self, token: int) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        self.calls.append(("withdraw", token))
+        self.registry.withdraw(token)
+
+    def settled(self, token: int) -> bool:
+        self.calls.append(("settled", token))
+        return bool(self.registry.settled(token))
+
+    def release(self, token: int) -> None:
+        self.calls.append(("release", token))
+        self.registry.release(token)
+
+
+@pytest.mark.parametrize("unbound", ["many windows", "one while its memory is deregistered"])
+def test_memory_is_released_after_no_copy_by_a_window_can_begin(
+    make_pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch, unbound: str
+) -> None:
+    """A copy that begins after one has been looked for is not waited for."""
+    end = make_pair().connect().active
+    buffer = end.memory(64)
+    many = unbound == "many windows"
+    windows = [end.adapter.create_memory_window() for _ in range(70 if many else 1)]
+    for window in windows:
+        bind(end, buffer, window)
+        assert statuses(end.reap()) == [Status.SUCCESS]
+    tokens = [window.remote_token for window in windows]
+    region = buffer.mr.local_token
+    order = Order(end.adapter._registry, (lambda: None) if many else buffer.mr.close)
+    monkeypatch.setattr(end.adapter, "_registry", order)
+    for window in windows:
+        window.close()
+    buffer.mr.close()
+    for token in tokens:
+        withdrawn = order.calls.index(("withdraw", token))
+        assert ("settled", token) not in order.calls[:withdrawn]
+        assert withdrawn < order.calls.index(("release", region))
