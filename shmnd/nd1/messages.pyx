@@ -7,7 +7,7 @@ version 1 has besides: the caller's own result object, filled and given back; in
 element; windows named by a descriptor and an offset.
 """
 
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -139,7 +139,6 @@ cdef class ReapingCore(NotifyCore):
         if not isinstance(context, Result):
             return NotifyCore.result(self, e)
         r = <Result>context
-        Py_DECREF(<object>e.context)  # the reference that the queue held; `r` has its own
         if e.status == 0:
             r.status = _SUCCESS
             r.bytes_transferred = e.bytes

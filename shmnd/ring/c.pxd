@@ -43,6 +43,7 @@ cdef extern from "send/post.h" nogil:
 
     uint64_t shmnd_cq_count(const shmnd_cq *cq)
     uint32_t shmnd_cq_pop(shmnd_cq *cq, shmnd_cqe *out, uint32_t max)
+    cbool shmnd_cq_put_back(shmnd_cq *cq, const shmnd_cqe *e, uint32_t n)
     uint32_t shmnd_cq_poll(shmnd_cq *cq, shmnd_cqe *out, uint32_t max, shmnd_todo *todo)
     void shmnd_cq_drain_links(shmnd_cq *cq, shmnd_todo *todo)
     bint shmnd_cq_has_unfinished_copy(const shmnd_cq *cq)

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport uint32_t
 
-# The number of forks between the process that was started first and this one. An object that was
-# made with a smaller number belongs to a parent.
+# One more than the number of forks between the process that was started first and this one. An
+# object that was made with a smaller number belongs to a parent.
 cdef uint32_t forks
 
 # The number of an object whose `__init__` has not finished: no process may use it.

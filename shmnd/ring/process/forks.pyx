@@ -9,8 +9,8 @@ from libc.stdint cimport uint32_t
 
 from shmnd.status import IN_CHILD, Status, error
 
-cdef uint32_t forks = 0
-cdef uint32_t NOT_MADE = 0xFFFFFFFF
+cdef uint32_t forks = 1
+cdef uint32_t NOT_MADE = 0  # what a new object has, also if its `__cinit__` never ran
 
 
 cdef object whose(uint32_t born, str call):

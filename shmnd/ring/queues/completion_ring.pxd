@@ -43,6 +43,9 @@ cdef class RingCore:
     cdef _tell_feeders(self)
     cdef uint64_t count(self) noexcept
     cdef give_back(self, list results)
+    cdef rescue(self, list results, const c.shmnd_cqe *rest, uint32_t n)
+    cdef tell_kept(self)
+    cdef object result(self, const c.shmnd_cqe *e)
     cdef list take_back(self, Py_ssize_t max)
     cdef bint given_satisfies(self, uint32_t mode) noexcept
     cdef bint is_solicited(self, object result) noexcept

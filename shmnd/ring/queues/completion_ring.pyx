@@ -56,6 +56,8 @@ cdef class RingCore:
         memset(self.raw.arming.bell, 0, sizeof(c.shmnd_bell))
         memset(self.raw.arming.marks, 0, sizeof(c.shmnd_marks))
         self.raw.limit = depth + _SLACK
+        # Not 0: completions can be put back in front.
+        self.raw.read_pos = self.raw.write_pos = <uint64_t>1 << 32
         if self.raw.by_bit == NULL:
             self.raw.by_bit = <c.shmnd_qp **>calloc(c.SHMND_READY_BITS, sizeof(void *))
         if self.raw.by_bit == NULL:
@@ -150,17 +152,40 @@ cdef class RingCore:
         self.given_any = True
         for each in results:
             self.given_solicited = self.given_solicited or self.is_solicited(each)
+        self.tell_kept()
+
+    cdef rescue(self, list results, const c.shmnd_cqe *rest, uint32_t n):
+        """Keep what a call has taken for the next one: results, and completions without, which need
+        no memory in the ring."""
+        cdef uint32_t i
+        if n and c.shmnd_cq_put_back(&self.raw, rest, n):
+            n = 0
+            self.tell_kept()
+        if n and results is None:
+            results = []
+        for i in range(n):
+            results.append(self.result(&rest[i]))
+            Py_DECREF(<object>rest[i].context)
+        self.give_back(results)
+
+    cdef tell_kept(self):
+        """Wake those who wait for results."""
         c.shmnd_ring_eventfd(self.doorbell)  # the next poll completes a Notify
         if self.readiness is not None:
             self.readiness.set()
+
+    cdef object result(self, const c.shmnd_cqe *e):
+        """Make the result of a completion."""
+        raise AssertionError("the polling side overrides this")
 
     cdef list take_back(self, Py_ssize_t max):
         """Take results that were given back."""
         cdef list results = self.given_back
         if self.notify_mode and self.given_satisfies(self.notify_mode):
             self.fired = True
-        self.given_back = results[max:] or None
-        return results[:max]
+        taken, rest = results[:max], results[max:]
+        self.given_back = rest or None  # last: until here an exception loses none of them
+        return taken
 
     cdef bint given_satisfies(self, uint32_t mode) noexcept:
         """Whether results that were given back satisfy a Notify; they satisfy no later one."""
@@ -234,19 +259,21 @@ cdef class RingCore:
     cdef uint32_t take_bit(self) except? 0xffffffff:
         """Return a bit number for a link of this queue, and make room for it in the lists."""
         cdef void *grown
+        cdef uint32_t rooms
         if not self._free_bits and self._next_bit == c.SHMND_READY_BITS:
             raise error(Status.INSUFFICIENT_RESOURCES, "Adapter.create_queue_pair",
                         f"a completion queue serves {c.SHMND_READY_BITS} queue pairs at most")
         if self.rooms == self._next_bit:
-            self.rooms = self.rooms * 2 + 8
-            grown = PyMem_RawRealloc(self.raw.links, self.rooms * sizeof(void *))
+            rooms = self.rooms * 2 + 8
+            grown = PyMem_RawRealloc(self.raw.links, rooms * sizeof(void *))
             if grown == NULL:
                 raise MemoryError
             self.raw.links = <c.shmnd_qp **>grown
-            grown = PyMem_RawRealloc(self.raw.active, self.rooms * sizeof(void *))
+            grown = PyMem_RawRealloc(self.raw.active, rooms * sizeof(void *))
             if grown == NULL:
                 raise MemoryError
             self.raw.active = <c.shmnd_qp **>grown
+            self.rooms = rooms  # last: both lists have it
         if self._free_bits:
             return self._free_bits.pop()
         self._next_bit += 1

@@ -51,7 +51,6 @@ cdef class PollingCore(RingCore):
     cdef object failure(self, const c.shmnd_cqe *e)
     cdef explain(self, list results, const c.shmnd_cqe *last, uint32_t n)
     cdef void cqe_of(self, object result, c.shmnd_cqe *e) noexcept
-    cdef rescue(self, list results, const c.shmnd_cqe *rest, uint32_t n)
     cdef know(self, PairCore pair)
     cdef _poll_elsewhere(self)
     cdef int _pause(self) except -1

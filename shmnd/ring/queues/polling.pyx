@@ -184,9 +184,10 @@ cdef class PollingCore(RingCore):
     # -- results --
 
     cdef object result(self, const c.shmnd_cqe *e):
-        """Make the result of a completion, which passes on the reference to its context.
+        """Make the result of a completion, with a reference of its own to each context.
 
-        It runs no code in Python, so no signal handler can raise and lose the completion.
+        It runs no code in Python, so no signal handler can raise. The caller returns the
+        completion's reference to its context once the result is where it cannot be lost.
         """
         cdef Result r
         if e.status:
@@ -201,7 +202,6 @@ cdef class PollingCore(RingCore):
             r.request_type = _TYPES[e.type]
         r.queue_pair_context = <object>e.qp_context
         r.request_context = _context_of(e)
-        Py_DECREF(<object>e.context)
         return r
 
     cdef object failure(self, const c.shmnd_cqe *e):
@@ -212,7 +212,6 @@ cdef class PollingCore(RingCore):
         r.request_type = _TYPES[e.type]
         r.queue_pair_context = <object>e.qp_context
         r.request_context = _context_of(e)
-        Py_DECREF(<object>e.context)
         return r
 
     cdef explain(self, list results, const c.shmnd_cqe *last, uint32_t n):
@@ -264,7 +263,8 @@ cdef class PollingCore(RingCore):
                     else:
                         results.append(self.result(&out[made]))
                     failed |= out[made].status
-                    made += 1
+                    made += 1  # first: the release of a context may run any code
+                    Py_DECREF(<object>out[made - 1].context)
                 if failed:
                     self.explain(results, out, n)
                 if n < most and (n == 0 or c.shmnd_cq_count(&self.raw) == 0):
@@ -318,15 +318,6 @@ cdef class PollingCore(RingCore):
         Py_INCREF(r.request_context)
         Py_INCREF(r.queue_pair_context)
         e.status, e.type, e.bytes, e.flags = r.status, r.request_type, r.bytes, r.flags
-
-    cdef rescue(self, list results, const c.shmnd_cqe *rest, uint32_t n):
-        """Keep all that a call has taken for the next one: results, and completions without."""
-        cdef uint32_t i
-        if results is None:
-            results = []
-        for i in range(n):
-            results.append(self.result(&rest[i]))
-        self.give_back(results)
 
     cdef bint is_solicited(self, object result) noexcept:  # those of version 1 do not tell
         return (not isinstance(result, Result) or (<Result>result).status is not _SUCCESS

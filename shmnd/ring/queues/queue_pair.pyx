@@ -87,6 +87,9 @@ cdef class QueuePair(ConnectionCore):
         except BaseException:
             receive_cq.unreserve(self.reserved_receive)
             raise
+        # From here on `close` gives the room back, also if something below raises.
+        self.joined = True
+        self.born = forks
         receive_cq.know(self)
         initiator_cq.know(self)
         if srq is not None:
@@ -94,8 +97,6 @@ cdef class QueuePair(ConnectionCore):
             # Either queue takes messages when it is polled.
             receive_cq.feed_from(srq)
             initiator_cq.feed_from(srq)
-        self.joined = True
-        self.born = forks
 
     cdef _make_sending(self, uint32_t depth, uint32_t sge):
         cdef uint32_t size = c.shmnd_pow2_at_least(depth + 1)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of which one allocation of memory fails: the first, the second, and so on.
+
+A program of its own, since what it looks for ends the process: `out_of_memory.py CASE`. It runs
+with the debugging allocators of CPython, which find writes behind the end of a block.
+"""
+
+import _testcapi
+import contextlib
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import shmnd
+import shmnd.nd1 as nd
+
+WAIT = 10.0
+ALLOCATIONS = 60
+"""More than a call makes that takes results."""
+CASES: dict[str, Callable[[], None]] = {}
+
+
+def case(function: Callable[[], None]) -> Callable[[], None]:
+    CASES[function.__name__] = function
+    return function
+
+
+class Context:
+    """The context of a request; there are as many as have not ended."""
+
+    living = 0
+
+    def __init__(self) -> None:
+        Context.living += 1
+
+    def __del__(self) -> None:
+        Context.living -= 1
+
+
+@contextlib.contextmanager
+def failing(allocation: int) -> Iterator[None]:
+    """Have an allocation of the block fail, counted from 0, and let the call raise what it will."""
+    _testcapi.set_nomemory(allocation, allocation + 1)
+    try:
+        yield
+    except Exception:
+        pass
+    finally:
+        _testcapi.remove_mem_hooks()
+
+
+@case
+def results() -> None:
+    """A completion whose result has no memory is taken by a later call."""
+    with shmnd.open_adapter() as adapter:
+        queue = adapter.create_completion_queue(16)
+        pair = adapter.create_queue_pair(queue, queue)
+        for allocation in range(ALLOCATIONS):
+            posted = [Context() for _ in range(5)]
+            for each in posted:
+                pair.receive(None, each)
+            pair.flush()
+            taken: list[Any] = []
+            with failing(allocation):
+                taken = queue.get_results(3)
+            while more := queue.get_results():
+                taken += more
+            got = [posted.index(result.request_context) for result in taken]
+            assert got == [*range(5)], (allocation, got)
+            del posted, taken, more, each
+            gc.collect()
+            assert Context.living == 0, allocation
+
+
+@case
+def results_of_version_1() -> None:
+    adapter = nd.Provider().open_adapter("127.0.0.1")
+    queue = adapter.create_completion_queue(16)
+    endpoint = adapter.create_connector().create_endpoint(queue, queue, 8, 8, 1, 1)
+    for allocation in range(ALLOCATIONS):
+        posted = [nd.Result() for _ in range(5)]
+        held = [sys.getrefcount(result) for result in posted]
+        for result in posted:
+            endpoint.receive(result, [])
+        endpoint.flush()
+        taken: list[Any] = []
+        with failing(allocation):
+            taken = queue.get_results(3)
+        while more := queue.get_results(16):
+            taken += more
+        del result
+        assert all(one is other for one, other in zip(taken, posted, strict=True)), allocation
+        del taken, more
+        assert [sys.getrefcount(result) for result in posted] == held, allocation
+    adapter.close()
+
+
+@case
+def half_made_queues() -> None:
+    """A queue of which no `__init__`, and not even all of `__new__`, has run can be dropped."""
+    with shmnd.open_adapter() as adapter:
+        for allocation in range(200):
+            with failing(allocation):
+                adapter.create_completion_queue(64)
+            with failing(allocation):
+                adapter.create_shared_receive_queue(64)
+
+
+@case
+def places_for_queue_pairs() -> None:
+    """The lists of a queue's connections are as long as the queue takes them to be."""
+    with shmnd.open_adapter() as adapter, shmnd.open_adapter() as other:
+        far = other.create_completion_queue(256)
+        listener = other.create_listener()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        queue = adapter.create_completion_queue(256)
+        pairs = [small(adapter, queue) for _ in range(8)]  # as many as there are places
+        allocation = 0
+        while len(pairs) == 8:
+            with failing(allocation):
+                pairs.append(small(adapter, queue))
+            allocation += 1
+        pairs += [small(adapter, queue) for _ in range(8)]
+        for pair in pairs:
+            connect(adapter, pair, listener, small(other, far))
+
+
+def small(adapter: Any, queue: Any) -> Any:
+    return adapter.create_queue_pair(queue, queue, receive_depth=1, initiator_depth=1)
+
+
+def connect(adapter: Any, pair: Any, listener: Any, partner: Any) -> None:
+    connector, answering = adapter.create_connector(), partner._adapter.create_connector()
+    connecting = connector.connect(pair, listener.get_local_address())
+    listener.get_connection_request(answering).result(WAIT)
+    accepting = answering.accept(partner)
+    connecting.result(WAIT)
+    connector.complete_connect().result(WAIT)
+    accepting.result(WAIT)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or CASES:
+        CASES[name]()
+        print(name, flush=True)
