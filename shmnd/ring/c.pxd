@@ -43,6 +43,10 @@ cdef extern from "send/post.h" nogil:
 
     uint64_t shmnd_cq_count(const shmnd_cq *cq)
     uint32_t shmnd_cq_pop(shmnd_cq *cq, shmnd_cqe *out, uint32_t max)
+    cbool shmnd_peer_is_crowded(const shmnd_peer *peer)
+    void shmnd_peer_add_segment(shmnd_peer *peer, const shmnd_mapping *m)
+    shmnd_mapping *shmnd_peer_move_segments(shmnd_peer *peer, shmnd_mapping *table, uint32_t places)
+    void shmnd_peer_remove_segment(shmnd_peer *peer, uint32_t segment)
     cbool shmnd_cq_put_back(shmnd_cq *cq, const shmnd_cqe *e, uint32_t n)
     uint32_t shmnd_cq_poll(shmnd_cq *cq, shmnd_cqe *out, uint32_t max, shmnd_todo *todo)
     void shmnd_cq_drain_links(shmnd_cq *cq, shmnd_todo *todo)

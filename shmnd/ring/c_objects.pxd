@@ -40,11 +40,12 @@ cdef extern from "send/post.h" nogil:
     struct shmnd_mapping:
         uint8_t *base
         uint64_t bytes
+        uint32_t segment
         cbool read_only
 
     struct shmnd_peer:
         shmnd_mapping *data
-        uint32_t data_count
+        uint32_t data_mask
         shmnd_mapping tables[64]
         int doorbell
         shmnd_process process

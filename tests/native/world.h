@@ -102,8 +102,8 @@ static inline void world_open(struct world *w, struct world_options o)
         struct proc *other = &w->p[1 - i];
         w->p[i].hidden =
             (struct shmnd_mapping){.base = other->segment, .bytes = other->segment_bytes};
-        peer->data = guard_alloc(sizeof(struct shmnd_mapping));
-        peer->data_count = 1;
+        peer->data = guard_alloc(2 * sizeof(struct shmnd_mapping));
+        peer->data_mask = 1;
         if (!o.unmapped)
             peer->data[0] = w->p[i].hidden;
         peer->tables[0].base = (uint8_t *)other->registry.tables[0];

@@ -11,7 +11,7 @@
 #ifndef SHMND_ENGINE_ACCESS_H
 #define SHMND_ENGINE_ACCESS_H
 
-#include "engine/objects.h"
+#include "engine/segments.h"
 
 /* ---- local memory -------------------------------------------------------------------- */
 
@@ -74,9 +74,9 @@ static inline int shmnd_peer_add_span(const struct shmnd_peer *peer, uint32_t se
     }
     if (segment >= SHMND_FIRST_MARKS_SEGMENT)
         return -1;
-    if (segment >= peer->data_count || !peer->data[segment].base)
+    const struct shmnd_mapping *m = shmnd_peer_segment(peer, segment);
+    if (!m)
         return 0;
-    const struct shmnd_mapping *m = &peer->data[segment];
     if (!shmnd_range_within(offset, length, 0, m->bytes))
         return -1;
     shmnd_spans_add(out, (uint64_t)(uintptr_t)m->base + offset, length);
@@ -88,7 +88,8 @@ static inline int shmnd_peer_add_span(const struct shmnd_peer *peer, uint32_t se
  * process. Private memory is written by a system call that returns an error. */
 static inline bool shmnd_peer_is_writable(const struct shmnd_peer *peer, uint32_t segment)
 {
-    return segment >= peer->data_count || !peer->data[segment].read_only;
+    const struct shmnd_mapping *m = shmnd_peer_segment(peer, segment);
+    return !m || !m->read_only;
 }
 
 /* ---- copying ------------------------------------------------------------------------- */

@@ -123,12 +123,14 @@ struct shmnd_cq {
 struct shmnd_mapping {
     uint8_t *base;
     uint64_t bytes;
-    bool read_only; /* sealed by its owner: a store would end this process */
+    uint32_t segment; /* its number, of data */
+    bool read_only;   /* sealed by its owner: a store would end this process */
 };
 
 struct shmnd_peer {
-    struct shmnd_mapping *data;
-    uint32_t data_count;
+    struct shmnd_mapping *data; /* by segment number (segments.h); NULL without any */
+    uint32_t data_mask;         /* places in `data` less one */
+    uint32_t data_count;        /* of these in use, at most half */
     struct shmnd_mapping tables[SHMND_TABLE_SEGMENTS];
     int doorbell;
     struct shmnd_process process;

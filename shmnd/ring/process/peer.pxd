@@ -21,7 +21,7 @@ cdef class PeerAdapter:
     cdef c.shmnd_marks *marks(self, object place) except NULL
     cdef unsigned char *_place_of(self, object place, uint32_t first, size_t size) except NULL
     cdef _add_table(self, uint64_t table, c.shmnd_mapping mapping)
-    cdef _add_data(self, uint64_t seg, c.shmnd_mapping mapping)
+    cdef _add_data(self, uint32_t seg, c.shmnd_mapping mapping)
 
 
 cdef class Link:

@@ -4,7 +4,7 @@
 
 import os
 
-from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree
 from libc.string cimport memset
 
 from shmnd.ring cimport c
@@ -95,22 +95,18 @@ cdef class PeerAdapter:
                         f"table {table} of {mapping.bytes} bytes is malformed")
         self.raw.tables[table] = mapping
 
-    cdef _add_data(self, uint64_t seg, c.shmnd_mapping mapping):
-        cdef uint32_t count = self.raw.data_count
-        cdef void *grown
-        if seg >= count:
-            if seg > <uint64_t>count + (1 << 20):
-                raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
-                            f"segment number {seg} is malformed")
-            count = <uint32_t>seg + 16
-            grown = PyMem_RawRealloc(self.raw.data, count * sizeof(mapping))
-            if grown == NULL:
+    cdef _add_data(self, uint32_t seg, c.shmnd_mapping mapping):
+        cdef size_t places = 16
+        cdef c.shmnd_mapping *table
+        mapping.segment = seg
+        if c.shmnd_peer_is_crowded(&self.raw):
+            if self.raw.data != NULL:
+                places = <size_t>2 * (self.raw.data_mask + 1)
+            table = <c.shmnd_mapping *>PyMem_RawCalloc(places, sizeof(mapping))
+            if table == NULL:
                 raise MemoryError
-            self.raw.data = <c.shmnd_mapping *>grown
-            memset(&self.raw.data[self.raw.data_count], 0,
-                   (count - self.raw.data_count) * sizeof(mapping))
-            self.raw.data_count = count
-        self.raw.data[seg] = mapping
+            PyMem_RawFree(c.shmnd_peer_move_segments(&self.raw, table, <uint32_t>places))
+        c.shmnd_peer_add_segment(&self.raw, &mapping)
 
     def remove_segment(self, seg: int) -> None:
         """Unmap a segment that its owner released, once no copy of this process may be in it."""
@@ -118,7 +114,7 @@ cdef class PeerAdapter:
         segment = self._segments.pop(seg, None) if seg < c.SHMND_FIRST_MARKS_SEGMENT else None
         if segment is None:
             return
-        self.raw.data[<uint64_t>seg].base = NULL
+        c.shmnd_peer_remove_segment(&self.raw, seg)
         self.raw.unmapped += 1  # prepared copies resolve their addresses again before they run
         self._retired.append(segment)
         if self.jobs == 0:

@@ -24,6 +24,7 @@ _LINE = 64
 _OWN_SEGMENT = 1 << 20
 _FIRST_SEGMENT = 1 << 20
 _MOST_SEGMENT = 16 << 20
+_MOST_SEGMENTS = 1 << 29  # the numbers of data segments (layout.h)
 
 # Kept by this module: its own globals may be gone when the last blocks end.
 cdef object _ends = sys.is_finalizing
@@ -75,7 +76,8 @@ cdef class Arena:
 
     `announce(seg, segment, call)` is called with each new segment before a block of it is
     returned, and `withdraw(seg)` when a segment was released; a finaliser may call that, so it
-    must not wait. With a `limit`, the segments have at most that many bytes in total.
+    must not wait. With a `limit`, the segments have at most that many bytes in total. Their
+    numbers, of which none is used twice, begin at `first`.
     """
 
     cdef object _announce, _withdraw
@@ -91,7 +93,7 @@ cdef class Arena:
     cdef object _limit
     cdef object _bytes
 
-    def __init__(self, announce, withdraw, limit=None):
+    def __init__(self, announce, withdraw, limit=None, first=0):
         if self._segments is not None:
             raise TypeError("an arena is made once")
         self._announce = announce
@@ -100,7 +102,7 @@ cdef class Arena:
         self._free = {}
         self._starts = []
         self._numbers = []
-        self._next_seg = 0
+        self._next_seg = first
         self._seg[0] = self._seg[1] = -1
         self._grow[0] = self._grow[1] = _FIRST_SEGMENT
         self._limit = limit
@@ -179,6 +181,10 @@ cdef class Arena:
         announce = self._announce
         if announce is None:
             raise _closed_meanwhile(call)
+        if self._next_seg == _MOST_SEGMENTS:
+            raise error(Status.INSUFFICIENT_RESOURCES, call,
+                        f"this adapter has made {_MOST_SEGMENTS} segments in its life, which are "
+                        "all that it can make; close it and open a new one")
         seg = self._next_seg
         self._next_seg += 1
         self._bytes += segment.counted
