@@ -163,7 +163,21 @@ static inline bool runner_is_held_up(const struct runner *r)
     return held_up;
 }
 
-static inline void runner_sleep(struct runner *r)
+/* How many connections of this side have ended? An end after the last completion brings none, and
+ * no doorbell rings for it: the next turn has to see it. */
+static inline uint32_t runner_ended(const struct runner *r)
+{
+    const struct world *w = r->proc->world;
+    uint32_t ended = 0;
+    for (uint32_t i = 0; i < w->pair_count; i++) {
+        const struct shmnd_qp *q = &w->pairs[i].q;
+        ended += w->pairs[i].proc == r->proc && q->state == SHMND_QP_DOWN && !q->going_down;
+    }
+    return ended;
+}
+
+/* Sleeps, unless something has come, or more connections have ended than the last turn saw. */
+static inline void runner_sleep(struct runner *r, uint32_t seen)
 {
     struct pollfd bell = {.fd = r->proc->doorbell, .events = POLLIN};
     struct shmnd_todo todo;
@@ -172,7 +186,7 @@ static inline void runner_sleep(struct runner *r)
     shmnd_cq_drain_links(&r->queue->cq, &todo);
     if (todo.what != SHMND_IDLE)
         runner_serve(r, todo.qp, todo.what, todo.receiving);
-    if (runner_poll(r) || todo.what != SHMND_IDLE)
+    if (runner_poll(r) || todo.what != SHMND_IDLE || runner_ended(r) != seen)
         return;
     bool held_up = runner_is_held_up(r);
     pthread_mutex_unlock(&r->lock);
@@ -192,6 +206,7 @@ static void *runner_goes(void *arg)
     while (!told || !shmnd_acquire32(&r->other->finished)) {
         pthread_mutex_unlock(&r->lock); /* as the interpreter lets other threads run */
         pthread_mutex_lock(&r->lock);
+        uint32_t ended = runner_ended(r);
         bool did = r->turn(r->user);
         did = runner_poll(r) || did;
         if (!told && r->done(r->user)) {
@@ -199,7 +214,7 @@ static void *runner_goes(void *arg)
             shmnd_release32(&r->finished, 1);
             shmnd_ring_doorbell(r->other->proc->rung_by);
         } else if (!did) {
-            runner_sleep(r);
+            runner_sleep(r, ended);
         }
     }
     pthread_mutex_unlock(&r->lock);

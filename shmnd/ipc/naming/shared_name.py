@@ -56,7 +56,7 @@ class Holder(Protocol):
         """Take over another descriptor of the file."""
 
 
-Held = Callable[[Any, Any], Holder | None]
+Here = Callable[[Any, Any], Holder | None]
 """Returns what this process has of the file of a device and a number."""
 
 
@@ -93,39 +93,39 @@ class SharedName:
 
     # -- one at a time --
 
-    def descriptor(self, make: Callable[[], int], held: Held = _none, **data: Any) -> int:
+    def descriptor(self, make: Callable[[], int], here: Here = _none, **data: Any) -> int:
         """Return a descriptor of the memory, which `make` makes when there is none.
 
-        `held` returns what this process has of a file that may be open once: its descriptor is
+        `here` returns what this process has of a file that may be open once: its descriptor is
         taken, and another one that was opened goes to it, for a close would end its locks.
         """
         fd = -1
 
         def take() -> None:
             nonlocal fd
-            self._own = self._held(held)
+            self._own = self._held_here(here)
             found = self.found() if self._own is None else self._own.fd
             if found < 0:
                 fd = make() if fd < 0 else fd
             elif fd < 0:
                 fd = found
             elif os.path.samestat(os.fstat(fd), os.fstat(found)):
-                _leave(found, held)
+                _leave(found, here)
             else:
                 fd, before = found, fd
-                _leave(before, held)
+                _leave(before, here)
             self.announce(fd, **data)
 
         try:
             self.in_turn(take)
         except BaseException:
             if fd >= 0:
-                _leave(fd, held)
+                _leave(fd, here)
             raise
         return fd
 
-    def _held(self, held: Held) -> Holder | None:
-        found = (held(each.data.get("dev"), each.data.get("ino")) for each in self.entries())
+    def _held_here(self, here: Here) -> Holder | None:
+        found = (here(each.data.get("dev"), each.data.get("ino")) for each in self.entries())
         return next((each for each in found if each is not None), None)
 
     def in_turn(self, do: Callable[[], None]) -> None:
@@ -289,10 +289,10 @@ def identity(which: str, fd: int) -> dict[str, Any]:
     return {f"{which}fd": fd, f"{which}dev": found.st_dev, f"{which}ino": found.st_ino}
 
 
-def _leave(fd: int, held: Held) -> None:
+def _leave(fd: int, here: Here) -> None:
     """Close a descriptor, or give it to what this process has of its file."""
     found = os.fstat(fd)
-    holder = held(found.st_dev, found.st_ino)
+    holder = here(found.st_dev, found.st_ino)
     if holder is None:
         os.close(fd)
     elif holder.fd != fd:

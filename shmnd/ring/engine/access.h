@@ -62,9 +62,14 @@ static inline __attribute__((always_inline)) bool shmnd_local_spans(struct shmnd
 
 /* Adds the local address of the peer's `offset` in `segment` to `out`. Returns 1; 0: the segment is
  * not mapped here yet; -1: the range exceeds the segment, or is in private memory that this process
- * cannot access. */
+ * cannot access, or this process is to `store` there and may not.
+ *
+ * The peer names the segment in a posted receive or a grant, which proves nothing, and a store to
+ * memory that is mapped read-only here would end this process. Private memory is written by a system
+ * call that returns an error. */
 static inline int shmnd_peer_add_span(const struct shmnd_peer *peer, uint32_t segment,
-                                      uint64_t offset, uint64_t length, struct shmnd_spans *out)
+                                      uint64_t offset, uint64_t length, bool store,
+                                      struct shmnd_spans *out)
 {
     if (segment == SHMND_PRIVATE_MEMORY) {
         if (!peer->vm)
@@ -77,19 +82,10 @@ static inline int shmnd_peer_add_span(const struct shmnd_peer *peer, uint32_t se
     const struct shmnd_mapping *m = shmnd_peer_segment(peer, segment);
     if (!m)
         return 0;
-    if (!shmnd_range_within(offset, length, 0, m->bytes))
+    if ((store && m->read_only) || !shmnd_range_within(offset, length, 0, m->bytes))
         return -1;
     shmnd_spans_add(out, (uint64_t)(uintptr_t)m->base + offset, length);
     return 1;
-}
-
-/* May this process store to the peer's `segment`? The peer names the segment in a posted receive or
- * a grant, which proves nothing, and a store to memory that is mapped read-only here would end this
- * process. Private memory is written by a system call that returns an error. */
-static inline bool shmnd_peer_is_writable(const struct shmnd_peer *peer, uint32_t segment)
-{
-    const struct shmnd_mapping *m = shmnd_peer_segment(peer, segment);
-    return !m || !m->read_only;
 }
 
 /* ---- copying ------------------------------------------------------------------------- */

@@ -32,7 +32,7 @@ static inline uint64_t shmnd_rx_resolve_source(struct shmnd_qp *qp)
     for (uint32_t i = 0; i < qp->rx_extent_count; i++) {
         const struct shmnd_extent *x = &qp->rx_extents[i];
         total += x->length;
-        int got = shmnd_peer_add_span(qp->peer, x->segment, x->offset, x->length, from);
+        int got = shmnd_peer_add_span(qp->peer, x->segment, x->offset, x->length, false, from);
         if (got == 0)
             qp->rx_needs_segment = true;
         if (got < 0 && x->segment != SHMND_PRIVATE_MEMORY)

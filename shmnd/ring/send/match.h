@@ -130,10 +130,8 @@ static inline int shmnd_tx_resolve_receive(struct shmnd_qp *qp, uint64_t message
     shmnd_spans_clear(&all);
     for (uint64_t i = 0; i < extents; i++) {
         uint64_t place = shmnd_relaxed64(&x[i].place);
-        if (!shmnd_peer_is_writable(qp->peer, (uint32_t)(place >> 32)))
-            return -1;
         int got = shmnd_peer_add_span(qp->peer, (uint32_t)(place >> 32),
-                                      shmnd_relaxed64(&x[i].offset), (uint32_t)place, &all);
+                                      shmnd_relaxed64(&x[i].offset), (uint32_t)place, true, &all);
         if (got <= 0)
             return got;
     }

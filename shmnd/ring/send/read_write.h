@@ -54,10 +54,9 @@ static inline uint32_t shmnd_tx_resolve_rdma(struct shmnd_qp *qp, const struct s
     if (!shmnd_grant_check(grant, w->remote_token, right, w->remote_address, w->length,
                            qp->link.connection, &target))
         return qp->target_fault;
-    if (!reading && !shmnd_peer_is_writable(qp->peer, target.segment))
-        return qp->target_fault;
     shmnd_spans_clear(remote);
-    int got = shmnd_peer_add_span(qp->peer, target.segment, target.offset, w->length, remote);
+    int got =
+        shmnd_peer_add_span(qp->peer, target.segment, target.offset, w->length, !reading, remote);
     if (got <= 0)
         return got == 0 ? SHMND_PENDING : qp->target_fault;
     job->kind = SHMND_JOB_RDMA;

@@ -150,16 +150,16 @@ static void a_hostile_list_is_a_fault(void)
     duo_open(&d);
     const struct shmnd_peer *peer = &d.pa->peer;
     shmnd_spans_clear(&out);
-    EQUAL(shmnd_peer_add_span(peer, SHMND_PRIVATE_MEMORY, 4096, 64, &out), 1);
-    EQUAL(shmnd_peer_add_span(peer, 0, 0, 64, &out), 1);
-    EQUAL(shmnd_peer_add_span(peer, 0, d.pb->segment_bytes, 1, &out), -1);
-    EQUAL(shmnd_peer_add_span(peer, SHMND_FIRST_MARKS_SEGMENT, 0, 1, &out), -1);
-    EQUAL(shmnd_peer_add_span(peer, SHMND_PRIVATE_MEMORY, 4096, 64, &out), 1);
+    EQUAL(shmnd_peer_add_span(peer, SHMND_PRIVATE_MEMORY, 4096, 64, false, &out), 1);
+    EQUAL(shmnd_peer_add_span(peer, 0, 0, 64, false, &out), 1);
+    EQUAL(shmnd_peer_add_span(peer, 0, d.pb->segment_bytes, 1, false, &out), -1);
+    EQUAL(shmnd_peer_add_span(peer, SHMND_FIRST_MARKS_SEGMENT, 0, 1, false, &out), -1);
+    EQUAL(shmnd_peer_add_span(peer, SHMND_PRIVATE_MEMORY, 4096, 64, false, &out), 1);
     EQUAL(out.count, 3);
     EQUAL(out.remote, 5);
     EQUAL(out.total, 192);
     d.pa->peer.vm = false;
-    EQUAL(shmnd_peer_add_span(peer, SHMND_PRIVATE_MEMORY, 4096, 64, &out), -1);
+    EQUAL(shmnd_peer_add_span(peer, SHMND_PRIVATE_MEMORY, 4096, 64, false, &out), -1);
     duo_close(&d);
 }
 
