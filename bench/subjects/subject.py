@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The subjects of measurements: shmnd itself, a peer, or a floor such as memcpy.
 
-To add a peer, write one module in `peers/`: a `Subject` for the process that leads, and the
+To add a peer, write one module in `peers/`, or in `floors/`: a `Subject` for the process that leads, and the
 class of its ends if it is driven from Python.
 """
 
