@@ -17,6 +17,8 @@ from mpi4py import MPI
 comm = MPI.COMM_WORLD
 if comm.rank:
     assert sorted(comm.recv(source=0) for _ in range(6)) == list(range(6))
+    comm.Barrier()
+    comm.Recv(bytearray(1), 0, 9)
 else:
     first, second, third = (comm.Isend(MPI.pickle.dumps(k), 1) for k in range(3))
     number = second.handle
@@ -36,6 +38,11 @@ else:
     assert MPI.Request.Waitsome(rest) == [1, 2]
     assert rest == [MPI.REQUEST_NULL] * 3
     assert MPI.Request.Waitsome(rest) is None
+    cancelled = comm.Issend(b"a", 1, 9)  # the page says that this changes nothing
+    cancelled.Cancel()
+    assert not cancelled.Test()
+    comm.Barrier()
+    assert cancelled.Wait(status) and not status.Is_cancelled()
 print("well")
 """
 
