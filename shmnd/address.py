@@ -146,8 +146,8 @@ def is_any(host: str) -> bool:
 
 def _interface_hosts() -> list[str]:
     """List the addresses of the interfaces that are there now, normalised."""
-    # Here: it takes longer to load than most of shmnd, and a process that uses the loops needs it
-    # for nothing.
+    # Here: a process whose addresses are the loops has no use for it, and it takes as long to load
+    # as a quarter of shmnd.
     import psutil
 
     return [
