@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The subjects of measurements: shmnd itself, a peer, or a floor such as memcpy.
 
-To add a peer, write one module in `peers/`, or in `floors/`: a `Subject` for the process that leads, and the
-class of its ends if it is driven from Python.
+To add a peer, write one module in `peers/`, or in `floors/`: a `Subject` for the process that
+leads, and the class of its ends if it is driven from Python.
 """
 
 import abc
