@@ -110,7 +110,8 @@ class Adapter(Closing):
         """Raise DEVICE_REMOVED when the adapter is closed, or was opened before fork()."""
         if self._closed:
             raise error(Status.DEVICE_REMOVED, call, "the adapter is closed")
-        self._engine.check(call)
+        if not self._engine.alive:
+            self._engine.check(call)
 
     def _segments(self) -> list[tuple[int, int, int, bool]]:
         """All shared segments: number, bytes, the descriptor for peers, whether they may write."""

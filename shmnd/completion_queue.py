@@ -11,7 +11,6 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
-from shmnd.common.held import Held
 from shmnd.common.weak_methods import without_owner
 from shmnd.overlapped import (
     Overlapped,
@@ -83,7 +82,8 @@ class CompletionQueue(NotifyCore, OverlappedObject):
         kind = type
         if kind is not _ANY:
             kind = CqNotify(within(call, 1, "type", type, CqNotify.ERRORS, CqNotify.SOLICITED))
-        self._check_usable(call)
+        if self._closed:
+            self._check_usable(call)
         overlapped = self._start(call, None, self._cancel_notify, "a completion")
         self._add_notify(overlapped, kind)
         return overlapped
@@ -96,10 +96,7 @@ class CompletionQueue(NotifyCore, OverlappedObject):
         call = "CompletionQueue.fileno"
         self._check_usable(call)
         self._engine.check(call)
-        with Held(self._notifies):  # one for all threads
-            readiness = self._readiness
-            if readiness is None:
-                readiness = self._readiness = Readiness(self._engine)
+        readiness: Readiness = self._keep_readiness(Readiness(self._engine))
         try:
             fd = readiness.fileno()
         except ValueError:

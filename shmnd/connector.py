@@ -19,8 +19,8 @@ from shmnd.handshake.broker_events import BrokerEvents
 from shmnd.handshake.port import Port, source_address, source_host
 from shmnd.handshake.preconditions import invalid, require_reachable
 from shmnd.handshake.queue_pair_link import QueuePairLink, own_queue_pair
-from shmnd.overlapped import Overlapped, detail_of
-from shmnd.status import NdError, Status, error
+from shmnd.overlapped import Overlapped
+from shmnd.status import NdError, Status, detail_of, error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -14,17 +14,15 @@ request.
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, SupportsIndex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, SupportsIndex
 
 from shmnd.common.arguments import seconds, within, wrong_kind
 from shmnd.common.closing import Closing, refuse_copy
-from shmnd.common.weak_methods import without_owner
-from shmnd.runtime.resuming import until_over
+from shmnd.runtime.awaiting.operation import Operation
 from shmnd.runtime.waiting import Readiness
-from shmnd.status import NdError, Status, error, failed
+from shmnd.status import Status, error, failed
 
 if TYPE_CHECKING:
     from shmnd.handshake.interfaces import AdapterLike
@@ -35,7 +33,6 @@ __all__ = [
     "OverlappedFile",
     "OverlappedObject",
     "Readiness",
-    "detail_of",
     "require_file",
 ]
 
@@ -51,7 +48,7 @@ _REASONS: Final = {
 }
 
 
-class Overlapped:
+class Overlapped(Operation):
     """An operation that was accepted and may still be pending. Use it in a way that suits:
 
     `result()` waits; `done()` and `status` return at once; `await` gives way to other tasks; and
@@ -59,47 +56,7 @@ class Overlapped:
     the operation; `cancel_overlapped_requests` of its object does.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_cancel_hook",
-        "_claim",
-        "_detail",
-        "_engine",
-        "_file",
-        "_final",
-        "_keeps",
-        "_owner",
-        "_step",
-        "_waiters",
-        "_waits_for",
-        "call",
-    )
-
-    def __init__(
-        self,
-        engine: ProgressEngine,
-        owner: OverlappedObject | None,
-        file: OverlappedFile | None,
-        call: str,
-        step: Step | None = None,
-        cancel: Cancel | None = None,
-    ) -> None:
-        self.call = call
-        self._engine = engine
-        self._owner = None if owner is None else weakref.ref(owner)
-        self._file = file
-        self._step = None if step is None else without_owner(step)
-        self._cancel_hook = None if cancel is None else without_owner(cancel)
-        self._final: Status | None = None
-        self._detail = ""
-        self._waits_for = ""
-        self._keeps: object = None
-        self._waiters: list[Callable[[], None]] = []
-        # The thread that pops the one entry ends the operation. A lock would do as well, but not
-        # inside a finaliser that interrupts its holder.
-        self._claim = [None]
-        if step is not None:
-            engine.pending_operations.add(self)
+    __slots__ = ()
 
     # -- what programs use --
 
@@ -127,11 +84,6 @@ class Overlapped:
         if self._final is not _SUCCESS:
             self._raise_if_failed()
 
-    def __await__(self) -> Generator[Any, None, None]:
-        yield from until_over(self)
-        if self._final is not _SUCCESS:
-            self._raise_if_failed()
-
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         refuse_copy(self)
 
@@ -144,62 +96,10 @@ class Overlapped:
 
     # -- what the library uses --
 
-    def _complete(self, status: Status, detail: str = "") -> bool:
-        """End the operation, unless it is over: tell whether this call did. Delivers and wakes."""
-        try:
-            self._claim.pop()
-        except IndexError:
-            return False
-        self._detail = detail
-        self._final = status
-        if self._step is not None:
-            self._engine.pending_operations.remove(self)
-        self._step = self._cancel_hook = None
-        owner = None if self._owner is None else self._owner()
-        if owner is not None:
-            owner._forget(self)
-        if self._file is not None:
-            self._file._deliver(self)
-        if self._waiters:
-            for wake in list(self._waiters):
-                wake()
-        self._engine.news()
-        self._keeps = None  # last: this may release it
-        return True
-
-    def _tick(self) -> None:
-        """Take the operation's next step, as the progress engine does at every poll."""
-        step = self._step
-        if step is None or self._final is not None:
-            return
-        try:
-            status = step()
-        except NdError as err:
-            self._complete(err.status, detail_of(err))
-            return
-        if status is not None:
-            self._complete(status)
-
-    def _keeping(self, kept: object) -> Self:
-        """Keep an object alive until the operation is over; return the operation."""
-        self._keeps = kept
-        if self._final is not None:
-            self._keeps = None
-        return self
-
-    def _cancel(self) -> None:
-        """End it with CANCELED; an operation whose hook refuses continues."""
-        hook = self._cancel_hook
-        if hook is None or hook(self):
-            self._complete(Status.CANCELED)
-
     def _seen(self) -> Status:
         if self._final is not None:
             return self._final
         return Status.PENDING if self._engine.alive else Status.DEVICE_REMOVED
-
-    def _over(self) -> bool:
-        return self._final is not None
 
     def _wait(self, timeout: float | None) -> bool:
         """Wait until it is over or the time ends; tell whether it is over."""
@@ -209,12 +109,6 @@ class Overlapped:
         status = self._seen()
         if failed(status):
             raise error(status, self.call, self._detail or _REASONS.get(status, "failed"))
-
-
-def detail_of(err: NdError) -> str:
-    """Return the message of an error without the call before it and the status behind it."""
-    _, _, detail = str(err).partition(": ")
-    return detail.removesuffix(f" [{err.status.name}]") or str(err)
 
 
 class OverlappedObject(Closing):

@@ -31,6 +31,7 @@ __all__ = [
     "OpFlag",
     "RequestType",
     "Status",
+    "detail_of",
     "error",
     "failed",
 ]
@@ -338,3 +339,9 @@ def _rebuild(cls: type[NdError], status: int, message: str, required: int | None
 def error(status: int, call: str, detail: str, *, required: int | None = None) -> NdError:
     """Make the error of a status; `raise error(Status.X, "QueuePair.send", "flags 0x40 …")`."""
     return NdError(status, f"{call}: {detail} [{Status(status).name}]", required=required)
+
+
+def detail_of(err: NdError) -> str:
+    """Return the message of an error without the call before it and the status behind it."""
+    _, _, detail = str(err).partition(": ")
+    return detail.removesuffix(f" [{err.status.name}]") or str(err)

@@ -16,7 +16,7 @@ from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.late import asyncio
 from shmnd.common.weak_methods import without_owner
-from shmnd.runtime.resuming import until_woken
+from shmnd.runtime.awaiting.resuming import UntilWoken
 from shmnd.runtime.waiting import Readiness
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Waiter(Closing):
             self._engine.check("Waiter.wait_in_loop")
             self._begin(ticked=True)
             try:
-                await until_woken(self._engine, self._tasks, self._poll_armed)
+                await UntilWoken(self._engine, self._tasks, self._poll_armed)
             finally:
                 self._end(ticked=True)
 

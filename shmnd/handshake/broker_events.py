@@ -13,9 +13,8 @@ from shmnd.common.held import Held
 from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_of
 from shmnd.handshake.state_machine import ConnectionStateMachine
-from shmnd.overlapped import detail_of
 from shmnd.runtime.broker.events import ASKED
-from shmnd.status import NdError, Status, error
+from shmnd.status import NdError, Status, detail_of, error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from shmnd.overlapped import Overlapped as Overlapped2
-from shmnd.overlapped import detail_of
-from shmnd.status import NdError, Status, error
+from shmnd.status import NdError, Status, detail_of, error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ its every state can be tested without either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ __all__ = [
     "BrokerLike",
     "DataPlaneLike",
     "Description",
-    "Ending",
     "EngineOfMeetings",
     "EngineOfNames",
     "Event",
@@ -97,32 +96,6 @@ class PolledQueue(Protocol):
 
     def _poll(self) -> None:
         """Carry them on; never wait."""
-
-
-class Ending(Protocol):
-    """An overlapped operation, as a task awaits it."""
-
-    @property
-    def _final(self) -> object:
-        """None until it is over."""
-
-    @property
-    def _engine(self) -> Any:
-        """The progress engine that polls for it."""
-
-    @property
-    def _owner(self) -> Callable[[], PolledByTurns | None] | None:
-        """Its object, held weakly."""
-
-    @property
-    def _waiters(self) -> list[Callable[[], None]]:
-        """What its end calls."""
-
-    def _tick(self) -> None:
-        """Take its next step."""
-
-    def _over(self) -> bool:
-        """Return whether it is over."""
 
 
 class PolledByTurns(Protocol):

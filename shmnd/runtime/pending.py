@@ -10,18 +10,13 @@ import weakref
 from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Final
 
-from shmnd.runtime.polling import PendingCore
+from shmnd.runtime.polling import LINGER_PAUSE, LONGEST_SLEEP, PendingCore
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import Moving, Ticker
     from shmnd.runtime.waiting import WaitSet
 
-__all__ = ["LONGEST_SLEEP", "PendingOperations"]
-
-LONGEST_SLEEP: Final = 1.0
-"""Seconds after which a sleeper polls in any case; every event wakes it before."""
-_LINGER_PAUSE: Final = 0.001
-"""Seconds between two polls of operations that end without a ring."""
+__all__ = ["PendingOperations"]
 
 
 class PendingOperations(PendingCore):
@@ -58,16 +53,7 @@ class PendingOperations(PendingCore):
         """Call a function at every poll until it returns True, whatever else is gone by then."""
         if not go_on():
             self._lingering[id(go_on)] = go_on
-            self._wait_set.wake_at(time.monotonic() + _LINGER_PAUSE)
-
-    # -- what a poll calls for --
-
-    def _wake_to_linger(self) -> None:
-        self._wait_set.wake_at(time.monotonic() + _LINGER_PAUSE)
-
-    def _wake_at_last(self) -> None:
-        # A hostile peer may not ring: its messages are seen this late.
-        self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
+            self._wait_set.wake_at(time.monotonic() + LINGER_PAUSE)
 
     def close(self) -> None:
         """The end: what lingers is called a last time."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-from shmnd.ring.process.waiting cimport WaitSetCore
+from shmnd.ring.process.waiting cimport Sleepers, WaitSetCore
 
 
 cdef class PendingCore:
@@ -14,3 +14,15 @@ cdef class PendingCore:
 
     cdef tick(self)
     cdef poll_links(self)
+    cdef wake_at_last(self)
+
+
+# A progress engine as its polls see it.
+cdef class EngineCore:
+    cdef public WaitSetCore _wait_set
+    cdef public PendingCore pending_operations
+    cdef public Sleepers request_progress
+    cdef public object client
+    cdef public object _mail  # events that wait for their objects
+    cdef public set _polling  # threads that poll, or must not now
+    cdef public bint alive

@@ -2,10 +2,13 @@
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from shmnd.ring.process.waiting import WaitSetCore
 from shmnd.runtime.interfaces import Moving, Ticker
+
+LONGEST_SLEEP: Final = 1.0
+LINGER_PAUSE: Final = 0.001
 
 class PendingCore:
     @property
@@ -20,6 +23,10 @@ class PendingCore:
     def add(self, obj: Ticker) -> None: ...
     def remove(self, obj: Ticker) -> None: ...
 
+class EngineCore:
+    _polling: set[int]
+    alive: bool
+
 class CallLock:
     def __init__(self, engine: Any) -> None: ...
     def acquire(self, blocking: bool = True) -> bool: ...
@@ -28,7 +35,7 @@ class CallLock:
     def held_here(self) -> bool: ...
 
 def poll_once(
-    engine: Any,
+    engine: EngineCore,
     keep: bool = True,
     found: list[tuple[int, int]] | None = None,
     rung: bool = False,

@@ -6,12 +6,12 @@ Compiled because it runs between the wake-up of a process and the task that wait
 """
 
 import threading
-import time
 import weakref
 from collections import deque
 
 from cpython.pythread cimport PyThread_get_thread_ident
 
+from shmnd.ring cimport c
 from shmnd.ring.process.waiting cimport Sleepers, WaitSetCore
 
 from shmnd.common.descriptors import refuse_closed
@@ -20,6 +20,11 @@ cdef object _ref = weakref.ref
 cdef Py_ssize_t _FEW = 16  # links, which every poll reads
 # Seconds between two reads of more links, for each of them: a read costs a twentieth of that.
 cdef double _EACH = 10e-6
+
+LONGEST_SLEEP = 1.0  # seconds after which a sleeper polls in any case; every event wakes it before
+LINGER_PAUSE = 0.001  # seconds between two polls of operations that end without a ring
+cdef double _LONGEST_SLEEP = LONGEST_SLEEP
+cdef double _LINGER_PAUSE = LINGER_PAUSE
 
 
 cdef class PendingCore:
@@ -33,10 +38,8 @@ cdef class PendingCore:
 
     def add(self, obj) -> None:
         """Have an object poll its pending operations at every poll. It is held weakly."""
-        cdef object key = <size_t><void *>obj
-        cdef dict tickers = self._tickers
-        tickers[key] = _ref(obj, lambda _: tickers.pop(key, None))
-        self._wake_at_last()
+        self._tickers[<size_t><void *>obj] = _ref(obj)
+        self.wake_at_last()
 
     def remove(self, obj) -> None:
         """Visit an object no longer; harmless when it has no pending operations."""
@@ -52,24 +55,31 @@ cdef class PendingCore:
             except IndexError:
                 break  # another thread took the last one
             _tick_if_living(reference)
-        for reference in list(self._tickers.values()):
-            _tick_if_living(reference)
+        if self._tickers:
+            for key, reference in list(self._tickers.items()):
+                if not _tick_if_living(reference) and self._tickers.get(key) is reference:
+                    self._tickers.pop(key, None)
         if self._links:
             self.poll_links()
-        for key, go_on in list(self._lingering.items()):
-            if go_on():
-                self._lingering.pop(key, None)
         if self._lingering:
-            self._wake_to_linger()
+            for key, go_on in list(self._lingering.items()):
+                if go_on():
+                    self._lingering.pop(key, None)
+        if self._lingering:
+            self._wait_set.wake_at(_now() + _LINGER_PAUSE)
         elif self._tickers or self._links:
-            self._wake_at_last()
+            self.wake_at_last()
+
+    cdef wake_at_last(self):
+        """Have every waiter poll in a while: a hostile peer may not ring."""
+        self._wait_set.wake_at(_now() + _LONGEST_SLEEP)
 
     cdef poll_links(self):
         """Tick those whose links show a change; many links are not read at every poll."""
         cdef Py_ssize_t links = len(self._links)
         cdef double now, due
         if links > _FEW:
-            now = time.monotonic()
+            now = _now()
             due = self.links_seen + links * _EACH
             if now < due:
                 self._wait_set.wake_at(due)
@@ -81,10 +91,16 @@ cdef class PendingCore:
                 _tick_if_living(reference)
 
 
-cdef _tick_if_living(reference):
+cdef bint _tick_if_living(reference) except -1:
     ticker = reference()
-    if ticker is not None:
-        ticker._tick()
+    if ticker is None:
+        return False
+    ticker._tick()
+    return True
+
+
+cdef inline double _now() noexcept:
+    return c.shmnd_now_ns() * 1e-9
 
 
 cdef class CallLock:
@@ -131,7 +147,13 @@ cdef class CallLock:
         return self._depth > 0 and self._holder == PyThread_get_thread_ident()
 
 
-def poll_once(engine, bint keep=True, list found=None, bint rung=False) -> None:
+cdef class EngineCore:
+    """A progress engine as its polls see it."""
+
+
+def poll_once(
+    EngineCore engine not None, bint keep=True, list found=None, bint rung=False
+) -> None:
     """Poll, with or without progress on the requests of other queues.
 
     `found` holds the descriptors that ended this thread's sleep; `rung`: rings, which it has
@@ -140,14 +162,17 @@ def poll_once(engine, bint keep=True, list found=None, bint rung=False) -> None:
     cdef WaitSetCore wait_set = engine._wait_set
     cdef PendingCore pending = engine.pending_operations
     cdef Sleepers sleepers = engine.request_progress
+    cdef object client = engine.client
     cdef set polling = engine._polling
     cdef object me = PyThread_get_thread_ident()
     cdef list readable
     cdef bint ringing
     cdef bint asleep = found is not None
     cdef bint stirred
-    if engine._ended or me in polling:
+    if not engine.alive or polling is None or me in polling:
         return
+    if wait_set is None or pending is None or sleepers is None:
+        return  # its methods would not look
     polling.add(me)
     try:
         ringing, readable = wait_set.ready(found)
@@ -155,16 +180,16 @@ def poll_once(engine, bint keep=True, list found=None, bint rung=False) -> None:
         stirred = rung or len(readable) != 0
         if readable:
             engine._handle(readable)
-        if stirred and not engine.client.alive:
+        if stirred and not client.alive:
             engine._reconnection.attempt(start=engine.broker_state.listens)
         if engine._mail:
             engine._deliver()
-        if not asleep or rung or readable != [engine.client.fileno()]:
+        if not asleep or rung or readable != [client.fileno()]:
             pending.tick()  # else the broker alone ended the sleep
         if keep:
             sleepers.keep()
     except (ValueError, OSError) as exc:
-        if not engine._ended:
+        if engine.alive:
             refuse_closed("poll", exc)
             raise  # else another thread has just closed the progress engine
     except BaseException:

@@ -30,15 +30,14 @@ from shmnd.broker.protocol import name_of
 from shmnd.common.brief_waits import brief_until, too_late
 from shmnd.common.descriptors import refuse_closed, taking_from_the_system
 from shmnd.common.held import Held
-from shmnd.runtime import pending
+from shmnd.runtime.awaiting.event_loops import EventLoops
 from shmnd.runtime.broker.announcements import Names
 from shmnd.runtime.broker.events import EventTarget
 from shmnd.runtime.broker.exchange import BrokerExchange
 from shmnd.runtime.broker.meetings import Meetings
 from shmnd.runtime.broker.reconnect import Reconnect
-from shmnd.runtime.event_loops import EventLoops
 from shmnd.runtime.pending import PendingOperations
-from shmnd.runtime.polling import poll_once
+from shmnd.runtime.polling import LONGEST_SLEEP, EngineCore, poll_once
 from shmnd.runtime.request_progress import RequestProgress
 from shmnd.runtime.waiting import WaitSet
 from shmnd.status import IN_CHILD, Status, error
@@ -54,7 +53,7 @@ _CLOSED: Final = "its adapter is closed"
 _FAR: Final = 1e9  # seconds that the clock does not reach: infinity has no nanoseconds
 
 
-class ProgressEngine(BrokerExchange):
+class ProgressEngine(BrokerExchange, EngineCore):
     """One per process and namespace; lives from the first adapter to the last."""
 
     _engines: ClassVar[dict[Path, ProgressEngine]] = {}
@@ -151,17 +150,23 @@ class ProgressEngine(BrokerExchange):
         self._key: Path | None = None
         self._users: set[str] = set()  # changed in place: a finaliser may change it meanwhile
         self._has_left = False
+        self.alive = True
+        """False after the end, and in a process that was forked off."""
         self._ended = ""
         wait_set = WaitSet()
-        self.pending_operations: Final = PendingOperations(wait_set)
+        self.news: Final = wait_set.news
+        """Wake sleeping threads: an operation has ended, and one of them may wait for it."""
+        self.pending_operations = PendingOperations(wait_set)
         super().__init__(wait_set, data_plane, self.pending_operations)
         wait_set._visit([*self.pending_operations.contents, self._mail])
         self._numbers = itertools.count(1)
-        self._polling: set[int] = set()
-        self.request_progress: Final = RequestProgress(self._wait_set)
+        self._polling = set()
+        self.request_progress = RequestProgress(self._wait_set)
         self.names = Names(self)
         self.meetings = Meetings(self)
-        self.loops: Final = EventLoops(self.epoll_fd, functools.partial(poll_once, self))
+        self.loops: Final = EventLoops(
+            self.epoll_fd, functools.partial(poll_once, self, False), self.request_progress
+        )
 
         self._reconnection = Reconnect(
             self._reconnect, lambda: self.client.broker_runs(), self._wait_set
@@ -178,11 +183,6 @@ class ProgressEngine(BrokerExchange):
             raise
 
     # -- state and descriptors --
-
-    @property
-    def alive(self) -> bool:
-        """False after the end, and in a process that was forked off."""
-        return not self._ended
 
     @property
     def closed(self) -> bool:
@@ -235,7 +235,7 @@ class ProgressEngine(BrokerExchange):
     @property
     def longest_sleep(self) -> float:
         """Seconds after which a thread that sleeps polls in any case."""
-        return pending.LONGEST_SLEEP
+        return LONGEST_SLEEP
 
     def attend(self, found: list[tuple[int, int]] | None, rung: bool) -> None:
         """Poll after a sleep in compiled code, which took the rings and left what else it found.
@@ -280,7 +280,7 @@ class ProgressEngine(BrokerExchange):
                 found = predicate()
                 if found:
                     return found
-                pause = pending.LONGEST_SLEEP
+                pause = LONGEST_SLEEP
                 if deadline is not None:
                     pause = min(pause, deadline - time.monotonic())
                     if pause <= 0:
@@ -311,10 +311,6 @@ class ProgressEngine(BrokerExchange):
                 refuse_closed("wait", exc)
                 raise
             return None  # another thread has just closed the progress engine
-
-    def news(self) -> None:
-        """Wake sleeping threads: an operation has ended, and one of them may wait for it."""
-        self._wait_set.news()
 
     def ring(self) -> None:
         """Have a thread that sleeps or selects by now poll: something changed."""
@@ -371,7 +367,7 @@ class ProgressEngine(BrokerExchange):
         if self._ended == IN_CHILD or self._has_left:
             return
         self.pending_operations.close()
-        self._ended = _CLOSED
+        self._ended, self.alive = _CLOSED, False
         self._wait_set.news()
         self.loops.leave()
         self.client.close()
@@ -382,7 +378,7 @@ class ProgressEngine(BrokerExchange):
 
     def end_in_child(self) -> None:
         """The process was forked off: touch nothing that is the parent's, refuse everything."""
-        self._ended = IN_CHILD
+        self._ended, self.alive = IN_CHILD, False
         self.rpc = threading.RLock()
         self._delivering = threading.RLock()
         self.attempts = threading.RLock()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.common.held import Held
 from shmnd.ring.process.waiting import Sleepers
 from shmnd.ring.queues.completion_queue import idle_beside
-from shmnd.runtime import pending
+from shmnd.runtime.polling import LONGEST_SLEEP
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import PolledQueue
@@ -68,11 +68,8 @@ class RequestProgress(Sleepers):
         for queue in self._all():
             self._watch_or_not(queue, False)
 
-    def _left(self, queue: PolledQueue | None) -> None:
-        if queue is not None and not queue._busy and not queue._attended:
-            queue._announcing = True  # they hear of it when it is
-        else:
-            self._wait_set.wake_at(time.monotonic() + _GRACE)
+    def _poll_soon(self) -> None:
+        self._wait_set.wake_at(time.monotonic() + _GRACE)
 
     def _keep(self) -> None:
         with Held(self._lock):
@@ -81,7 +78,7 @@ class RequestProgress(Sleepers):
             connected = queue._connected
             queue._poll()
             due = queue._due
-            self._wait_set.wake_at(time.monotonic() + pending.LONGEST_SLEEP if due is None else due)
+            self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP if due is None else due)
             # A thread that began to wait meanwhile has not seen what this poll took, and no
             # connector that this poll ended a connection.
             if queue._polls != polls or queue._notify_mode or queue._connected != connected:

@@ -12,12 +12,14 @@ cdef class Sleepers:
     cdef public set _watched  # the keys of queues that ring for requests in progress
     cdef public dict _queues
     cdef public object _lock
+    cdef uint64_t kept  # how often `keep` was called
     cdef public object _idle_beside  # of the completion queues
 
     cpdef bint begin_alone(self, object sleeper) except -1
     cpdef bint alone(self, object sleeper) except -1
     cpdef begin(self, object sleeper)
     cpdef end(self, object sleeper)
+    cdef rest(self, object sleeper)
     cpdef keep(self)
 
 

@@ -99,13 +99,29 @@ cdef class Sleepers:
                 self._unwatch()
             self._idle_beside(list(self._queues.values()), None, False)
 
+    cdef rest(self, object sleeper):
+        """End the sleep of a task, which most often begins the next one soon.
+
+        Until then queues announce their requests, as they do while it sleeps: `end` has them
+        cease, once no task sleeps any more.
+        """
+        if self._watched or len(self._sleepers) > 1:
+            self.end(sleeper)
+        else:
+            self._sleepers.discard(sleeper)
+
     def left(self, queue=None) -> None:
         """A thread no longer polls a queue: the threads that still sleep may have to."""
-        if self._sleepers:
-            self._left(queue)
+        if not self._sleepers:
+            return
+        if queue is not None and not queue._busy and not queue._attended:
+            queue._announcing = True  # they hear of it when it is
+        else:
+            self._poll_soon()
 
     cpdef keep(self):
         """Poll the queues that no other thread polls."""
+        self.kept += 1
         if self._sleepers and not self.alone(None):
             self._keep()
 

@@ -266,7 +266,7 @@ cdef class CompletionCore(PollingCore):
         pending.
         """
         cdef WaitSetCore wait_set = self._wait_set_core
-        cdef object engine = self.adapter._engine
+        cdef object engine = self.engine
         if wait_set is None or not engine.request_progress.begin_alone(self):
             return False
         if not wait_set._become_leader():
@@ -286,7 +286,7 @@ cdef class CompletionCore(PollingCore):
     cdef bint _nap_until(self, Py_ssize_t max, uint64_t until, list results) except -1:
         """Sleep and poll in turn; False when this thread cannot continue to do so alone."""
         cdef WaitSetCore wait_set = self._wait_set_core
-        cdef object engine = self.adapter._engine
+        cdef object engine = self.engine
         cdef uint64_t seen
         cdef int milliseconds
         cdef bint rung
@@ -325,7 +325,7 @@ cdef class CompletionCore(PollingCore):
         """Before a sleep: return whether it must not begin, and set the time of the next poll."""
         due = self._due
         if due is not None and not self.closed:
-            self.adapter._engine.wake_at(due)
+            self.engine.wake_at(due)
         return self.closed
 
     cdef doze(self):
@@ -343,9 +343,9 @@ cdef class CompletionCore(PollingCore):
         self.sleepers += 1
         self._counter_table.count_sleeper(1)
         try:
-            self.adapter._engine.wait(found, timeout)
+            self.engine.wait(found, timeout)
         finally:
             self.sleepers -= 1
             self._counter_table.count_sleeper(-1)
             self._rearm()
-            self.adapter._engine.request_progress.left(self)
+            self.engine.request_progress.left(self)

@@ -28,6 +28,7 @@ cdef class RingCore:
     cdef int doorbell
     cdef bint closed
     cdef object adapter
+    cdef object engine  # its progress engine
     cdef Registry _registry
     cdef CounterTable _counter_table
     cdef WaitSetCore _wait_set_core

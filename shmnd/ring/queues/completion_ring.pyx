@@ -42,10 +42,10 @@ cdef class RingCore:
                 or (index + 1) * sizeof(c.shmnd_bell) > bells.size
                 or (index + 1) * sizeof(c.shmnd_marks) > marks.size):
             raise TypeError("a completion queue is made by its adapter")
-        self.adapter = adapter
+        self.adapter, self.engine = adapter, adapter._engine
         self._registry = adapter._registry
         self._counter_table = adapter._counter_table
-        self._wait_set_core = adapter._engine.wait_set
+        self._wait_set_core = self.engine.wait_set
         self.depth = depth
         self.doorbell = doorbell
         self.bell_place = bell.where

@@ -7,7 +7,6 @@ from shmnd.ring.queues.completion_queue cimport CompletionCore
 
 cdef class NotifyCore(CompletionCore):
     cdef readonly dict _waiting  # the Notify operations that wait: their kinds
-    cdef readonly object _notifies
     cdef readonly int _turns  # tasks that poll now
     cdef unsigned int turns_taken
     cdef uint64_t awaiting_since

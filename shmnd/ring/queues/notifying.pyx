@@ -3,9 +3,11 @@
 """Completion queues: the Notify operations that wait, and the tasks that poll for them.
 
 Compiled because all of it runs between the wake-up of an event loop and its task.
+
+What waits and for what the bell is armed change together without a lock: between the two no code in
+Python runs, so no other thread does, and no finaliser or handler of a signal.
 """
 
-import threading
 import time
 
 from libc.stdint cimport uint32_t
@@ -26,30 +28,25 @@ cdef class NotifyCore(CompletionCore):
 
     def __cinit__(self, *args, **kwargs):
         self._waiting = {}
-        # Taken again by a finaliser that interrupts its holder.
-        self._notifies = threading.RLock()
 
     def _add_notify(self, overlapped, kind) -> None:
         """Have an operation wait; it ends now if a completion is there already."""
-        with self._notifies:
-            if self.closed:
-                return  # another thread has closed it since, and cancels the operation
-            self._waiting[overlapped] = kind
-            self.arm()
+        if self.closed:
+            return  # another thread has closed it since, and cancels the operation
+        self._waiting[overlapped] = kind
+        self.arm()
         self.tell()
 
     def _forget_notify(self, overlapped) -> bool:
         """Have an operation wait no longer."""
-        with self._notifies:
-            self._waiting.pop(overlapped, None)
-            self.arm()
+        self._waiting.pop(overlapped, None)
+        self.arm()
         return True
 
     def _end_notifies(self) -> None:
         """Have no operation wait any more."""
-        with self._notifies:
-            self._waiting.clear()
-            self.arm()
+        self._waiting.clear()
+        self.arm()
 
     cdef arm(self):
         """Arm for the strongest kind that waits, and be polled as long as one does."""
@@ -62,17 +59,16 @@ cdef class NotifyCore(CompletionCore):
                 strongest = c.SHMND_ARMED_SOLICITED
         self._arm_for(strongest)
         if strongest and not was:
-            self.adapter._engine.pending_operations.add(self)
+            self.engine.pending_operations.add(self)
         elif was and not strongest:
-            self.adapter._engine.pending_operations.remove(self)
-            self.adapter._engine.request_progress.left(self)
+            self.engine.pending_operations.remove(self)
+            self.engine.request_progress.left(self)
 
     def _tick(self) -> None:
         """Complete the Notify operations that a completion satisfies."""
         if not self.notify_mode:
             return
-        with self._notifies:
-            self._arm_for(self.notify_mode)  # anew: a producer rings once an arming
+        self._arm_for(self.notify_mode)  # anew: a producer rings once an arming
         self.tell()
 
     cdef tell(self):
@@ -81,15 +77,14 @@ cdef class NotifyCore(CompletionCore):
             return
         self.usable("notify")
         self.gather()
-        with self._notifies:
-            if self.triggered(self.notify_mode):
-                told = list(self._waiting)
-            if told:
-                self._waiting.clear()
-                self.arm()
-                if self.awaiting_since:  # a task waits
-                    self.count_wait(c.shmnd_now_ns() - self.awaiting_since)
-                    self.awaiting_since = 0
+        if self.triggered(self.notify_mode):
+            told = list(self._waiting)
+        if told:
+            self._waiting.clear()
+            self.arm()
+            if self.awaiting_since:  # a task waits
+                self.count_wait(c.shmnd_now_ns() - self.awaiting_since)
+                self.awaiting_since = 0
         for overlapped in told:
             overlapped._complete(_SUCCESS)
         if told and self.readiness is not None:
@@ -97,7 +92,13 @@ cdef class NotifyCore(CompletionCore):
         if self.notify_mode and self._busy:
             due = self._due
             retry = time.monotonic() + _RETRY
-            self.adapter._engine.wake_at(retry if due is None else min(due, retry))
+            self.engine.wake_at(retry if due is None else min(due, retry))
+
+    def _keep_readiness(self, made) -> object:
+        """Return the descriptor of `fileno`; `made` becomes it if there is none."""
+        if self.readiness is None:
+            self.readiness = made
+        return self.readiness
 
     # -- tasks that await a Notify poll first --
 
@@ -108,9 +109,8 @@ cdef class NotifyCore(CompletionCore):
 
     def _begin_turns(self) -> None:
         """A task polls from now on, a turn of its event loop between two polls."""
-        with self._notifies:
-            self._turns += 1
-            self.hush_if_polled()
+        self._turns += 1
+        self.hush_if_polled()
 
     cdef hush_if_polled(self):
         """Have peers not ring while all that wait are tasks that poll."""
@@ -127,15 +127,13 @@ cdef class NotifyCore(CompletionCore):
             self.tell()
         if self.notify_mode and self.turns_taken % _TURNS == 0:
             # The end of a peer shows nowhere else. It arms the bell.
-            self.adapter._engine.progress()
-            with self._notifies:
-                self.hush_if_polled()
+            self.engine.progress()
+            self.hush_if_polled()
 
     def _end_turns(self) -> None:
         """It polls no more: what it waits for was found, or it sleeps."""
-        with self._notifies:
-            self._turns -= 1
-            if not self.adapter._engine.alive:
-                return
-            self._arm_for(self.notify_mode)
+        self._turns -= 1
+        if not self.engine.alive:
+            return
+        self._arm_for(self.notify_mode)
         self.tell()  # last: it finds results from before the bell was armed

@@ -115,7 +115,7 @@ cdef inline int _taking_begins(PollingCore queue) except -1:
     if queue.readiness is not None:
         if queue.notify_mode:
             # The descriptor is cleared before the poll, so what made it readable comes first.
-            queue.adapter._engine.progress()
+            queue.engine.progress()
         if queue.readiness is not None:  # closed meanwhile: the poll finds nothing
             queue.readiness.clear()
     queue.polls += 1
@@ -353,9 +353,9 @@ cdef class PollingCore(RingCore):
             if self.asked():
                 c.shmnd_marks_accept_request(self.raw.arming.marks)
                 self.collect()
-            if self.adapter._engine.alive:
-                self.adapter._engine.progress()
-                self.adapter._engine.request_progress.poll(self)
+            if self.engine.alive:
+                self.engine.progress()
+                self.engine.request_progress.poll(self)
 
     # -- for Notify --
 

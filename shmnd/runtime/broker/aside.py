@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 from shmnd.common.brief_waits import TooLate, briefly
 from shmnd.common.interruption import is_interruption
 from shmnd.common.late import asyncio
-from shmnd.runtime.awaited import resolve_from_elsewhere
+from shmnd.runtime.awaiting.awaited import resolve_from_elsewhere
 
 if TYPE_CHECKING:
     from pathlib import Path

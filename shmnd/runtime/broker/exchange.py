@@ -50,6 +50,7 @@ _LOG: Final = logging.getLogger("shmnd.broker")
 class BrokerExchange(EventDispatch):
     """The requests to the broker and the state that its messages keep up to date."""
 
+    alive: bool
     client: BrokerLike
     names: Names
     meetings: Meetings
@@ -67,11 +68,6 @@ class BrokerExchange(EventDispatch):
         self._unheard: set[str] = set()
         self._inbox: deque[tuple[Event, list[int]]] = deque()
         self._sorting = False
-
-    @property
-    @abc.abstractmethod
-    def alive(self) -> bool:
-        """False after the end, and in a process that was forked off."""
 
     @abc.abstractmethod
     def check(self, call: str) -> None:

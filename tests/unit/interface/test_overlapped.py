@@ -13,10 +13,9 @@ import pytest
 
 from shmnd.overlapped import (
     OverlappedFile,
-    detail_of,
     require_file,
 )
-from shmnd.status import NdError, Status, error
+from shmnd.status import NdError, Status, detail_of, error
 from unit.fakes import FakeAdapter, World
 from unit.interface.overlapped_kit import CANCELED, PENDING, SUCCESS, WAIT, Thing
 

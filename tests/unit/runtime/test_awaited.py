@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from shmnd.runtime.awaited import Awaited, resolve
+from shmnd.runtime.awaiting.awaited import Awaited, resolve
+from shmnd.runtime.awaiting.resuming import LoopPolls, UntilWoken
 from shmnd.runtime.request_progress import RequestProgress
-from shmnd.runtime.resuming import LoopPolls, until_woken
+from shmnd.runtime.waiting import WaitSet
 
 
 def ended_by(end: Callable[[Awaited], object]) -> BaseException | None:
@@ -84,12 +85,13 @@ def test_a_removed_callback_is_not_called(which: str) -> None:
 def test_an_engine_without_its_parts_is_refused() -> None:
     """The compiled coroutine calls their methods without a look."""
     ours, theirs = os.pipe()
-    polls = LoopPolls(ours, lambda: None)
+    progress = RequestProgress(WaitSet())
+    polls = LoopPolls(ours, lambda: None, progress)
     try:
-        for loops, sleepers in ((None, None), (polls, None), (None, RequestProgress)):
+        for loops, sleepers in ((None, None), (polls, None), (None, progress)):
             engine = SimpleNamespace(loops=loops, request_progress=sleepers)
             with pytest.raises(TypeError):
-                asyncio.run(until_woken(engine, [], lambda: False))
+                UntilWoken(engine, [], lambda: False)
     finally:
         os.close(ours)
         os.close(theirs)

@@ -418,6 +418,7 @@ def test_progress_within_progress_does_nothing(world: World) -> None:
     assert nosy.polls == 1
     adapter._engine.pending_operations.add(nosy)
     del nosy
+    adapter._engine.progress()
     assert not adapter._engine.pending_operations._tickers
 
 

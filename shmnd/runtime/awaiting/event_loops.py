@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from shmnd.common.late import asyncio, running_loop
-from shmnd.runtime.resuming import LoopPolls
+from shmnd.runtime.awaiting.resuming import LoopPolls
 
 __all__ = ["EventLoops"]
 

@@ -8,13 +8,15 @@ Compiled because it runs between the wake-up of a loop and its task, and before 
 import functools
 import time
 
+cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport uint64_t
 
 from shmnd.ring.process.waiting cimport Sleepers
-from shmnd.runtime.awaited cimport Awaited
+from shmnd.runtime.awaiting.awaited cimport Awaited
 
 from shmnd.common.late import asyncio as _asyncio
-from shmnd.runtime.awaited import resolve, resolve_from_elsewhere
+from shmnd.runtime.awaiting.awaited import resolve, resolve_from_elsewhere
 
 cdef object _current_task = None  # functions of asyncio, from the first wait in a loop on
 cdef object _get_running_loop = None
@@ -32,12 +34,14 @@ cdef int _have_asyncio() except -1:
     return 0
 
 
+@cython.no_gc_clear  # its parts are used without a look for None
 cdef class LoopPolls:
     """The callback of a loop that polls, the loops that have it, and the futures which it ends."""
 
-    def __init__(self, int fd, poll):
+    def __cinit__(self, int fd, poll, Sleepers sleepers not None):
         self._fd = fd
-        self.poll = poll
+        self.poll = poll  # without keeping requests of other queues in progress
+        self.sleepers = sleepers
         self._waiting = {}
         self._lingering = set()
         self.polling = {}
@@ -77,6 +81,7 @@ cdef class LoopPolls:
         if self._waiting.get(loop) == {}:
             self._waiting.pop(loop)
             self._remove_reader(loop)
+            self.sleepers.end(None)  # what `rest` has left to do
 
     def _remove_reader(self, loop) -> None:
         raise NotImplementedError
@@ -95,13 +100,17 @@ cdef class LoopPolls:
         """Poll in a callback of the loop."""
         cdef object me = PyThread_get_thread_ident()
         cdef list ended = []
+        cdef uint64_t kept
         self.polling[me] = loop, ended
         try:
             self.poll()
         finally:
             self.polling.pop(me, None)
+            kept = self.sleepers.kept
             if ended:
                 _resume(loop, ended)
+        if self.sleepers.kept == kept:  # else by a task that sleeps again
+            self.sleepers.keep()
 
     def close_in_child(self) -> None:
         """After fork: the loops and the threads are the parent's."""
@@ -122,54 +131,53 @@ cdef _resume(loop, list ended):
             resolve(future)
 
 
-def until_over(overlapped):
-    """Wait in a task until an operation is over: poll by turns, then sleep."""
-    if overlapped._final is not None or not overlapped._engine.alive:
-        return
-    overlapped._tick()  # other news makes the descriptor of the engine readable
-    if overlapped._owner is not None and overlapped._final is None:
-        yield from poll_by_turns(overlapped._owner, overlapped._over)
-    if overlapped._final is None:
-        yield from until_woken(
-            overlapped._engine, overlapped._waiters, overlapped._over
-        ).__await__()
+@cython.no_gc_clear  # as above
+cdef class UntilWoken:
+    """Sleep in a task until an entry of its own in `waiters` is called; not if `over` returns true.
+    """
+
+    def __cinit__(self, engine, list waiters not None, over):
+        self.loops = <LoopPolls?>engine.loops  # not None: its methods would not look
+        self.sleepers = <Sleepers?>engine.request_progress
+        self.waiters = waiters
+        self.over = over
+
+    def __await__(self):
+        """Sleep, once."""
+        cdef LoopPolls loops = self.loops
+        cdef Sleepers sleepers = self.sleepers
+        cdef list waiters = self.waiters
+        cdef object loop, wake
+        cdef Awaited future
+        _have_asyncio()
+        loop = _get_running_loop()
+        future = Awaited(loop=loop)
+        wake = _partial(loops.resolve, loop, future)
+        loops.begin(loop, wake)
+        waiters.append(wake)
+        try:
+            sleepers.begin(wake)
+            # Another thread may have ended it before it could see the waiter.
+            if not self.over() and not future.ended:
+                future._asyncio_future_blocking = True
+                yield future
+                future.result()
+        finally:
+            sleepers.rest(wake)
+            waiters.remove(wake)
+            loops.end(loop, wake)
 
 
-async def until_woken(engine, list waiters, over):
-    """Sleep in a task until its entry in `waiters` is called; not if `over` returns true."""
-    cdef LoopPolls loops = <LoopPolls?>engine.loops  # not None: its methods would not look
-    cdef Sleepers sleepers = <Sleepers?>engine.request_progress
-    cdef object loop, wake
-    cdef Awaited future
-
-    _have_asyncio()
-    loop = _get_running_loop()
-    future = Awaited(loop=loop)
-    wake = _partial(loops.resolve, loop, future)
-    loops.begin(loop, wake)
-    waiters.append(wake)
-    try:
-        sleepers.begin(wake)
-        # Another thread may have ended it before it could see the waiter.
-        if not over():
-            await future
-    finally:
-        sleepers.end(wake)
-        waiters.remove(wake)
-        loops.end(loop, wake)
-
-
-def poll_by_turns(reference, over):
-    """Poll in a task for a while before it sleeps; all other tasks run between two polls.
+def poll_by_turns(reference, over, double window):
+    """Poll in a task for so many seconds before it sleeps; all other tasks run between two polls.
 
     An answer that comes at once then wakes no process: neither a doorbell nor a sleep is needed.
     `reference` is a weak one: the object is not kept alive.
     """
     cdef object polled = reference()
-    cdef double window = 0.0 if polled is None else polled._poll_window()
-    if window <= 0:
+    cdef double until = _now() + window
+    if polled is None:
         return
-    until = _now() + window
     polled._begin_turns()
     try:
         while not over():

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""An overlapped operation: its steps, its one end, and the task that awaits it.
+
+Compiled because all of it runs for each Notify, between the wake-up of an event loop and its task.
+"""
+
+import weakref
+from types import MethodType
+
+from shmnd.runtime.awaiting.resuming cimport UntilWoken
+
+from shmnd.common.weak_methods import without_owner as _without_owner
+from shmnd.runtime.awaiting.resuming import poll_by_turns as _poll_by_turns
+from shmnd.status import NdError as _NdError
+from shmnd.status import Status
+from shmnd.status import detail_of as _detail_of
+
+cdef object _SUCCESS = Status.SUCCESS
+cdef object _CANCELED = Status.CANCELED
+cdef object _ref = weakref.ref
+
+
+cdef class Operation:
+    """What the library does with an operation; programs use `shmnd.overlapped.Overlapped`."""
+
+    cdef object __weakref__
+    cdef public object call
+    cdef readonly object _engine
+    cdef readonly object _owner  # a weak reference, or None
+    cdef readonly object _file
+    cdef readonly object _step
+    cdef readonly object _cancel_hook
+    cdef readonly object _final  # None until it is over
+    cdef readonly object _detail
+    cdef readonly object _keeps
+    cdef public object _waits_for
+    cdef readonly list _waiters  # what its end calls
+    # The thread that sets it ends the operation. A lock would do as well, but not inside a
+    # finaliser that interrupts its holder.
+    cdef bint claimed
+
+    def __init__(self, engine, owner, file, call, step=None, cancel=None):
+        self.call = call
+        self._engine = engine
+        self._owner = None if owner is None else _ref(owner)
+        self._file = file
+        self._step = _without_owner(step) if type(step) is MethodType else step
+        self._cancel_hook = _without_owner(cancel) if type(cancel) is MethodType else cancel
+        self._detail = self._waits_for = ""
+        self._waiters = []
+        if step is not None:
+            engine.pending_operations.add(self)
+
+    def __await__(self):
+        """Wait in a task until it is over: poll by turns, then sleep. NdError when it failed."""
+        cdef double window
+        if self._final is None and self._engine.alive:
+            if self._step is not None:
+                self._tick()  # other news makes the descriptor of the engine readable
+            if self._final is None and self._owner is not None:
+                window = self.poll_window()
+                if window > 0:
+                    yield from _poll_by_turns(self._owner, self._over, window)
+            if self._final is None:
+                yield from UntilWoken(self._engine, self._waiters, self._over).__await__()
+        if self._final is not _SUCCESS:
+            self._raise_if_failed()
+
+    cdef double poll_window(self) except -1:
+        """The seconds for which its object is polled before the task sleeps."""
+        owner = self._owner()
+        return 0.0 if owner is None else owner._poll_window()
+
+    def _complete(self, status, detail="") -> bool:
+        """End the operation, unless it is over: tell whether this call did. Delivers and wakes."""
+        if self.claimed:
+            return False
+        self.claimed = True
+        self._detail = detail
+        self._final = status
+        if self._step is not None:
+            self._engine.pending_operations.remove(self)
+        self._step = self._cancel_hook = None
+        owner = None if self._owner is None else self._owner()
+        if owner is not None:
+            owner._forget(self)
+        if self._file is not None:
+            self._file._deliver(self)
+        if self._waiters:
+            for wake in list(self._waiters):
+                wake()
+        self._engine.news()
+        self._keeps = None  # last: this may release it
+        return True
+
+    def _tick(self) -> None:
+        """Take the operation's next step, as the progress engine does at every poll."""
+        step = self._step
+        if step is None or self._final is not None:
+            return
+        try:
+            status = step()
+        except _NdError as err:
+            self._complete(err.status, _detail_of(err))
+            return
+        if status is not None:
+            self._complete(status)
+
+    def _keeping(self, kept):
+        """Keep an object alive until the operation is over; return the operation."""
+        self._keeps = kept
+        if self._final is not None:
+            self._keeps = None
+        return self
+
+    def _cancel(self) -> None:
+        """End it with CANCELED; an operation whose hook refuses continues."""
+        hook = self._cancel_hook
+        if hook is None or hook(self):
+            self._complete(_CANCELED)
+
+    def _over(self) -> bool:
+        """Return whether it is over."""
+        return self._final is not None
+
+    def _raise_if_failed(self) -> None:
+        """Raise the error of its status, unless that is a success."""
+        raise NotImplementedError
