@@ -50,6 +50,7 @@ cdef extern from "send/post.h" nogil:
     cbool shmnd_cq_put_back(shmnd_cq *cq, const shmnd_cqe *e, uint32_t n)
     uint32_t shmnd_cq_poll(shmnd_cq *cq, shmnd_cqe *out, uint32_t max, shmnd_todo *todo)
     void shmnd_cq_drain_links(shmnd_cq *cq, shmnd_todo *todo)
+    bint shmnd_cq_may_find(const shmnd_cq *cq)
     bint shmnd_cq_has_unfinished_copy(const shmnd_cq *cq)
     uint64_t shmnd_cq_next_poll_ns(const shmnd_cq *cq, uint64_t soon_ns)
     bint shmnd_cq_trigger(shmnd_cq *cq, uint32_t mode)

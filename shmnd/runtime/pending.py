@@ -10,7 +10,8 @@ import weakref
 from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Final
 
-from shmnd.runtime.polling import LINGER_PAUSE, LONGEST_SLEEP, PendingCore
+from shmnd.ring.process.waiting import LONGEST_SLEEP
+from shmnd.runtime.polling import LINGER_PAUSE, PendingCore
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import Moving, Ticker

@@ -7,7 +7,6 @@ from typing import Any, Final
 from shmnd.ring.process.waiting import WaitSetCore
 from shmnd.runtime.interfaces import Moving, Ticker
 
-LONGEST_SLEEP: Final = 1.0
 LINGER_PAUSE: Final = 0.001
 
 class PendingCore:

@@ -12,7 +12,7 @@ from collections import deque
 from cpython.pythread cimport PyThread_get_thread_ident
 
 from shmnd.ring cimport c
-from shmnd.ring.process.waiting cimport Sleepers, WaitSetCore
+from shmnd.ring.process.waiting cimport LONGEST, Sleepers, WaitSetCore
 
 from shmnd.common.descriptors import refuse_closed
 
@@ -21,9 +21,7 @@ cdef Py_ssize_t _FEW = 16  # links, which every poll reads
 # Seconds between two reads of more links, for each of them: a read costs a twentieth of that.
 cdef double _EACH = 10e-6
 
-LONGEST_SLEEP = 1.0  # seconds after which a sleeper polls in any case; every event wakes it before
 LINGER_PAUSE = 0.001  # seconds between two polls of operations that end without a ring
-cdef double _LONGEST_SLEEP = LONGEST_SLEEP
 cdef double _LINGER_PAUSE = LINGER_PAUSE
 
 
@@ -72,7 +70,7 @@ cdef class PendingCore:
 
     cdef wake_at_last(self):
         """Have every waiter poll in a while: a hostile peer may not ring."""
-        self._wait_set.wake_at(_now() + _LONGEST_SLEEP)
+        self._wait_set.wake_at(_now() + LONGEST)
 
     cdef poll_links(self):
         """Tick those whose links show a change; many links are not read at every poll."""

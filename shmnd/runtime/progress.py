@@ -30,6 +30,7 @@ from shmnd.broker.protocol import name_of
 from shmnd.common.brief_waits import brief_until, too_late
 from shmnd.common.descriptors import refuse_closed, taking_from_the_system
 from shmnd.common.held import Held
+from shmnd.ring.process.waiting import LONGEST_SLEEP
 from shmnd.runtime.awaiting.event_loops import EventLoops
 from shmnd.runtime.broker.announcements import Names
 from shmnd.runtime.broker.events import EventTarget
@@ -37,7 +38,7 @@ from shmnd.runtime.broker.exchange import BrokerExchange
 from shmnd.runtime.broker.meetings import Meetings
 from shmnd.runtime.broker.reconnect import Reconnect
 from shmnd.runtime.pending import PendingOperations
-from shmnd.runtime.polling import LONGEST_SLEEP, EngineCore, poll_once
+from shmnd.runtime.polling import EngineCore, poll_once
 from shmnd.runtime.request_progress import RequestProgress
 from shmnd.runtime.waiting import WaitSet
 from shmnd.status import IN_CHILD, Status, error
@@ -231,11 +232,6 @@ class ProgressEngine(BrokerExchange, EngineCore):
     def wait_set(self) -> WaitSet:
         """What its threads sleep on."""
         return self._wait_set
-
-    @property
-    def longest_sleep(self) -> float:
-        """Seconds after which a thread that sleeps polls in any case."""
-        return LONGEST_SLEEP
 
     def attend(self, found: list[tuple[int, int]] | None, rung: bool) -> None:
         """Poll after a sleep in compiled code, which took the rings and left what else it found.

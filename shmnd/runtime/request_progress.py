@@ -15,9 +15,8 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.held import Held
-from shmnd.ring.process.waiting import Sleepers
+from shmnd.ring.process.waiting import LONGEST_SLEEP, Sleepers
 from shmnd.ring.queues.completion_queue import idle_beside
-from shmnd.runtime.polling import LONGEST_SLEEP
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import PolledQueue

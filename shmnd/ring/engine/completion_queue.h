@@ -179,7 +179,7 @@ static inline void shmnd_cq_add_qp(struct shmnd_cq *cq, struct shmnd_qp *qp)
     cq->bit_words = words > cq->bit_words ? words : cq->bit_words;
     if (cq->link_count == SHMND_DIRECT_LINKS + 1)
         shmnd_bell_use_bitmap(cq->arming.bell, true);
-    cq->polls = UINT32_MAX / 2; /* the next poll polls all links */
+    cq->polls = SHMND_SWEEP_NOW; /* the next poll polls all links */
 }
 
 static inline void shmnd_cq_remove_qp(struct shmnd_cq *cq, struct shmnd_qp *qp)

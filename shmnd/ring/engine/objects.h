@@ -91,6 +91,8 @@ struct shmnd_qp;
 #define SHMND_HOT_LINKS 4u
 /* Up to about this number, polling each link is faster than the bitmap. */
 #define SHMND_DIRECT_LINKS 4u
+/* As a number of polls: all links are polled at the next one. */
+#define SHMND_SWEEP_NOW (UINT32_MAX / 2)
 
 struct shmnd_cq {
     struct shmnd_cqe *ring;
@@ -115,7 +117,8 @@ struct shmnd_cq {
     uint32_t hot_next;
     uint32_t turn;      /* the link, or hot link, with which the next poll begins */
     uint32_t bit_words; /* words of the bitmap in use */
-    uint32_t polls;     /* since all links were last polled */
+    uint32_t polls;     /* since all links were last polled, or that was not due */
+    uint64_t swept_ns;  /* when all links were last polled */
 };
 
 /* ---- the other side of a queue pair ---------------------------------------------- */

@@ -6,8 +6,9 @@
  * Up to SHMND_DIRECT_LINKS links are polled one by one. With more links, producers set a
  * bit, and only the links with a bit are polled. The last few links that had a message are
  * "hot": they are polled directly and their bits are left set, so the producer of a busy
- * link does not write the bitmap. The cost of a poll depends on the number of busy links,
- * not on the number of connected ones.
+ * link does not write the bitmap. The bitmap is read at every second poll, and at each that finds
+ * less than it may return. The cost of a poll depends on the number of busy links, not on the
+ * number of connected ones.
  *
  * Polling is fair. A visit takes at most SHMND_POLL_BUDGET messages of a link, and the next visit
  * begins at the link after the last one visited, in this poll or the next, whatever `max` is.
@@ -29,6 +30,9 @@
 #include "teardown/connection.h"
 
 #define SHMND_SWEEP_POLLS 4096u
+/* All links are polled for the sake of lost marks alone: at most once in so many nanoseconds for
+ * each of them, of which that takes a fiftieth. */
+#define SHMND_SWEEP_EACH_NS 10000ull
 /* The most messages that a link delivers in one visit, if it is not the only one. */
 #define SHMND_POLL_BUDGET 16u
 /* How often parked queue pairs are progressed without a mark: for their time-outs, for peers that
@@ -194,6 +198,19 @@ static inline void shmnd_cq_poll_all(struct shmnd_cq *cq, struct shmnd_poll *p)
             shmnd_cq_poll_link(cq, cq->links[i], p);
 }
 
+/* After many polls: is it time to poll all links again? */
+static inline bool shmnd_cq_sweep_is_due(struct shmnd_cq *cq)
+{
+    uint64_t now_ns = shmnd_coarse_ns();
+    if (cq->polls < SHMND_SWEEP_NOW &&
+        now_ns - cq->swept_ns < cq->link_count * SHMND_SWEEP_EACH_NS) {
+        cq->polls = 0;
+        return false;
+    }
+    cq->swept_ns = now_ns;
+    return true;
+}
+
 /* Makes progress on pending requests, and on stalled and closing links. True: a request is
  * pending, so receives must not overtake its completion. The next poll begins after the link that
  * delivered last. */
@@ -249,11 +266,32 @@ static inline uint32_t shmnd_cq_poll(struct shmnd_cq *cq, struct shmnd_cqe *out,
         shmnd_cq_poll_links(cq, cq->links, cq->link_count, &p);
     } else {
         shmnd_cq_poll_links(cq, cq->hot, SHMND_HOT_LINKS, &p);
-        shmnd_cq_poll_marked(cq, &p);
-        if (++cq->polls > SHMND_SWEEP_POLLS)
+        if (p.n < max || cq->polls % 2)
+            shmnd_cq_poll_marked(cq, &p);
+        if (++cq->polls > SHMND_SWEEP_POLLS && shmnd_cq_sweep_is_due(cq))
             shmnd_cq_poll_all(cq, &p);
     }
     return p.n + shmnd_cq_pop(cq, out + p.n, max - p.n);
+}
+
+/* May a poll find something? Cheaper than a poll, and a hint: what else a poll finds, it finds now
+ * and then. */
+static inline bool shmnd_cq_may_find(const struct shmnd_cq *cq)
+{
+    bool few = cq->link_count <= SHMND_DIRECT_LINKS;
+    struct shmnd_qp *const *links = few ? cq->links : cq->hot;
+    uint32_t count = few ? cq->link_count : SHMND_HOT_LINKS;
+    if (cq->unsettled || shmnd_cq_count(cq))
+        return true;
+    for (uint32_t i = 0; i < count; i++)
+        if (links[i] && shmnd_slots_ready(&links[i]->in))
+            return true;
+    if (few)
+        return false;
+    for (uint32_t word = 0; word < cq->bit_words; word++)
+        if (shmnd_cq_ready_bits(cq, word))
+            return true;
+    return cq->polls > SHMND_SWEEP_POLLS; /* the next poll polls all links */
 }
 
 /* Does an operation here end without a wake-up, by a copy of the peer or of another thread? */

@@ -3,7 +3,10 @@
 from libc.stdint cimport uint64_t
 
 
-cdef int milliseconds_until(uint64_t until, double longest) except -1
+cdef double LONGEST  # seconds after which a sleeper polls in any case
+
+
+cdef int milliseconds_until(uint64_t until) except -1
 
 
 cdef class Sleepers:
@@ -19,7 +22,7 @@ cdef class Sleepers:
     cpdef bint alone(self, object sleeper) except -1
     cpdef begin(self, object sleeper)
     cpdef end(self, object sleeper)
-    cdef rest(self, object sleeper)
+    cpdef rest(self, object sleeper)
     cpdef keep(self)
 
 

@@ -40,12 +40,18 @@ cdef enum:
     _RINGS = 256  # bytes read at once from a doorbell, one for each ring
 
 
-cdef int milliseconds_until(uint64_t until, double longest) except -1:
-    """Return the milliseconds to sleep, rounded up, at most `longest`; 0 when the time is over.
+LONGEST_SLEEP = 1.0
+"""Seconds after which a sleeper polls in any case; every event wakes it before."""
+LONGEST = LONGEST_SLEEP
+
+
+cdef int milliseconds_until(uint64_t until) except -1:
+    """Return the milliseconds to sleep, rounded up; 0 when the time is over.
 
     `until` is in nanoseconds of the monotonic clock; 0 is never.
     """
     cdef uint64_t now
+    cdef double longest = LONGEST
     if until:
         now = c.shmnd_now_ns()
         if now >= until:
@@ -99,11 +105,11 @@ cdef class Sleepers:
                 self._unwatch()
             self._idle_beside(list(self._queues.values()), None, False)
 
-    cdef rest(self, object sleeper):
-        """End the sleep of a task, which most often begins the next one soon.
+    cpdef rest(self, object sleeper):
+        """End the sleep of one that most often begins the next one soon.
 
-        Until then queues announce their requests, as they do while it sleeps: `end` has them
-        cease, once no task sleeps any more.
+        Until then the other queues announce a request, as they do while it sleeps, which costs a
+        ring for the next one of each. `end` has them cease.
         """
         if self._watched or len(self._sleepers) > 1:
             self.end(sleeper)
@@ -277,7 +283,7 @@ cdef class WaitSetCore:
             return self.sleep_alone(engine, sleeper, predicate, until)
         finally:
             self.leave_alone()
-            sleepers.end(sleeper)
+            sleepers.rest(sleeper)
 
     cdef object sleep_alone(self, object engine, object sleeper, object predicate, uint64_t end):
         cdef Sleepers sleepers = engine.request_progress
@@ -287,11 +293,12 @@ cdef class WaitSetCore:
         cdef list others
         while True:
             seen = self._generation  # first: later changes of the engine must be noticed
-            engine.check("wait")
+            if not engine.alive:
+                engine.check("wait")
             found = predicate()
             if found:
                 return found
-            milliseconds = milliseconds_until(end, engine.longest_sleep)
+            milliseconds = milliseconds_until(end)
             if milliseconds == 0:
                 return False
             if self.is_led_elsewhere() or not sleepers.alone(sleeper):

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
+from shmnd.ring.process.waiting cimport Sleepers
 from shmnd.ring.queues.polling cimport PollingCore
 
 
@@ -14,6 +15,8 @@ cdef class CompletionCore(PollingCore):
     cdef bint _something(self) noexcept
     cdef _spin_unlocked(self, uint64_t end)
     cdef bint _sleep_alone(self, Py_ssize_t max, uint64_t until, list results) except -1
-    cdef bint _nap_until(self, Py_ssize_t max, uint64_t until, list results) except -1
+    cdef bint _nap_until(
+        self, Py_ssize_t max, uint64_t until, list results, Sleepers sleeping
+    ) except -1
     cdef bint _over(self) except -1
     cdef doze(self)

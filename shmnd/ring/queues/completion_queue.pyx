@@ -12,7 +12,7 @@ from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
-from shmnd.ring.process.waiting cimport WaitSetCore, milliseconds_until
+from shmnd.ring.process.waiting cimport Sleepers, WaitSetCore, milliseconds_until
 from shmnd.ring.queues.polling cimport PairCore
 
 from shmnd.common.arguments import seconds, within
@@ -190,18 +190,7 @@ cdef class CompletionCore(PollingCore):
 
     cdef bint _something(self) noexcept:
         """Return whether a poll may find something; a cheap check, under the lock."""
-        cdef uint32_t i
-        cdef c.shmnd_qp *qp
-        if self.raw.unsettled or self.count():
-            return True
-        if self.raw.link_count > c.SHMND_DIRECT_LINKS:
-            return True
-        for i in range(self.raw.link_count):
-            qp = self.raw.links[i]
-            if c.shmnd_relaxed64(&c.shmnd_reader_slot(&qp.in_, qp.in_.read_pos).ready_pos) \
-                    == qp.in_.read_pos + 1:
-                return True
-        return False
+        return self.given_back is not None or c.shmnd_cq_may_find(&self.raw)
 
     cdef _spin_unlocked(self, uint64_t end):
         """Poll the next slots of a few links with the lock released, for up to 20 µs.
@@ -266,24 +255,29 @@ cdef class CompletionCore(PollingCore):
         pending.
         """
         cdef WaitSetCore wait_set = self._wait_set_core
-        cdef object engine = self.engine
-        if wait_set is None or not engine.request_progress.begin_alone(self):
+        cdef Sleepers others
+        if wait_set is None:
+            return False
+        others = self.engine.request_progress
+        if others is None or not others.begin_alone(self):
             return False
         if not wait_set._become_leader():
-            engine.request_progress.end(self)
+            others.end(self)
             return False
         self.sleepers += 1
         self._counter_table.count_sleeper(1)
         try:
-            return self._nap_until(max, until, results)
+            return self._nap_until(max, until, results, others)
         finally:
             self.sleepers -= 1
             self._counter_table.count_sleeper(-1)
             self._rearm()
             wait_set.leave_alone()
-            engine.request_progress.end(self)
+            others.rest(self)
 
-    cdef bint _nap_until(self, Py_ssize_t max, uint64_t until, list results) except -1:
+    cdef bint _nap_until(
+        self, Py_ssize_t max, uint64_t until, list results, Sleepers sleeping
+    ) except -1:
         """Sleep and poll in turn; False when this thread cannot continue to do so alone."""
         cdef WaitSetCore wait_set = self._wait_set_core
         cdef object engine = self.engine
@@ -293,18 +287,19 @@ cdef class CompletionCore(PollingCore):
         cdef list others
         while True:
             seen = wait_set._generation  # first: later changes of the engine must be noticed
-            engine.check("wait")
+            if not engine.alive:
+                engine.check("wait")
             self._rearm()
             self.collect()  # a hostile peer may have cleared marks
             if self.count():
                 results.extend(self._taken_now(max))
             if results or self._over():
                 return True
-            milliseconds = milliseconds_until(until, engine.longest_sleep)
+            milliseconds = milliseconds_until(until)
             if milliseconds == 0:
                 return True
             if (wait_set.is_led_elsewhere() or c.shmnd_cq_has_unfinished_copy(&self.raw)
-                    or not engine.request_progress.alone(self)):
+                    or not sleeping.alone(self)):
                 return False
             others = []
             rung = wait_set.nap(seen, milliseconds, others)

@@ -345,14 +345,6 @@ cdef class RingCore:
         self.notify_mode = mode
         self._rearm()
 
-    def _hush(self) -> None:
-        """Disarm the bell while a task polls for the Notify, unless others need it.
-
-        Everything that arms the bell arms it again; `_arm_for` does after the last poll.
-        """
-        if self.born == forks and not self.sleepers and not self.announcing:
-            c.shmnd_bell_disarm(&self.raw.arming)
-
     cdef bint asked(self) noexcept:
         """Return whether a sender has requested a poll for its message."""
         return self.raw.arming.marks != NULL and c.shmnd_marks_poll_requested(self.raw.arming.marks)

@@ -13,6 +13,8 @@ import time
 from libc.stdint cimport uint32_t
 
 from shmnd.ring cimport c
+from shmnd.ring.process.forks cimport forks
+from shmnd.ring.process.waiting cimport Sleepers
 
 from shmnd.status import CqNotify, Status
 
@@ -113,9 +115,21 @@ cdef class NotifyCore(CompletionCore):
         self.hush_if_polled()
 
     cdef hush_if_polled(self):
-        """Have peers not ring while all that wait are tasks that poll."""
-        if self._turns >= len(self._waiting) and self.readiness is None:
-            self._hush()
+        """Have peers not ring while all that wait are tasks that poll, unless others need it.
+
+        Everything that arms the bell arms it again; `_arm_for` does after the last poll.
+        """
+        cdef Sleepers others
+        if self.born != forks or self._turns < len(self._waiting):
+            return
+        if self.readiness is not None or self.sleepers:
+            return
+        if self.announcing:
+            others = self.engine.request_progress
+            if others is None or others._sleepers:
+                return
+            self.announcing = False  # for the last one that slept
+        c.shmnd_bell_disarm(&self.raw.arming)
 
     def _take_turn(self) -> None:
         """Poll once."""

@@ -155,10 +155,34 @@ static void completions_of_requests_keep_no_message_out(void)
     }
 }
 
+/* The hint tells of a message on any connection, and of nothing once all are taken. */
+static void a_hint_tells_of_each_message(void)
+{
+    for (uint32_t l = 0; l < sizeof counts / sizeof counts[0]; l++) {
+        struct crowd c = {0};
+        crowd_open(&c, counts[l], 64);
+        NOTE("%u links", counts[l]);
+        uint32_t came[LINKS] = {0}, polls = 0;
+        while (shmnd_cq_may_find(&c.server->cq)) { /* after a link was added */
+            serve_once(&c, 64, came);
+            CHECK(++polls < 4);
+        }
+        for (uint32_t again = 1; again <= 3; again++)
+            for (uint32_t i = 0; i < counts[l]; i++) {
+                EQUAL(post_send(c.there[i], i, &c.source, 1, SHMND_OP_SILENT_SUCCESS),
+                      SHMND_SUCCESS);
+                CHECK(shmnd_cq_may_find(&c.server->cq));
+                EQUAL(serve_once(&c, 64, came), 1);
+                EQUAL(came[i], again);
+                CHECK(!shmnd_cq_may_find(&c.server->cq));
+            }
+        world_close(&c.w);
+    }
+}
+
 static const struct check_test tests[] = {
-    TEST(a_quiet_connection_is_served),
-    TEST(so_it_is_while_a_request_waits),
-    TEST(so_it_is_on_a_queue_of_few_results),
-    TEST(completions_of_requests_keep_no_message_out),
+    TEST(a_quiet_connection_is_served),       TEST(so_it_is_while_a_request_waits),
+    TEST(so_it_is_on_a_queue_of_few_results), TEST(completions_of_requests_keep_no_message_out),
+    TEST(a_hint_tells_of_each_message),
 };
 MAIN(tests)
