@@ -140,15 +140,17 @@ class CompletionQueue(NotifyCore, OverlappedObject):
         Queue pairs that use it live on. Every call raises INVALID_HANDLE from then on, and
         results not taken are lost.
         """
-        if self._closed:
-            return
+        if self._ended:
+            return  # else an interrupted close is continued
         self._shut()
         self._end_notifies()
         OverlappedObject.close(self)
         self._engine.news()
-        readiness, self._readiness = self._readiness, None
+        readiness = self._readiness
         if readiness is not None:
             readiness.close()
+            self._readiness = None
+        self._ended = True
 
     def __repr__(self) -> str:
         name = type(self).__name__

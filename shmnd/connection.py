@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.broker.protocol import written
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
-from shmnd.common.held import Held
+from shmnd.common.held import Condition, Held
 from shmnd.common.late import asyncio
 from shmnd.common.weak_methods import without_owner
 from shmnd.messaging.buffers import outgoing, writable
@@ -88,9 +88,8 @@ class Connection(Closing):
         remember(self)
 
     def _start_locks(self) -> None:
-        # Entered by its lock: a handler that raises in `Condition.__enter__` would leave it locked.
         self._lock = lock = threading.RLock()
-        self._changed = changed = threading.Condition(lock)
+        self._changed = changed = Condition(lock)
         self._turn = threading.Lock()
         """Held for a message that takes more than one step to send."""
         self._turn_in_loop: asyncio.Lock | None = None

@@ -124,6 +124,7 @@ class OverlappedObject(Closing):
         self._file = file
         self._pending: dict[Overlapped, None] = {}  # in the order of submission
         self._released = False
+        self._ended = False  # set by the last step of a close
 
     def cancel_overlapped_requests(self) -> None:
         """End every pending operation of this object with CANCELED, in order of submission.
@@ -268,11 +269,6 @@ class OverlappedFile(Closing):
         if self._closed:
             raise error(Status.INVALID_HANDLE, call, "the overlapped file is closed")
         self._adapter._engine.check(call)
-
-    def _deliver(self, overlapped: Overlapped) -> None:
-        if not self._closed:
-            self._queue.append(overlapped)
-            self._readiness.set()
 
 
 def require_file(file: object, adapter: AdapterLike, call: str) -> OverlappedFile | None:

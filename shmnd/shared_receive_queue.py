@@ -137,11 +137,12 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
 
     def close(self) -> None:
         """Release the queue: posted Receives are dropped without completions."""
-        if self._closed:
-            return
+        if self._ended:
+            return  # else an interrupted close is continued
         self._shut()
         OverlappedObject.close(self)
         self._stop_polling()
+        self._ended = True
 
     def __repr__(self) -> str:
         if self._closed:

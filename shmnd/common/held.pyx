@@ -10,6 +10,7 @@ between the two does.
 """
 
 import time
+from _thread import allocate_lock as _allocate_lock
 
 from shmnd.common.brief_waits import too_late
 
@@ -77,3 +78,41 @@ cdef class InTime(Guard):
         )
         if not self._taken:
             raise too_late(self._call)
+
+
+cdef class Condition:
+    """A condition of a lock that its holder may take again. A wait ends with the lock taken.
+
+    Also where a handler raises: between the release of the lock and the sleep, and before it is
+    taken again, `threading.Condition` has places where the exception would leave it free.
+    """
+
+    cdef object _lock
+    cdef list _waiters
+
+    def __init__(self, lock):
+        self._lock = lock
+        self._waiters = []
+
+    def wait(self, timeout=None) -> bool:
+        """Release the lock and sleep; False if nothing woke this thread within some seconds."""
+        cdef object waiter = _allocate_lock()
+        cdef object taken
+        waiter.acquire()
+        self._waiters.append(waiter)
+        taken = self._lock._release_save()
+        try:
+            if timeout is None:
+                return waiter.acquire()
+            return waiter.acquire(True, timeout) if timeout > 0 else waiter.acquire(False)
+        finally:
+            self._lock._acquire_restore(taken)
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def notify_all(self) -> None:
+        """Wake all that wait. The caller has the lock."""
+        cdef list waiters = self._waiters
+        self._waiters = []
+        for waiter in waiters:
+            waiter.release()

@@ -229,18 +229,23 @@ class QueuePairLink:
 
     def disconnect(self, done: Callable[[], object]) -> None:
         """End the connection, and call `done` when nothing of it is left to do."""
-        qp = self._let_go()
-        if qp is None or _ended(qp._disconnect):
-            done()
-            return
+        qp = self._living
+        begun = False
 
         def go_on() -> bool:
-            ended = _ended(qp._disconnect_step)
-            if ended:
-                done()
-            return ended
+            nonlocal begun
+            if qp is not None:
+                ended = _ended(qp._disconnect_step if begun else qp._disconnect)
+                begun = True
+                if not ended:
+                    return False
+            done()
+            return True
 
-        self._engine.pending_operations.linger(go_on)
+        try:
+            self._let_go()
+        finally:  # also where a handler of a signal raises
+            self._engine.pending_operations.linger(go_on)
 
     def _let_go(self) -> QueuePairLike | None:
         qp = self._living

@@ -132,18 +132,19 @@ class ConnectionStateMachine(PortHolder):
 
     def _decide(self, status: Status, detail: str = "") -> None:
         """Complete the pending Connect or Accept, if there is one."""
-        overlapped, self._deciding = self._deciding, None
+        overlapped = self._deciding
         if overlapped is not None:
             _LOG.debug("%s: %s %s %r", overlapped.call, status, detail, self)
             overlapped._complete(status, detail)
+            if self._deciding is overlapped:  # last: a handler that raises leaves it to the release
+                self._deciding = None
 
     def _notify(self) -> None:
         """Complete every NotifyDisconnect: the connection has ended."""
         _LOG.debug("the connection has ended: %r", self)
-        if self._notifying:
-            notifying, self._notifying = self._notifying, {}
-            for overlapped in notifying:
-                overlapped._complete(Status.SUCCESS)
+        for overlapped in list(self._notifying):
+            overlapped._complete(Status.SUCCESS)
+            self._notifying.pop(overlapped, None)  # last, as above
 
     def _cancel_connect(self, overlapped: Overlapped) -> bool:
         if self._lock.held_here:
@@ -181,15 +182,17 @@ class ConnectionStateMachine(PortHolder):
         """Disconnect from this side. The operation completes with the flush."""
         qp_link = self._qp_link
         assert qp_link is not None
-        self._notify()
-        self._finish()
-        step("end-told")
 
         def done() -> None:
             if overlapped is not None:
                 overlapped._complete(Status.SUCCESS)
 
-        qp_link.disconnect(done)
+        try:
+            self._notify()
+            self._finish()
+            step("end-told")
+        finally:  # also where a handler of a signal raises
+            qp_link.disconnect(done)
 
     def _withdraw(self) -> None:
         """Abort an undecided Connect, and withdraw its offer at the broker."""
@@ -248,10 +251,10 @@ class ConnectionStateMachine(PortHolder):
             assert self._attempt is not None
             port, self._port = self._port, None
             self._broker.report_closed(self._attempt, port)
+        self._aborted = self._aborted or aborted
+        self._state = State.CLOSED  # first: without its attempt it is in no other state
         self._drop_attempt()
         self._drop_port()
-        self._aborted = self._aborted or aborted
-        self._state = State.CLOSED
 
     def _drop_attempt(self) -> None:
         if self._attempt is not None:

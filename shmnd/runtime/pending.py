@@ -30,6 +30,7 @@ class PendingOperations(PendingCore):
             self._lingering,
             self._links,
             self._hurried,
+            self._put_off,
         ]
         """Nothing has an operation pending while these are empty."""
 
@@ -52,12 +53,17 @@ class PendingOperations(PendingCore):
 
     def linger(self, go_on: Callable[[], bool]) -> None:
         """Call a function at every poll until it returns True, whatever else is gone by then."""
-        if not go_on():
-            self._lingering[id(go_on)] = go_on
-            self._wait_set.wake_at(time.monotonic() + LINGER_PAUSE)
+        ended = False
+        try:
+            ended = go_on()
+        finally:  # also where a handler of a signal raises
+            if not ended:
+                self._lingering[id(go_on)] = go_on
+                self._wait_set.wake_at(time.monotonic() + LINGER_PAUSE)
 
     def close(self) -> None:
-        """The end: what lingers is called a last time."""
+        """The end: what lingers is called a last time, and ends that were put off are continued."""
+        self._finish()
         for go_on in list(self._lingering.values()):
             go_on()
         self._lingering.clear()
@@ -68,3 +74,4 @@ class PendingOperations(PendingCore):
         self._tickers.clear()
         self._links.clear()
         self._hurried.clear()
+        self._put_off.clear()

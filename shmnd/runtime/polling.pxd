@@ -9,9 +9,12 @@ cdef class PendingCore:
     cdef readonly dict _lingering
     cdef readonly dict _links
     cdef readonly object _hurried
+    cdef readonly object _put_off  # what an exception has interrupted
     cdef public WaitSetCore _wait_set
     cdef double links_seen  # when
 
+    cpdef put_off(self, object late)
+    cdef finish(self)
     cdef tick(self)
     cdef poll_links(self)
     cdef wake_at_last(self)

@@ -33,6 +33,7 @@ cdef class PendingCore:
         self._lingering = {}
         self._links = {}
         self._hurried = deque()
+        self._put_off = deque()
 
     def add(self, obj) -> None:
         """Have an object poll its pending operations at every poll. It is held weakly."""
@@ -45,8 +46,29 @@ cdef class PendingCore:
         self._tickers.pop(key, None)
         self._links.pop(key, None)
 
+    cpdef put_off(self, object late):
+        """Have the next poll, which comes soon, continue what an exception has interrupted."""
+        self._put_off.append(late)
+        if self._wait_set is not None:
+            c.shmnd_ring_eventfd(self._wait_set.own)
+
+    cdef finish(self):
+        """Continue ends that were put off."""
+        while self._put_off:
+            try:
+                late = self._put_off.popleft()
+            except IndexError:
+                break  # another thread took the last one
+            late._finish()
+
+    def _finish(self) -> None:
+        """Continue ends that were put off: no poll comes any more."""
+        self.finish()
+
     cdef tick(self):
         """Poll all of them once."""
+        if self._put_off:
+            self.finish()
         while self._hurried:
             try:
                 reference = self._hurried.popleft()

@@ -27,7 +27,7 @@ from shmnd.common.descriptors import (
     refuse_closed,
     taking_from_the_system,
 )
-from shmnd.common.held import Held
+from shmnd.common.held import Condition, Held
 from shmnd.common.streams import new_epoll
 from shmnd.ring.process.waiting import WaitSetCore
 
@@ -137,10 +137,8 @@ class WaitSet(WaitSetCore):
         self._own.add()
 
     def _make_lock(self) -> None:
-        # By this, and not by `Condition.__enter__`: that is Python code, in which a handler of a
-        # signal that raises would leave it locked. A finaliser may take it again.
-        self._lock = threading.RLock()
-        self._cond = threading.Condition(self._lock)
+        self._lock = threading.RLock()  # a finaliser may take it again
+        self._cond = Condition(self._lock)
 
     def _stir_all(self) -> None:
         with Held(self._lock):

@@ -77,6 +77,16 @@ def idle_beside(references, alone, bint announcing) -> bool:
     return True
 
 
+cdef int _add(CompletionCore queue, list results, list taken) except -1:
+    """Append results. Where no memory is left for that, the next call returns them."""
+    try:
+        results.extend(taken)
+    except BaseException:
+        queue.give_back(taken)
+        raise
+    return 0
+
+
 cdef class CompletionCore(PollingCore):
     """A completion queue as programs use it."""
 
@@ -238,12 +248,12 @@ cdef class CompletionCore(PollingCore):
         def found():
             self._rearm()
             for _ in range(_PIECES):
-                results.extend(self._taken_now(max))
+                _add(self, results, self._taken_now(max))
                 if results or not c.shmnd_cq_has_unfinished_copy(&self.raw):
                     break
             if not results:
                 self.collect()  # a hostile peer may have cleared marks
-                results.extend(self._taken_now(max))
+                _add(self, results, self._taken_now(max))
             return bool(results) or self._over()
 
         self._asleep(found, timeout)
@@ -292,7 +302,7 @@ cdef class CompletionCore(PollingCore):
             self._rearm()
             self.collect()  # a hostile peer may have cleared marks
             if self.count():
-                results.extend(self._taken_now(max))
+                _add(self, results, self._taken_now(max))
             if results or self._over():
                 return True
             milliseconds = milliseconds_until(until)
@@ -307,10 +317,10 @@ cdef class CompletionCore(PollingCore):
                 continue
             wait_set.tell()
             if self.notify_mode or self.readiness is not None:
-                results.extend(self._taken_now(max))
+                _add(self, results, self._taken_now(max))
             else:
                 self.polls += 1
-                results.extend(self.take(max))
+                _add(self, results, self.take(max))
             if others or wait_set.has_pending(engine):
                 engine.attend(others, rung)
             if results:

@@ -7,10 +7,12 @@ from shmnd.ring.queues.completion_queue cimport CompletionCore
 
 cdef class NotifyCore(CompletionCore):
     cdef readonly dict _waiting  # the Notify operations that wait: their kinds
+    cdef list told  # those whose completion has come, and whose end has not
     cdef readonly int _turns  # tasks that poll now
     cdef unsigned int turns_taken
     cdef uint64_t awaiting_since
 
     cdef arm(self)
     cdef tell(self)
+    cdef end_told(self)
     cdef hush_if_polled(self)

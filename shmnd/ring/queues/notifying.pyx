@@ -30,11 +30,12 @@ cdef class NotifyCore(CompletionCore):
 
     def __cinit__(self, *args, **kwargs):
         self._waiting = {}
+        self.told = []
 
     def _add_notify(self, overlapped, kind) -> None:
         """Have an operation wait; it ends now if a completion is there already."""
-        if self.closed:
-            return  # another thread has closed it since, and cancels the operation
+        if self.closed or overlapped._final is not None:
+            return  # another thread has closed it or cancelled the operation since
         self._waiting[overlapped] = kind
         self.arm()
         self.tell()
@@ -74,27 +75,45 @@ cdef class NotifyCore(CompletionCore):
         self.tell()
 
     cdef tell(self):
-        cdef list told = []
         if not self.notify_mode:
             return
         self.usable("notify")
         self.gather()
-        if self.triggered(self.notify_mode):
-            told = list(self._waiting)
-        if told:
+        if self.triggered(self.notify_mode) and self._waiting:
+            self.told.extend(self._waiting)
             self._waiting.clear()
-            self.arm()
             if self.awaiting_since:  # a task waits
                 self.count_wait(c.shmnd_now_ns() - self.awaiting_since)
                 self.awaiting_since = 0
-        for overlapped in told:
-            overlapped._complete(_SUCCESS)
-        if told and self.readiness is not None:
-            self.readiness.set()
+            self.end_told()
         if self.notify_mode and self._busy:
             due = self._due
             retry = time.monotonic() + _RETRY
             self.engine.wake_at(retry if due is None else min(due, retry))
+
+    def _finish(self) -> None:
+        """Continue with an end that was put off."""
+        self.end_told()
+
+    cdef end_told(self):
+        """End the operations whose completion has come.
+
+        Where a handler of a signal raises, the next poll continues with those that are left.
+        """
+        cdef bint complete = False
+        try:
+            self.arm()
+            while self.told:
+                overlapped = self.told[0]
+                overlapped._complete(_SUCCESS)
+                if self.told and self.told[0] is overlapped:  # else another thread took it out
+                    self.told.pop(0)
+            if self.readiness is not None:
+                self.readiness.set()
+            complete = True
+        finally:
+            if not complete:
+                self.engine.pending_operations.put_off(self)
 
     def _keep_readiness(self, made) -> object:
         """Return the descriptor of `fileno`; `made` becomes it if there is none."""

@@ -196,13 +196,12 @@ cdef class QueuePair(ConnectionCore):
 
     def close(self) -> None:
         """Release it: the connection ends, and outstanding requests are cancelled."""
-        if self.released or not self.joined:
-            return
+        if self.given_back or not self.joined:
+            return  # else a close that was interrupted is continued
         self.released = True
         if self.born != forks:
             self.release_callback = None  # the connection is the parent's
             return
-        callback, self.release_callback = self.release_callback, None
         if self.q.state == c.SHMND_QP_ATTACHED:
             self._detach()
         elif self.q.state == c.SHMND_QP_CONNECTING:
@@ -210,15 +209,20 @@ cdef class QueuePair(ConnectionCore):
         if self.q.state == c.SHMND_QP_IDLE:
             c.shmnd_qp_flush(&self.q)
             c.shmnd_qp_set_state(&self.q, c.SHMND_QP_CLOSED)
-        if callback is not None:
-            try:
+        callback, self.release_callback = self.release_callback, None
+        try:
+            if callback is not None:
                 callback()
-            except Exception:
-                pass  # an error in the callback must not keep the queue pair from ending
-        if self._disconnect():
-            self._give_back()
-        else:
-            self.adapter._engine.pending_operations.linger(self._linger)
+        except Exception:
+            pass  # an error in the callback must not keep the queue pair from ending
+        except BaseException:
+            self.release_callback = callback  # of a signal handler: the next close calls it
+            raise
+        finally:
+            if self._disconnect():
+                self._give_back()
+            else:
+                self.adapter._engine.pending_operations.linger(self._linger)
 
     def _linger(self) -> bool:
         """Continue `close` while the other side finishes a copy; True when it is done."""

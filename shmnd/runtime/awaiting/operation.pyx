@@ -9,6 +9,7 @@ import weakref
 from types import MethodType
 
 from shmnd.runtime.awaiting.resuming cimport UntilWoken
+from shmnd.runtime.polling cimport PendingCore
 
 from shmnd.common.weak_methods import without_owner as _without_owner
 from shmnd.runtime.awaiting.resuming import poll_by_turns as _poll_by_turns
@@ -39,6 +40,7 @@ cdef class Operation:
     # The thread that sets it ends the operation. A lock would do as well, but not inside a
     # finaliser that interrupts its holder.
     cdef bint claimed
+    cdef bint delivered
 
     def __init__(self, engine, owner, file, call, step=None, cancel=None):
         self.call = call
@@ -79,20 +81,42 @@ cdef class Operation:
         self.claimed = True
         self._detail = detail
         self._final = status
-        if self._step is not None:
-            self._engine.pending_operations.remove(self)
-        self._step = self._cancel_hook = None
-        owner = None if self._owner is None else self._owner()
-        if owner is not None:
-            owner._forget(self)
-        if self._file is not None:
-            self._file._deliver(self)
-        if self._waiters:
-            for wake in list(self._waiters):
-                wake()
-        self._engine.news()
-        self._keeps = None  # last: this may release it
+        self.finish()
         return True
+
+    cdef finish(self):
+        """Do what its end entails. Where a handler of a signal raises, the next poll continues."""
+        cdef PendingCore pending = <PendingCore?>self._engine.pending_operations
+        try:
+            if self._step is not None:
+                pending.remove(self)
+            self._step = self._cancel_hook = None
+            owner = None if self._owner is None else self._owner()
+            if owner is not None:
+                owner._forget(self)
+            if self._file is not None:
+                self.deliver(self._file)
+            if self._waiters:
+                for wake in list(self._waiters):
+                    wake()
+            self._engine.news()
+        except BaseException:
+            pending.put_off(self)
+            raise
+        self._keeps = None  # last: this may release it
+
+    cdef deliver(self, file):
+        """Append it to its file, once."""
+        if file._closed:
+            return
+        if not self.delivered:
+            file._queue.append(self)
+            self.delivered = True
+        file._readiness.set()
+
+    def _finish(self) -> None:
+        """Continue an end that was put off; the next poll calls it."""
+        self.finish()
 
     def _tick(self) -> None:
         """Take the operation's next step, as the progress engine does at every poll."""

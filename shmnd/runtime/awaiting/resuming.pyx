@@ -163,9 +163,11 @@ cdef class UntilWoken:
                 yield future
                 future.result()
         finally:
-            sleepers.rest(wake)
             waiters.remove(wake)
-            loops.end(loop, wake)
+            try:
+                sleepers.rest(wake)
+            finally:
+                loops.end(loop, wake)
 
 
 def poll_by_turns(reference, over, double window):

@@ -4,6 +4,7 @@
 import ctypes
 import functools
 import gc
+import itertools
 import signal
 import threading
 import time
@@ -14,8 +15,9 @@ from typing import Any, ClassVar
 import pytest
 
 import shmnd
+from interrupting import interrupted
 from shmnd.common.brief_waits import TooLate
-from shmnd.common.held import Attempted, Held, InTime
+from shmnd.common.held import Attempted, Condition, Held, InTime
 
 PATIENCE = 60.0
 """Seconds, in which a slow machine does anything."""
@@ -114,6 +116,49 @@ def test_a_condition_is_held_too_and_can_be_waited_for() -> None:
         condition.notify()
     thread.join()
     assert told == [True, True]
+
+
+def test_a_wait_at_a_condition_that_is_interrupted_leaves_its_lock_as_it_was() -> None:
+    lock = threading.RLock()
+    condition = Condition(lock)
+
+    def wait() -> None:
+        with Held(lock):
+            condition.wait(1e-3)
+
+    for at in itertools.count():
+        more = interrupted(at, wait, lambda path: path in (__file__, threading.__file__))
+        assert not lock._is_owned()  # type: ignore[attr-defined]
+        if not more:
+            break
+    assert at > 0, "there were places to interrupt"
+
+
+def test_a_condition_wakes_all_that_wait_and_no_other() -> None:
+    lock = threading.RLock()
+    condition = Condition(lock)
+    woken: list[bool] = []
+    waiting = threading.Semaphore(0)
+
+    def wait() -> None:
+        with Held(lock), Held(lock):  # taken twice, and so again after the wait
+            waiting.release()
+            woken.append(condition.wait(PATIENCE))
+            woken.append(lock._is_owned())  # type: ignore[attr-defined]
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+        waiting.acquire()
+    with Held(lock):
+        condition.notify_all()
+    for thread in threads:
+        thread.join()
+    assert woken == [True] * 6
+    with Held(lock):
+        assert not condition.wait(0), "nothing is left of what woke the others"
+        assert not condition.wait(-1.0)
+        assert not condition.wait(1e-6)
 
 
 def test_a_poll_of_a_connector_leaves_its_lock_free(
