@@ -163,6 +163,7 @@ def test_the_first_samples_of_one_more_publisher_are_carried(
         with ipc.Publisher("t", "i8", namespace=namespace) as second:
             for number in range(20):
                 second.send(np.int64(number))
+            outgoing.enter(_uid(second), "{}")
             outgoing._fresh[_uid(second)] = float("inf")  # it came just now, however slow this is
             outgoing.want(_uid(second), "far", LATEST, wanted=True)
             until(lambda: len(table.kinds_of(_uid(second))) == 21)
@@ -291,6 +292,7 @@ def test_no_sample_looks_for_a_link_that_has_begun(
     )
     monkeypatch.undo()
     begin = functools.partial(outgoing._begin, cast("Any", sub))
+    outgoing.enter("uid", "{}")
     for far in "one", "two":
         looks = sub.looks
         outgoing.want("uid", far, LATEST, wanted=True)

@@ -34,6 +34,8 @@ LINK: Final = "ipc.link"
 _BLOCK: Final = 3
 """The policy 'block' in the record of a subscriber."""
 _POLL_SECONDS: Final = 1.0
+_MOST_SEEN: Final = 4096
+"""Publishers that have gone whose last number is kept, for one that is offered again."""
 
 
 class Closing(Protocol):
@@ -153,6 +155,7 @@ class Link:
         topics, seats, services, links = (kind.entries for kind in self._kinds)
         pids = {entry.pid for entry in links} | {os.getpid()}
         self._offer_topics([entry for entry in topics if entry.pid not in pids])
+        self._forget_topics()
         self._offer_services(
             {
                 entry.name
@@ -203,6 +206,14 @@ class Link:
                 )
             self._publishers[entry.adapter] = self._routes[entry.adapter] = entry.name
             self._outgoing[entry.name].enter(entry.adapter, json.dumps(told))
+
+    def _forget_topics(self) -> None:
+        """Forget publishers whose ends were sent, and end the threads of topics without any."""
+        for uid in self._routes.keys() - self._publishers.keys():
+            if not self._outgoing[self._routes[uid]].offers(uid):
+                del self._routes[uid]
+        for name in self._outgoing.keys() - set(self._routes.values()):
+            self._outgoing.pop(name).close()
 
     def _offer_services(self, names: set[str]) -> None:
         for name in [name for name in self._offered if name not in names]:
@@ -271,7 +282,10 @@ class Link:
 
     def _keep_place(self, incoming: Incoming) -> None:
         if incoming.mode is not None and incoming.last is not None:
+            self._seen.pop(incoming.uid, None)  # it is the youngest one then
             self._seen[incoming.uid] = incoming.last
+            while len(self._seen) > _MOST_SEEN:
+                self._seen.pop(next(iter(self._seen)), None)
 
     def _take_service(self, origin: str, name: str, *, there: bool) -> None:
         if not there:

@@ -92,16 +92,15 @@ class Outgoing:
             self._ended.append(uid)
             self._changed.notify_all()
 
-    @property
-    def empty(self) -> bool:
-        """Return whether no publisher is left."""
+    def offers(self, uid: str) -> bool:
+        """Return whether a publisher is offered: it is there, or its end is still to be sent."""
         with self._changed:
-            return not self._tokens
+            return uid in self._tokens
 
     def want(self, uid: str, far: str, mode: str, *, wanted: bool) -> None:
         """Note that a link wants a publisher in a manner, or no longer."""
         with self._changed:
-            if not wanted and far not in self._wants.get(uid, {}):
+            if uid not in self._tokens or (not wanted and far not in self._wants.get(uid, {})):
                 return  # the publisher has ended
             modes = self._wants.setdefault(uid, {}).setdefault(far, set())
             if wanted:
@@ -113,6 +112,8 @@ class Outgoing:
                 modes.discard(mode)
                 if not modes:
                     del self._wants[uid][far]
+                    if not self._wants[uid]:
+                        del self._wants[uid]
                     self._taken.pop((uid, far), None)
                     self._begun.discard((uid, far))
             self._changed.notify_all()
@@ -260,6 +261,8 @@ class Outgoing:
             _ = sub.publishers  # hears of all that came and went
             self._drain(sub)
             sub.note_totals()
+            for uid in ended:
+                sub.leave(uid)  # here, as it notes a total once more
         for uid in ended:
             total = max(self._totals.pop(uid, 0), self._next.pop(uid, 0))
             message = wire.pack(Message(wire.END, total))

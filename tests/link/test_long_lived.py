@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A link that runs for long keeps nothing of publishers and topics that have gone."""
+
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from link.kit import unique, until
+from shmnd import ipc
+from shmnd_tools.link import bridge, wire
+from shmnd_tools.link.bridge import Link
+from shmnd_tools.link.incoming import LATEST
+
+
+class Nowhere:
+    """Stands for a session without another link: tokens are seen by none."""
+
+    def __init__(self) -> None:
+        self.ends: list[str] = []
+        self.seen: dict[str, Callable[[str, bool], None]] = {}
+
+    def send(self, key: str, payload: bytes, attachment: bytes = b"", *, block: bool) -> None:
+        if wire.unpack(attachment).kind == wire.END:
+            self.ends.append(wire.parts(key)[2])
+
+    def listen(self, key: str, heard: object) -> str:
+        return key
+
+    def follow(self, key: str, seen: Callable[[str, bool], None]) -> str:
+        self.seen[wire.parts(key.removesuffix("/**"))[0]] = seen
+        return key
+
+    def token(self, key: str) -> str:
+        return key
+
+    def end(self, declared: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def nowhere() -> Nowhere:
+    return Nowhere()
+
+
+@pytest.fixture
+def namespace() -> str:
+    return unique("long")
+
+
+@pytest.fixture
+def link(nowhere: Nowhere, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
+    # It carries what other processes publish, and takes this one for another.
+    monkeypatch.setattr(bridge, "os", types.SimpleNamespace(getpid=lambda: 0))
+    made = Link(cast("Any", nowhere), ["*"], [], namespace=namespace)
+    made._mark.close()
+    yield made
+    made.close()
+
+
+def _topics_of_threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("link to ")]
+
+
+def test_topics_without_publishers_leave_no_thread(
+    link: Link, nowhere: Nowhere, namespace: str
+) -> None:
+    with ipc.Publisher("stays", "i8", namespace=namespace):
+        for number in range(5):
+            with ipc.Publisher(f"t{number}", "i8", namespace=namespace) as pub:
+                uid = pub._adapter.uid
+                until(lambda uid=uid: uid in link._publishers)  # type: ignore[misc]
+                nowhere.seen["want"](wire.key("want", link.origin, uid, "far", LATEST), True)
+                pub.wait_for_subscribers(1, timeout=30)
+                pub.send(np.int64(number))
+            until(lambda uid=uid: uid in nowhere.ends)  # type: ignore[misc]
+            # Too late: the far link has not heard of the end.
+            nowhere.seen["want"](wire.key("want", link.origin, uid, "far", LATEST), True)
+        until(lambda: _topics_of_threads() == ["link to stays"])
+        assert set(link._outgoing) == {"stays"}
+        assert len(link._routes) == 1
+
+
+def test_publishers_of_a_topic_that_stays_are_forgotten(
+    link: Link, nowhere: Nowhere, namespace: str
+) -> None:
+    with ipc.Publisher("t", "i8", namespace=namespace) as stays:
+        for number in range(5):
+            with ipc.Publisher("t", "i8", namespace=namespace) as pub:
+                uid = pub._adapter.uid
+                until(lambda uid=uid: uid in link._publishers)  # type: ignore[misc]
+                nowhere.seen["want"](wire.key("want", link.origin, uid, "far", LATEST), True)
+                pub.wait_for_subscribers(1, timeout=30)
+                pub.send(np.int64(number))
+            until(lambda uid=uid: uid in nowhere.ends)  # type: ignore[misc]
+        until(lambda: len(link._routes) == 1)
+        outgoing = link._outgoing["t"]
+        assert outgoing.offers(stays._adapter.uid)
+        until(lambda: not (outgoing._totals or outgoing._wants or outgoing._begun))
+
+
+def test_numbers_of_far_publishers_that_have_gone_are_bounded(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gone:
+        mode = LATEST
+        last = 7
+
+        def __init__(self, uid: str) -> None:
+            self.uid = uid
+
+    monkeypatch.setattr(bridge, "_MOST_SEEN", 3)
+    for number in (0, 1, 2, 0, 3):
+        link._keep_place(cast("Any", Gone(f"far{number}")))
+    assert list(link._seen) == ["far2", "far0", "far3"]
