@@ -56,9 +56,11 @@ def make_room(call: str) -> int:
         os.posix_fallocate(fd, 0, _PAGE)
         os.pwrite(fd, struct.pack("Q", _MAGIC), 0)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    except OSError as exc:
+    except BaseException as exc:  # be it of a handler of a signal, or for want of memory
         if fd >= 0:
             os.close(fd)
+        if not isinstance(exc, OSError):
+            raise
         raise error(
             Status.INSUFFICIENT_RESOURCES,
             call,

@@ -69,9 +69,11 @@ def make_file(slots: int, limited: bool) -> int:
         commit(fd, 0, page, call)
         os.pwrite(fd, (<unsigned char *>&shape)[:sizeof(shape)], 0)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    except OSError as err:
+    except BaseException as err:  # be it of a handler of a signal, or for want of memory
         if fd >= 0:
             os.close(fd)
+        if not isinstance(err, OSError):
+            raise
         raise error(
             Status.INSUFFICIENT_RESOURCES, call,
             f"cannot make a queue's memory: {err.strerror}; {remedy(err, 'free memory')}",

@@ -35,13 +35,17 @@ cdef extern from "unistd.h" nogil:
 
 
 cdef class QueueMembers:
-    """This process's membership of a queue."""
+    """This process's membership of a queue.
+
+    It takes over the descriptor, which is closed with it, also where it cannot be made.
+    """
 
     def __cinit__(self, int fd, *args):
         cdef void *at
-        self.fd = fd
+        self.fd = -1
         if fstat(fd, &self.file):
             raise OSError(errno, os.strerror(errno))
+        self.fd = fd
         self.me = -1
         self._slow = threading.RLock()
         read_shape(fd, &self.shape)
@@ -69,7 +73,7 @@ cdef class QueueMembers:
     def __dealloc__(self):
         if self.base != NULL:
             munmap(self.base, self.shape.file_bytes)
-        if self.fd >= 0 and self.base != NULL:
+        if self.fd >= 0:
             while self.more_fds.count:
                 self._close_own(take_first(&self.more_fds))
             self._close_own(self.fd)

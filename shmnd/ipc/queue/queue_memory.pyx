@@ -32,11 +32,7 @@ cdef class QueueMemory(QueueMembers):
     """This process's part in a queue."""
 
     def __cinit__(self, int fd, *args):
-        try:
-            self._join()
-        except BaseException:
-            self.fd = -1  # the caller's again
-            raise
+        self._join()
 
     def __dealloc__(self):
         for kind in range(6):

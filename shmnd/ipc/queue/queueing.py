@@ -26,12 +26,14 @@ from shmnd.common.deadline import end_after
 from shmnd.common.held import Held
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import PAUSE
+from shmnd.ipc.queue.parts import core_here, core_of, new_core
 from shmnd.ipc.queue.queue_core import QueueCalls
 from shmnd.ipc.queue.queue_file import make_file
-from shmnd.ipc.queue.waits import ITEM, ROOM, Waits, core_here, core_of
+from shmnd.ipc.queue.waits import ITEM, ROOM, Waits
 
 if TYPE_CHECKING:
     from shmnd.ipc.naming.shared_name import SharedName
+    from shmnd.ipc.queue.queue_core import QueueCore
 
 __all__ = ["QUEUE", "Queue"]
 
@@ -54,12 +56,12 @@ class Queue(QueueCalls, Waits):
         limit = max(0, self._checked_size(maxsize))
         self._named: SharedName | None = None
         if name is None:
-            self._start(make_file(limit or _LONGEST, bool(limit)))
+            self._start(new_core(limit or _LONGEST, bool(limit)))
             return
         self._named = self._by_name(name)
         try:
             make = partial(make_file, limit or _LONGEST, bool(limit))
-            self._start(self._named.descriptor(make, core_here))
+            self._start(core_of(self._named.descriptor(make, core_here)))
         except BaseException:
             self._named.close()
             raise
@@ -80,11 +82,11 @@ class Queue(QueueCalls, Waits):
         """Return the queue of a descriptor, which it takes over."""
         made = cls.__new__(cls)
         made._named = None
-        made._start(fd)
+        made._start(core_of(fd))
         return made
 
-    def _start(self, fd: int) -> None:
-        self._core = core_of(fd)
+    def _start(self, core: QueueCore) -> None:
+        self._core = core
         self._maxsize = self._core.slots if self._core.limited else 0
         self._reset()
         util.register_after_fork(self, Queue._reset)
@@ -114,7 +116,7 @@ class Queue(QueueCalls, Waits):
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         passed, name = state
         self._named = None
-        self._start(passed.detach())
+        self._start(core_of(passed.detach()))
         if name is not None:
             self._named = self._by_name(name)
             self._named.announce(self._core.fd)

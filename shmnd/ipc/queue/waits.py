@@ -12,49 +12,23 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.common.held import Held
 from shmnd.common.late import asyncio
-from shmnd.ipc.common.ringer import ringer
 from shmnd.ipc.common.ringing import POLL, Bell, Poller, TaskSleeper, task_at
-from shmnd.ipc.queue.queue_core import QueueCore
 from shmnd.status import NdMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DONE", "ITEM", "ROOM", "Waits", "core_here", "core_of"]
+    from shmnd.ipc.queue.queue_core import QueueCore
+
+__all__ = ["DONE", "ITEM", "ROOM", "Waits"]
 
 ITEM: Final = 0
 ROOM: Final = 1
 DONE: Final = 2
-_cores: weakref.WeakValueDictionary[tuple[int, int, int], QueueCore] = weakref.WeakValueDictionary()
 _bells: weakref.WeakValueDictionary[tuple[int, int], Bell] = weakref.WeakValueDictionary()
 """One for each part, whose page has one address."""
 _bells_lock = threading.Lock()
 os.register_at_fork(after_in_child=_bells_lock._at_fork_reinit)  # type: ignore[attr-defined]
-
-
-def core_of(fd: int) -> QueueCore:
-    """Return this process's part in the queue of a descriptor, which it takes over."""
-    found = os.fstat(fd)
-    key = os.getpid(), found.st_dev, found.st_ino
-    core = _cores.get(key)
-    if core is None:
-        try:
-            core = QueueCore(fd, ringer().ring)
-        except BaseException:
-            os.close(fd)
-            raise
-        core.announce()  # the descriptor is its own, and goes with it
-        _cores[key] = core
-    elif core.fd != fd:
-        core.keep_open(fd)
-    return core
-
-
-def core_here(device: object, number: object) -> QueueCore | None:
-    """Return this process's part in the queue of a file; None if it has none."""
-    if not isinstance(device, int) or not isinstance(number, int):
-        return None
-    return _cores.get((os.getpid(), device, number))
 
 
 class Waits:

@@ -11,9 +11,9 @@ from typing import Final
 from shmnd.common.descriptors import taking_from_the_system
 from shmnd.ipc.common.processes import Process, known_as, shown_as
 from shmnd.ipc.naming.shared_name import open_of_process
+from shmnd.ipc.queue.parts import core_here
 from shmnd.ipc.queue.queue_core import QueueCore
 from shmnd.ipc.queue.queueing import Queue
-from shmnd.ipc.queue.waits import core_here
 from shmnd.status import NdError, NdMemoryError
 
 __all__ = ["Asking", "clients_here", "is_open", "open_of"]

@@ -25,9 +25,9 @@ from shmnd.ipc.common.processes import Process, own_process
 from shmnd.ipc.common.ringing import POLL, Bell
 from shmnd.ipc.errors import Closed, unusable
 from shmnd.ipc.naming.shared_name import SharedName
+from shmnd.ipc.queue.parts import core_here
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.queueing import Queue
-from shmnd.ipc.queue.waits import core_here
 from shmnd.ipc.service.asking import Asking, open_of
 from shmnd.ipc.service.request import Request, fail
 from shmnd.ipc.service.service_values import conforming, described, require_same_types

@@ -18,7 +18,7 @@ import pytest
 
 from processes.kit import PATIENCE
 from shmnd import ipc
-from shmnd.ipc.queue import queueing, waits
+from shmnd.ipc.queue import parts, queueing
 
 FULL = queueing._LONGEST
 
@@ -93,8 +93,8 @@ def test_a_queue_that_was_full_leaves_nothing_for_the_end_of_the_process() -> No
 def test_an_interrupted_wake_up_leaves_the_item(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ring = Failing(waits.ringer().ring, Alarm, after=True)
-    monkeypatch.setattr(waits, "ringer", lambda: SimpleNamespace(ring=ring))
+    ring = Failing(parts.ringer().ring, Alarm, after=True)
+    monkeypatch.setattr(parts, "ringer", lambda: SimpleNamespace(ring=ring))
     with ipc.Queue(limit) as q:
         assert q.fileno() >= 0  # whose owner is rung
         with pytest.raises(queue.Empty):
@@ -113,8 +113,8 @@ def test_an_interrupted_start_leaves_the_descriptors_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its own was closed twice, the second time as that of the next owner of the number."""
-    ring = Failing(waits.ringer().ring, Alarm, after=True)
-    monkeypatch.setattr(waits, "ringer", lambda: SimpleNamespace(ring=ring))
+    ring = Failing(parts.ringer().ring, Alarm, after=True)
+    monkeypatch.setattr(parts, "ringer", lambda: SimpleNamespace(ring=ring))
     ring.armed = True
     with pytest.raises(Alarm):
         ipc.Queue()
