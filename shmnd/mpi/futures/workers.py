@@ -26,6 +26,7 @@ from shmnd.mpi.futures.remote import carried
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.message import Message
 from shmnd.mpi.point_to_point.status import Status
+from shmnd.mpi.transport.leaving import has_left
 
 TASK: Final = 1
 RESULT: Final = 2
@@ -139,10 +140,12 @@ class Ranks:
         """Hand out tasks and take results until the pool is closed."""
         ending: bool | None = None
         while ending is None or self._given or self._tasks:
-            died = self._died()
+            died, gone = self._died(), self._gone()
             moved = self._take()
             if died and not moved:
                 self._bury(died)
+            elif gone is not None and not moved:
+                self._wait_for(gone)
             if self._tasks and (self._free or not self.workers):
                 task = self._tasks.popleft()
                 if isinstance(task, bool):
@@ -162,6 +165,21 @@ class Ranks:
         state = self.comm.ob
         failed = [state.group.index(rank) for rank in state.failed()]
         return [worker for worker in failed if worker in self.workers]
+
+    def _gone(self) -> int | None:
+        """Return a worker whose process has ended within a task; all that it sent can be taken."""
+        group = self.comm.ob.group
+        return next((worker for worker in self._given if has_left(group[worker])), None)
+
+    def _wait_for(self, worker: int) -> None:
+        """Wait in vain for a worker that has ended, where the launcher sees it.
+
+        One that fails ends the job, or is dead to the others, at once. One that ends with exit code
+        0 does not, until another rank waits for it in a call: the launcher then ends the job, or
+        declares that worker dead (`--enable-recovery`).
+        """
+        with contextlib.suppress(MPIException):
+            self.comm.Probe(worker, RESULT)
 
     def _bury(self, died: list[int]) -> None:
         """End the tasks of workers that have died, whose results have all been taken."""

@@ -5,14 +5,21 @@
 import atexit
 import sys
 
+from libc.stdint cimport uint32_t
+
 from shmnd.mpi.transport import hooks
 
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_OTHERS_END, Wait, close, flag, note, notify_holders, shmpi_awaited, shmpi_engine, shut,
-    wait_end, wait_turn_for,
+    E, SHMPI_OTHERS_END, Wait, close, flag, note, notify_holders, shmpi_awaited, shmpi_engine,
+    shmpi_job, shut, wait_end, wait_turn_for,
 )
 
 cdef extern from "transport/leaving.h" nogil:
+    ctypedef uint32_t word32 "shmnd_word32"
+
+    struct shmpi_rank:
+        word32 left
+
     struct shmpi_remains:
         int peer, tag
         flag others, collective
@@ -22,6 +29,8 @@ cdef extern from "transport/leaving.h" nogil:
     int shmpi_see_left(shmpi_engine *e)
     void shmpi_leave(shmpi_engine *e)
     void shmpi_give_place(shmpi_engine *e)
+    shmpi_rank *shmpi_job_rank(shmpi_job *job, uint32_t rank)
+    uint32_t shmnd_acquire32(const word32 *w)
 
 cdef bint _finalized = False
 
@@ -65,6 +74,17 @@ cdef int _stay(bint has_left) except -1:
     finally:
         wait_end(&wait)
     return 0
+
+
+def has_left(rank: int) -> bool:
+    """Return whether a rank of the job has come to its end, or its process has ended.
+
+    All that it sent is in the lanes: a look for messages after this finds them.
+    """
+    cdef uint32_t number = rank
+    if number >= <uint32_t>E.size:
+        raise ValueError(f"has_left: rank {rank} of a job of {E.size}")
+    return shmnd_acquire32(&shmpi_job_rank(E.job, number).left) != 0  # SYNC left: acquire
 
 
 def begin() -> None:

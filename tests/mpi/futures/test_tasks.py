@@ -109,3 +109,28 @@ def test_a_worker_that_dies_breaks_its_task_alone(tmp_path: Path) -> None:
     program.write_text(DEATHS)
     ran = launch(3, "--enable-recovery", str(program))
     assert ran.stdout == "well\n", ran
+
+
+LEAVES = """
+import os
+from concurrent.futures import BrokenExecutor
+from mpi4py.futures import MPIPoolExecutor
+
+def leave(): os._exit(0)
+
+if __name__ == "__main__":
+    with MPIPoolExecutor() as executor:
+        error = executor.submit(leave).exception()
+        assert isinstance(error, BrokenExecutor) and "rank 1, has died" in str(error), error
+        assert list(executor.map(abs, range(5))) == list(range(5))
+    print("well")
+"""
+
+
+def test_a_worker_that_ends_with_exit_code_0_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    program = tmp_path / "workers_that_leave.py"
+    program.write_text(LEAVES)
+    ran = launch(3, "-m", "mpi4py.futures", str(program), expect=1)
+    assert "rank 1 has ended, and rank 0 waits for it in Probe" in ran.stderr
+    ran = launch(3, "--enable-recovery", "-m", "mpi4py.futures", str(program))
+    assert ran.stdout == "well\n", ran
