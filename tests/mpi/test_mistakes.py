@@ -90,6 +90,8 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: comm.Psend_init(a, 2, 0, 2**31), "Comm.Psend_init: tag 2147483648"),
     ],
     "ERR_RANK": [
+        (lambda: comm.Mprobe(9), "Comm.Mprobe: source 9"),
+        (lambda: comm.improbe(9), "Comm.improbe: source 9"),
         (lambda: comm.Send(a, 1), "Comm.Send: dest 1; MPI_COMM_SELF has ranks 0 to 0"),
         (lambda: comm.Send(a, 2**31), "dest 2147483648"),
         (lambda: comm.Send(a, MPI.ANY_SOURCE), "dest -1"),
@@ -226,8 +228,8 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
     (TypeError, lambda: comm.scatter(5), "Comm.scatter: expected a sequence of 1 objects, not 5"),
     (TypeError, lambda: MPI.Request.Waitall([None]), "expected requests, not None"),
     (TypeError, lambda: MPI.Win.Allocate(8, comm=5), "Win.Allocate: comm 5 is not a communicator"),
-    (TypeError, lambda: MPI.Message.Iprobe(None), "Message.Probe: comm None is not a communicator"),
-    (TypeError, lambda: MPI.Message.iprobe(5), "Message.Probe: comm 5 is not a communicator"),
+    (TypeError, lambda: MPI.Message.Iprobe(None), "Message.Iprobe: comm None is not a communicato"),
+    (TypeError, lambda: MPI.Message.iprobe(5), "Message.iprobe: comm 5 is not a communicator"),
     (KeyError, lambda: comm.Send([a, 10, "nonsense"], 0), "no datatype has the code 'nonsense'; n"),
     (KeyError, lambda: comm.Gatherv(a, [b, [10], [0], "z"]), "no datatype has the code 'z'"),
     (

@@ -265,13 +265,13 @@ cdef class PointCalls(CommBase):
         self, source: int = -1, tag: int = -1, status: Status | None = None
     ) -> message.Message:
         """Blocking test for a matched message."""
-        return message.Message.Probe(self, source, tag, status)
+        return message.matched(self, source, tag, status, True, "Mprobe")
 
     def Improbe(
         self, source: int = -1, tag: int = -1, status: Status | None = None
     ) -> message.Message | None:
         """Nonblocking test for a matched message."""
-        return message.Message.Iprobe(self, source, tag, status)
+        return message.matched(self, source, tag, status, False, "Improbe")
 
     def probe(
         self, source: int = -1, tag: int = -1, status: Status | None = None
@@ -287,13 +287,13 @@ cdef class PointCalls(CommBase):
         self, source: int = -1, tag: int = -1, status: Status | None = None
     ) -> message.Message:
         """Blocking test for a matched message."""
-        return message.Message.Probe(self, source, tag, status)
+        return message.matched(self, source, tag, status, True, "mprobe")
 
     def improbe(
         self, source: int = -1, tag: int = -1, status: Status | None = None
     ) -> message.Message | None:
         """Nonblocking test for a matched message."""
-        return message.Message.Iprobe(self, source, tag, status)
+        return message.matched(self, source, tag, status, False, "improbe")
 
     # -- objects --
 

@@ -11,6 +11,9 @@ class MessageState(State): ...
 def probed(
     comm: CommBase, source: int, tag: int, status: Status, waits: bool, call: str
 ) -> bool: ...
+def matched(
+    comm: CommBase, source: int, tag: int, status: Status, waits: bool, call: str
+) -> Message | None: ...
 
 class Message(Handle):
     @classmethod

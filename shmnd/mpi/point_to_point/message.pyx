@@ -94,28 +94,28 @@ cdef class Message(Handle):
         cls, comm: Any, source: int = -1, tag: int = -1, status: Status | None = None
     ) -> Self:
         """Blocking test for a matched message."""
-        return _matched(cls, comm, source, tag, status, True)
+        return _matched(cls, comm, source, tag, status, True, "Probe")
 
     @classmethod
     def Iprobe(
         cls, comm: Any, source: int = -1, tag: int = -1, status: Status | None = None
     ) -> Self | None:
         """Nonblocking test for a matched message."""
-        return _matched(cls, comm, source, tag, status, False)
+        return _matched(cls, comm, source, tag, status, False, "Iprobe")
 
     @classmethod
     def probe(
         cls, comm: Any, source: int = -1, tag: int = -1, status: Status | None = None
     ) -> Self:
         """Blocking test for a matched message."""
-        return _matched(cls, comm, source, tag, status, True)
+        return _matched(cls, comm, source, tag, status, True, "probe")
 
     @classmethod
     def iprobe(
         cls, comm: Any, source: int = -1, tag: int = -1, status: Status | None = None
     ) -> Self | None:
         """Nonblocking test for a matched message."""
-        return _matched(cls, comm, source, tag, status, False)
+        return _matched(cls, comm, source, tag, status, False, "iprobe")
 
     def Recv(self, buf: Any, status: Status | None = None) -> None:
         """Blocking receive of matched message."""
@@ -164,12 +164,17 @@ cdef class Message(Handle):
         return request_of(op)
 
 
-cdef object _matched(cls, object given, source, tag, Status status, bint waits):
+def matched(CommBase comm not None, source, tag, Status status, bint waits, str call):
+    """Return the message that a communicator's call finds; None where there is none."""
+    return _matched(Message, comm, source, tag, status, waits, call)
+
+
+cdef object _matched(cls, object given, source, tag, Status status, bint waits, str call):
     if not isinstance(given, CommBase):
-        raise TypeError(f"Message.Probe: comm {given!r} is not a communicator")
+        raise TypeError(f"Message.{call}: comm {given!r} is not a communicator")
     cdef CommBase comm = <CommBase>given
-    cdef CommState c = comm.state("Probe")
-    cdef shmpi_message *m = _probe(comm, c, source, tag, waits, "Probe")
+    cdef CommState c = comm.state(call)
+    cdef shmpi_message *m = _probe(comm, c, source, tag, waits, call)
     cdef Message message
     cdef MessageState ob
     if m == NULL:
