@@ -14,13 +14,12 @@ request.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, SupportsIndex
 
 from shmnd.common.arguments import seconds, within, wrong_kind
 from shmnd.common.closing import Closing, refuse_copy
-from shmnd.runtime.awaiting.operation import Operation
+from shmnd.runtime.awaiting.operation import Deliveries, Operation
 from shmnd.runtime.waiting import Readiness
 from shmnd.status import Status, error, failed
 
@@ -204,14 +203,12 @@ class OverlappedObject(Closing):
             overlapped._complete(Status.CANCELED, "its object was released")
 
 
-class OverlappedFile(Closing):
+class OverlappedFile(Deliveries, Closing):
     """Delivers the operations of the objects that were created with it when they complete."""
 
     def __init__(self, adapter: AdapterLike) -> None:
         self._adapter: Final = adapter
-        self._queue: deque[Overlapped] = deque()
         self._readiness = Readiness(adapter._engine)
-        self._closed = False
 
     @property
     def closed(self) -> bool:

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Self
 
+from shmnd.runtime.waiting import Readiness
 from shmnd.status import Status
+
+class Deliveries:
+    _queue: deque[Any]
+    _readiness: Readiness
+    _closed: bool
 
 class Operation:
     call: str

@@ -6,6 +6,7 @@ Compiled because all of it runs for each Notify, between the wake-up of an event
 """
 
 import weakref
+from collections import deque
 from types import MethodType
 
 from shmnd.runtime.awaiting.resuming cimport UntilWoken
@@ -20,6 +21,29 @@ from shmnd.status import detail_of as _detail_of
 cdef object _SUCCESS = Status.SUCCESS
 cdef object _CANCELED = Status.CANCELED
 cdef object _ref = weakref.ref
+
+
+cdef class Operation
+
+
+cdef class Deliveries:
+    """The operations that an overlapped file has to deliver, as their ends enter them."""
+
+    cdef public object _queue
+    cdef public object _readiness
+    cdef public bint _closed
+
+    def __cinit__(self, *args, **kwargs):
+        self._queue = deque()
+
+    cdef enter(self, Operation ended):
+        """Append an operation that has ended, once."""
+        if self._closed:
+            return
+        if not ended.delivered:
+            self._queue.append(ended)
+            ended.delivered = True
+        self._readiness.set()
 
 
 cdef class Operation:
@@ -95,7 +119,7 @@ cdef class Operation:
             if owner is not None:
                 owner._forget(self)
             if self._file is not None:
-                self.deliver(self._file)
+                (<Deliveries?>self._file).enter(self)
             if self._waiters:
                 for wake in list(self._waiters):
                     wake()
@@ -104,15 +128,6 @@ cdef class Operation:
             pending.put_off(self)
             raise
         self._keeps = None  # last: this may release it
-
-    cdef deliver(self, file):
-        """Append it to its file, once."""
-        if file._closed:
-            return
-        if not self.delivered:
-            file._queue.append(self)
-            self.delivered = True
-        file._readiness.set()
 
     def _finish(self) -> None:
         """Continue an end that was put off; the next poll calls it."""
