@@ -68,18 +68,24 @@ def _topics_of_threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("link to ")]
 
 
+def _come_and_go(link: Link, nowhere: Nowhere, name: str, value: int, namespace: str) -> str:
+    """Publish a value that a far link wants, and end; return the publisher's name in the link."""
+    with ipc.Publisher(name, "i8", namespace=namespace) as pub:
+        uid: str = pub._adapter.uid
+        until(lambda: uid in link._publishers)
+        nowhere.seen["want"](wire.key("want", link.origin, uid, "far", LATEST), True)
+        pub.wait_for_subscribers(1, timeout=30)
+        pub.send(np.int64(value))
+    until(lambda: uid in nowhere.ends)
+    return uid
+
+
 def test_topics_without_publishers_leave_no_thread(
     link: Link, nowhere: Nowhere, namespace: str
 ) -> None:
     with ipc.Publisher("stays", "i8", namespace=namespace):
         for number in range(5):
-            with ipc.Publisher(f"t{number}", "i8", namespace=namespace) as pub:
-                uid = pub._adapter.uid
-                until(lambda uid=uid: uid in link._publishers)  # type: ignore[misc]
-                nowhere.seen["want"](wire.key("want", link.origin, uid, "far", LATEST), True)
-                pub.wait_for_subscribers(1, timeout=30)
-                pub.send(np.int64(number))
-            until(lambda uid=uid: uid in nowhere.ends)  # type: ignore[misc]
+            uid = _come_and_go(link, nowhere, f"t{number}", number, namespace)
             # Too late: the far link has not heard of the end.
             nowhere.seen["want"](wire.key("want", link.origin, uid, "far", LATEST), True)
         until(lambda: _topics_of_threads() == ["link to stays"])
@@ -92,13 +98,7 @@ def test_publishers_of_a_topic_that_stays_are_forgotten(
 ) -> None:
     with ipc.Publisher("t", "i8", namespace=namespace) as stays:
         for number in range(5):
-            with ipc.Publisher("t", "i8", namespace=namespace) as pub:
-                uid = pub._adapter.uid
-                until(lambda uid=uid: uid in link._publishers)  # type: ignore[misc]
-                nowhere.seen["want"](wire.key("want", link.origin, uid, "far", LATEST), True)
-                pub.wait_for_subscribers(1, timeout=30)
-                pub.send(np.int64(number))
-            until(lambda uid=uid: uid in nowhere.ends)  # type: ignore[misc]
+            _come_and_go(link, nowhere, "t", number, namespace)
         until(lambda: len(link._routes) == 1)
         outgoing = link._outgoing["t"]
         assert outgoing.offers(stays._adapter.uid)

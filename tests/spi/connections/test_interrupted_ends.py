@@ -6,6 +6,7 @@ The peer sees the end, and so does each NotifyDisconnect of this side.
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_an_end_that_is_interrupted_ends_at_both_sides(
         told = [here.connector.notify_disconnect() for _ in range(3)]
         peer_told = peer.connector.notify_disconnect()
         try:
-            more = interrupted(at, lambda here=here: act(here.connector, here.qp), WITHIN, Alarm)  # type: ignore[misc]
+            more = interrupted(at, partial(act, here.connector, here.qp), WITHIN, Alarm)
         finally:
             here.close()
         where = f"interrupted at place {at}"

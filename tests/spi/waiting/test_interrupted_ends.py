@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -90,7 +91,7 @@ def test_operations_whose_end_is_interrupted_all_end(act: Act, status: Status) -
     with shmnd.open_adapter():  # keeps the progress engine alive
         for at in itertools.count():
             scene = Scene(shmnd.open_adapter())
-            more = interrupted(at, lambda scene=scene: act(scene), WITHIN, Alarm)  # type: ignore[misc]
+            more = interrupted(at, partial(act, scene), WITHIN, Alarm)
             act(scene)
             scene.join()
             told: list[Any] = [] if act is close_adapter else scene.file.poll()
