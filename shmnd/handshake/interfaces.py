@@ -71,8 +71,8 @@ class QueuePairLike(Protocol):
         """How far it is; changes by `_progress` and by posting and polling."""
 
     @property
-    def _peer_state(self) -> int:
-        """What the other side has written into the link."""
+    def _peer_gave_up(self) -> bool:
+        """The other side has ended, or died, and was never connected."""
 
     def _moved_from(self, state: int) -> bool:
         """Return whether a connector that saw this state may see another; changes nothing."""

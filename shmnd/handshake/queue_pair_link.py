@@ -70,7 +70,6 @@ class LinkStatus(enum.Enum):
 # Looked up once: a member of an enumeration takes as long as a call.
 UNDECIDED: Final = LinkStatus.UNDECIDED
 _IDLE: Final = int(QpState.IDLE)
-_OPEN: Final = int(LinkState.OPEN)
 
 _FOUND: Final[Mapping[int, LinkStatus | None]] = {
     QpState.IDLE: LinkStatus.UNDECIDED,
@@ -206,7 +205,8 @@ class QueuePairLink:
         qp._progress()
         found = _FOUND[qp._state]
         if found is None:
-            return LinkStatus.REFUSED if qp._peer_state > _OPEN else UNDECIDED
+            # Since `_progress` the peer may have opened and closed: that is for the next poll.
+            return LinkStatus.REFUSED if qp._peer_gave_up else UNDECIDED
         return found
 
     def open(self) -> None:

@@ -388,6 +388,11 @@ class FakeQueuePair:
             return LinkState.DEAD
         return self._link.memory.state[not self._active]
 
+    @property
+    def _peer_gave_up(self) -> bool:
+        assert self._link is not None
+        return self._peer_state > LinkState.OPEN and not self._link.memory.opened[True]
+
     def _moved_from(self, state: int) -> bool:
         return (
             self._link is None

@@ -38,9 +38,14 @@ cdef class ConnectionCore(PostingCore):
         return self.q.state
 
     @property
-    def _peer_state(self) -> int:
-        """The state that the other side published in the link, or SHMND_LINK_DEAD."""
-        return c.shmnd_peer_state(&self.q) if self.q.link.mine != NULL else 0
+    def _peer_gave_up(self) -> bool:
+        """The other side has ended, or died, and was never connected.
+
+        `opened` is read after the state: a side that opened and then closed stored it before.
+        """
+        if self.q.link.mine == NULL or c.shmnd_peer_state(&self.q) <= c.SHMND_LINK_OPEN:
+            return False
+        return c.shmnd_relaxed32(&self.q.link.theirs.opened) == 0
 
     def _moved_from(self, int state) -> bool:
         """Return whether the state may differ from `state`, which a connector saw. Changes

@@ -371,6 +371,15 @@ def test_accept_pending_however_late_the_active_side_is(pair: Pair) -> None:
     pair.exchange()
 
 
+def test_accept_success_when_the_active_side_has_completed_and_ended_it(ends: Ends) -> None:
+    pair = ends.pair("two", remote="active").to("A3")
+    pair.active.connector.complete_connect().result(timeout=WAIT)
+    pair.active.connector.disconnect().result(timeout=WAIT)
+    assert not pair.passive.qp._peer_gave_up, "it reads so before the next poll"
+    assert final(pair.accepting) == Status.SUCCESS
+    assert final(pair.passive.connector.notify_disconnect()) == Status.SUCCESS
+
+
 def test_accept_canceled_when_cancelled(pair: Pair) -> None:
     pair.to("A3")
     pair.passive.connector.cancel_overlapped_requests()

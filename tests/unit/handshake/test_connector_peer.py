@@ -317,6 +317,28 @@ def test_p3_opened_and_disconnected_before_anybody_looks(sides: Sides) -> None:
     sides.assert_nothing_undecided()
 
 
+def test_p3_opened_and_disconnected_while_the_passive_side_looks(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its progress, which finds nothing, and its reading of the peer's state."""
+    sides.to("P3")
+    qp = sides.passive.qp
+    progress = qp._progress
+
+    def late_peer() -> None:
+        progress()
+        monkeypatch.undo()
+        sides.active.connector.complete_connect()
+        sides.active.connector.disconnect()
+
+    monkeypatch.setattr(qp, "_progress", late_peer)
+    sides.passive.connector._poll_link()
+    assert sides.accepting.status is OK
+    assert sides.passive.connector.notify_disconnect().status is OK
+    assert sides.passive.connector.disconnect().status is OK
+    sides.assert_nothing_undecided()
+
+
 def test_p3_queue_pair_is_released(sides: Sides) -> None:
     sides.to("P3")
     sides.passive.qp.close()
