@@ -10,7 +10,7 @@ from ..measure.how import How
 from ..measure.question import Kind, Question
 from ..measure.spread import Spread
 from ..report.table import in_unit, number
-from ..report.targets import Target, Verdict, judge
+from ..report.targets import Target, Verdict, judge, weigh
 from ..subjects.rounds import Answers
 
 TOPICS: Final = "shmnd.ipc"
@@ -85,9 +85,5 @@ def judge_crowd(answers: Answers, question: Question) -> Verdict:
         base, ours=f"{number(figures[0].median)} µs", theirs=f"{number(figures[1].median)} µs"
     )
     more = [(one - two) * 1e6 for one, two in zip(many.values, alone.values, strict=True)]
-    value = Spread.of(more)
-    if any(spread.noisy for spread in figures):
-        return dataclasses.replace(base, value=value, noisy=True)
-    met = value.median <= CROWD_BOUND
-    sure = met == (value.low <= CROWD_BOUND) == (value.high <= CROWD_BOUND)
-    return dataclasses.replace(base, value=value, met=met, sure=sure)
+    noisy = any(spread.noisy for spread in figures)
+    return weigh(base, Spread.of_median(more), CROWD_BOUND, at_least=False, noisy=noisy)

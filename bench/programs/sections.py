@@ -246,9 +246,13 @@ def _tell_times(taken: Taken) -> list[str]:
 SECTIONS: Final = {
     "core": Section(
         "Side by side",
-        "Each question is measured for every subject in turn, round after round. A ratio compares "
-        "two figures of the same round; the least and the greatest of all rounds are in brackets. "
-        "A row whose greatest value is more than twice the least gets no verdict: it is too noisy.",
+        "Each question is measured for every subject in turn, round after round. A figure is the "
+        "median of the rounds, with the least and the greatest in brackets. A ratio compares two "
+        "figures of the same round; in brackets is the interval between two of the rounds that "
+        "encloses the true median with a probability of 95 % (of up to eight rounds the least and "
+        "the greatest, of fifteen the fourth and the twelfth). A verdict is *unsure* if that "
+        "interval contains the bound. If its ends differ by more than a factor of two, there is no "
+        "verdict: the row is too noisy.",
         _ask_core,
         _tell_core,
     ),

@@ -31,7 +31,7 @@ def rows(answers: Answers, questions: Sequence[Question], notes: Notes) -> list[
             figure = answer.spread.map(functools.partial(in_unit, question)).format(number)
             ratio = ratio_to_ours(answers, answer)
             told = ratio.format(number) if ratio else ""
-            told += ", too noisy" if ratio and _noisy(answers, answer, ratio) else ""
+            told += ", too noisy" if ratio and ratio.noisy else ""
             found.append([question.label, answer.subject, figure, unit(question), told])
     return found
 
@@ -44,13 +44,6 @@ def ratio_to_ours(answers: Answers, answer: Answer) -> Spread | None:
     # Times are divided as they are; rates are one over times.
     pair = (answer.values, ours.values)
     return Spread.of_ratios(*(reversed(pair) if answer.question.is_stream else pair))
-
-
-def _noisy(answers: Answers, answer: Answer, ratio: Spread) -> bool:
-    """Return whether the rounds of a ratio, or of one of its figures, differ too much."""
-    ours = answers.get(Shmnd.name, answer.question)
-    figures = (ratio, answer.spread, ours.spread if ours else None)
-    return any(spread.noisy for spread in figures if spread)
 
 
 def versions(answers: Answers) -> str:

@@ -6,7 +6,6 @@ meaning on any machine. A row whose rounds differ too much gets no verdict: "too
 """
 
 import dataclasses
-import functools
 import operator
 from collections.abc import Sequence
 from typing import Any, Final
@@ -112,9 +111,9 @@ class Verdict:
     met: bool | None = None
     """None if it could not be measured, or if the rounds were too noisy."""
     sure: bool = False
-    """No round was on the other side of the bound."""
+    """The interval of the median is on one side of the bound."""
     noisy: bool = False
-    """The rounds of a figure, or of the ratio, differ too much for a verdict."""
+    """The interval of the median is too wide for a verdict."""
     remark: str = ""
 
     @property
@@ -209,8 +208,8 @@ def judge(target: Target, answers: Answers) -> Verdict:
         return dataclasses.replace(base, remark=ours.reason if ours else _NOT_ASKED)
     base = dataclasses.replace(base, ours=_figure(target.question, ours.spread))
     if target.against is None:
-        value = ours.spread.map(functools.partial(in_unit, target.question))
-        return _weigh(base, value, target.bound, at_least=target.at_least, noisy=ours.spread.noisy)
+        value = Spread.of_median([in_unit(target.question, each) for each in ours.values])
+        return weigh(base, value, target.bound, at_least=target.at_least, noisy=value.noisy)
     other = target.against_question or target.question
     theirs = answers.get(target.against, other)
     if theirs is None or theirs.spread is None:
@@ -219,8 +218,7 @@ def judge(target: Target, answers: Answers) -> Verdict:
     # Times are divided as they are; rates are one over times.
     pair = (ours.values, theirs.values)
     value = Spread.of_ratios(*(reversed(pair) if target.at_least else pair))
-    noisy = ours.spread.noisy or theirs.spread.noisy
-    return _weigh(base, value, target.bound, at_least=target.at_least, noisy=noisy)
+    return weigh(base, value, target.bound, at_least=target.at_least, noisy=value.noisy)
 
 
 def judge_footprint(
@@ -232,7 +230,7 @@ def judge_footprint(
         return dataclasses.replace(base, remark=_NOT_ASKED)
     kib = Spread.of([bytes_per_idle / 1024])
     base = dataclasses.replace(base, ours=f"{number(kib.median)} KiB")
-    return _weigh(base, kib, bound / 1024, at_least=False)
+    return weigh(base, kib, bound / 1024, at_least=False, noisy=False)
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
@@ -245,10 +243,9 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     return ", ".join(f"{count} {word}" for word, count in counts.items())
 
 
-def _weigh(
-    base: Verdict, value: Spread, bound: float, *, at_least: bool, noisy: bool = False
-) -> Verdict:
-    if noisy or value.noisy:
+def weigh(base: Verdict, value: Spread, bound: float, *, at_least: bool, noisy: bool) -> Verdict:
+    """Compare a value with its bound; without a verdict if the rounds were noisy."""
+    if noisy:
         return dataclasses.replace(base, value=value, noisy=True)
     holds = operator.ge if at_least else operator.le
     met = holds(value.median, bound)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Medians, ratios and the way numbers are written."""
 
+import math
+
 import pytest
 
 from shmnd_bench.measure.question import Kind, Question, format_size
-from shmnd_bench.measure.spread import Spread
+from shmnd_bench.measure.spread import CONFIDENCE, Spread
 from shmnd_bench.report.table import Notes, in_unit, number, render, unit
 
 
@@ -21,6 +23,30 @@ def test_a_spread_of_nothing_is_an_error() -> None:
 def test_ratios_are_taken_round_by_round() -> None:
     # The machine became three times slower in the last round, for both.
     assert Spread.of_ratios([1.0, 1.0, 3.0], [2.0, 2.0, 6.0]) == Spread(0.5, 0.5, 0.5)
+    # One disturbed round of nine is left out at each end.
+    assert Spread.of_ratios([9.0, 0.1, *[1.0] * 7], [2.0] * 9) == Spread(0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "out"), [(1, 0), (2, 0), (5, 0), (7, 0), (8, 0), (9, 1), (12, 2), (15, 3), (30, 9)]
+)
+def test_the_interval_of_a_median_leaves_out_what_the_confidence_permits(
+    rounds: int, out: int
+) -> None:
+    values = [float(value) for value in range(rounds)]
+    spread = Spread.of_median(values[::-1])
+    assert (spread.low, spread.high) == (out, rounds - 1 - out)
+    assert spread.median == (rounds - 1) / 2
+
+
+@pytest.mark.parametrize("rounds", range(6, 25))
+def test_the_interval_encloses_the_true_median_as_often_as_it_says(rounds: int) -> None:
+    """Counted over all ways in which the rounds can lie above and below it."""
+    spread = Spread.of_median([float(value) for value in range(rounds)])
+    out = int(spread.low)
+    outside = 2 * sum(math.comb(rounds, above) for above in range(out + 1))
+    more = outside + 2 * math.comb(rounds, out + 1)
+    assert outside / 2**rounds <= 1 - CONFIDENCE < more / 2**rounds
 
 
 def test_the_middle_half_leaves_out_as_many_rounds_at_both_ends() -> None:

@@ -61,6 +61,23 @@ def test_rounds_that_differ_too_much_get_no_verdict(ours: list[float], peer: lis
     assert summary([verdict]) == "0 met, 0 missed, 1 too noisy, 0 unknown"
 
 
+def test_a_disturbance_of_both_leaves_the_ratio_and_its_verdict() -> None:
+    """The two figures of one round are measured together."""
+    verdict = judge(
+        Target("ours", SEND, 0.5, "peer"), told(ours=[1.0, 3.0, 9.0], peer=[4.0, 12.0, 35.0])
+    )
+    assert verdict.word == "met"
+
+
+def test_of_many_rounds_a_few_disturbed_ones_are_left_out() -> None:
+    ours = [1.0] * 12 + [0.01, 7.0, 9.0]
+    assert judge(Target("ours", SEND, 0.5, "peer"), told(ours=ours, peer=[4.0] * 15)).word == "met"
+    few = ours[8:]
+    assert (
+        judge(Target("ours", SEND, 0.5, "peer"), told(ours=few, peer=[4.0] * 7)).word == "too noisy"
+    )
+
+
 def test_rounds_within_the_limit_get_a_verdict() -> None:
     verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.0, 2.0], peer=[400.0] * 2))
     assert verdict.word == "met"
