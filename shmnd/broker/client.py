@@ -164,17 +164,23 @@ class BrokerClient(Session):
         """
         if self._closed or self._inherited():
             return []
-        if self._take_lock(0.0):
-            try:
-                if self.alive:
-                    self._drain()
-            except Lost:
-                self._hang_up()
-            finally:
-                self._lock.release()
-        # Else another thread is in a call, and collects them meanwhile.
-        self._flush_when_free()
-        return self._take_events()
+        try:
+            if self._take_lock(0.0):
+                try:
+                    if self.alive:
+                        self._drain()
+                except Lost:
+                    self._hang_up()
+                finally:
+                    self._lock.release()
+            # Else another thread is in a call, and collects them meanwhile.
+            self._flush_when_free()
+            return self._take_events()
+        except BaseException:
+            # The handler of a signal has raised. What was read by then is for the next call, and
+            # the socket does not wake for it again.
+            self._announce_events()
+            raise
 
     def broker_runs(self) -> bool:
         """Return whether a broker takes connections now; never waits, never starts one."""
@@ -221,7 +227,7 @@ class BrokerClient(Session):
         """See to what others left for the holder of the lock, which is released."""
         if self._posts or self._wants_room:
             self._flush_when_free()
-        if self._events:
+        if self._events or self._arrived:
             self._announce_events()
 
     def _require_own(self) -> None:

@@ -128,6 +128,23 @@ def test_a_handler_that_raises_keeps_no_other_thread_out(make: Make, broker: Ser
     assert at > 50
 
 
+def test_what_was_read_when_a_handler_raised_wakes_its_reader(make: Make, broker: Server) -> None:
+    """The socket does not: nothing is in it any more."""
+    client = make()
+    listening(client)
+    for at in itertools.count():
+        client.ask("status")
+        assert readable(client, PATIENCE)
+        found: list[Any] = []
+        was = interrupted(at, lambda: _extend(found, client), _CLIENT)  # noqa: B023 - called at once
+        assert found or readable(client), at
+        found += client.events()
+        assert [event["ev"] for event, _ in found] == ["answer"]
+        if not was:
+            break
+    assert at > 30
+
+
 @pytest.mark.parametrize(("op", "same"), [("sync", True), ("status", False)])
 def test_an_interrupted_call_ends_no_session_that_need_not_end(
     make: Make, broker: Server, op: str, same: bool, monkeypatch: pytest.MonkeyPatch
