@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
+from shmnd.common.interruption import pass_on
 from shmnd.common.weak_methods import without_owner
 from shmnd.overlapped import (
     Overlapped,
@@ -99,7 +100,8 @@ class CompletionQueue(NotifyCore, OverlappedObject):
         readiness: Readiness = self._keep_readiness(Readiness(self._engine))
         try:
             fd = readiness.fileno()
-        except ValueError:
+        except ValueError as exc:
+            pass_on(exc)
             fd = -1
         if self._closed:  # meanwhile, by another thread, which may have found no descriptor yet
             self._readiness = None

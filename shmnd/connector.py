@@ -322,8 +322,8 @@ class Connector(BrokerEvents):
             if self._state not in _CONNECTED_ONCE:
                 raise invalid(self._state, call)
             overlapped = self._start(call, cancel=_too_late)
-            self._disconnecting = overlapped
-            self._hang_up(overlapped)
+            self._disconnecting[overlapped] = None
+            self._hang_up()
             return overlapped
 
     def close(self) -> None:
@@ -370,7 +370,7 @@ class Connector(BrokerEvents):
 
     def _cancel_pending(self) -> None:
         for overlapped in list(self._pending):
-            if overlapped is not self._disconnecting:
+            if overlapped not in self._disconnecting:
                 overlapped._complete(Status.CANCELED, "the connector was released")
 
     # -- steps of several calls --

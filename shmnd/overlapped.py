@@ -89,8 +89,9 @@ class Overlapped(Operation):
     def __repr__(self) -> str:
         status = self._seen()
         about = f", waits for {self._waits_for}" if self._final is None and self._waits_for else ""
-        if failed(status) and self._detail:
-            about = f": {self._detail}"
+        detail = self._told_detail()
+        if failed(status) and detail:
+            about = f": {detail}"
         return f"<Overlapped {self.call} {status.name}{about}>"
 
     # -- what the library uses --
@@ -100,6 +101,10 @@ class Overlapped(Operation):
             return self._final
         return Status.PENDING if self._engine.alive else Status.DEVICE_REMOVED
 
+    def _told_detail(self) -> str:
+        """Return why it failed, in the words of its version of the interface."""
+        return self._detail
+
     def _wait(self, timeout: float | None) -> bool:
         """Wait until it is over or the time ends; tell whether it is over."""
         return self._over() or not self._engine.alive or self._engine.wait(self._over, timeout)
@@ -107,7 +112,7 @@ class Overlapped(Operation):
     def _raise_if_failed(self) -> None:
         status = self._seen()
         if failed(status):
-            raise error(status, self.call, self._detail or _REASONS.get(status, "failed"))
+            raise error(status, self.call, self._told_detail() or _REASONS.get(status, "failed"))
 
 
 class OverlappedObject(Closing):

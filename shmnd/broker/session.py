@@ -32,7 +32,7 @@ from shmnd.broker.protocol import (
 )
 from shmnd.common.brief_waits import too_late
 from shmnd.common.descriptors import EventCount
-from shmnd.common.interruption import is_interruption
+from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.streams import new_epoll
 from shmnd.status import NdError, Status, error
 
@@ -176,7 +176,8 @@ class Session:
                 # What arrives is for this thread; it would wake the others until it is read.
                 try:
                     self._epoll.modify(fd, 0)
-                except (OSError, ValueError):
+                except (OSError, ValueError) as exc:
+                    pass_on(exc)
                     raise Lost from None  # another thread has closed the client
             self._flush_all(who, deadline)
             while not self._send(data, fds):
@@ -209,8 +210,8 @@ class Session:
             self._expected -= {ident}
             try:
                 self._epoll.modify(fd, self._interest)
-            except (OSError, ValueError):
-                pass  # the session is over
+            except (OSError, ValueError) as exc:
+                pass_on(exc)  # the session is over
         return reply
 
     def _may_abandon(self, op: str) -> bool:
@@ -245,6 +246,7 @@ class Session:
             self._drain()
             raise Lost from None
         except OSError as exc:
+            pass_on(exc)
             if self._sock is not sock:
                 raise Lost from None
             text = f"cannot send to {self.path}: {exc}"
@@ -293,7 +295,8 @@ class Session:
             receive_into(self._arrived, sock)
         except BlockingIOError:
             return False
-        except OSError:
+        except OSError as exc:
+            pass_on(exc)
             raise Lost from None
         return True
 
@@ -338,7 +341,8 @@ class Session:
         poll = select.poll()
         try:
             poll.register(sock, what)
-        except ValueError:
+        except ValueError as exc:
+            pass_on(exc)
             raise Lost from None  # another thread has closed the client
         # Poll once in any case: a process that was stopped itself finds its answer waiting.
         left = max(0.0, deadline - time.monotonic())

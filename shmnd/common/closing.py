@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn, Self, SupportsIndex
+import sys
+from typing import Any, ClassVar, Final, NoReturn, Self, SupportsIndex
+
+from shmnd.common.interruption import is_interruption
 
 __all__ = ["Closing", "Front", "refuse_copy"]
 
@@ -36,11 +39,18 @@ class Closing:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    _interpreter_ends: ClassVar[Any] = staticmethod(sys.is_finalizing)
+
     def __del__(self) -> None:
         try:
             self.close()
-        except Exception:
-            pass  # half-made, or the interpreter is ending: no caller could take the error
+        except BaseException as exc:
+            if self._interpreter_ends():
+                return  # the parts of this module may be gone
+            if is_interruption(exc):
+                self.close()  # continues it: no other call will
+                raise
+            # Else half-made: no caller could take the error.
 
 
 class Front(Closing):

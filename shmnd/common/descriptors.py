@@ -17,6 +17,7 @@ from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_STREAM, s
 from typing import Final
 
 from shmnd.common.held import Held
+from shmnd.common.interruption import pass_on
 from shmnd.common.native import set_timerfd, timerfd
 from shmnd.common.shortages import remedy
 from shmnd.common.streams import clear_of_streams
@@ -56,6 +57,7 @@ def taking_from_the_system(call: str) -> Iterator[None]:
     except NdError:
         raise
     except OSError as exc:
+        pass_on(exc)
         if exc.errno in _FORBIDDEN:
             raise error(
                 Status.NOT_SUPPORTED,
@@ -143,8 +145,8 @@ class Descriptor:
         if fd >= 0:
             try:
                 os.close(fd)
-            except OSError:
-                pass  # the number is gone either way, and nothing was buffered
+            except OSError as exc:
+                pass_on(exc)  # the number is gone either way, and nothing was buffered
 
     def __del__(self) -> None:
         self.close()
@@ -162,15 +164,15 @@ class EventCount(Descriptor):
         """Make it readable."""
         try:
             os.eventfd_write(self._fd, 1)
-        except (OSError, ValueError):
-            pass  # full means readable already; closed means that no reader is left
+        except (OSError, ValueError) as exc:
+            pass_on(exc)  # full means readable already; closed means that no reader is left
 
     def drain(self) -> None:
         """Make it unreadable again."""
         try:
             os.eventfd_read(self._fd)
-        except (OSError, ValueError):
-            pass  # it was not readable
+        except (OSError, ValueError) as exc:
+            pass_on(exc)  # it was not readable
 
 
 class Doorbell(Descriptor):
@@ -193,7 +195,8 @@ class Doorbell(Descriptor):
             return bool(os.read(self._fd, _RINGS))
         except BlockingIOError:
             return True
-        except OSError:
+        except OSError as exc:
+            pass_on(exc)
             return False
 
 
@@ -256,6 +259,6 @@ class Timer(Descriptor):
             self._due = _NEVER
             try:
                 os.read(self._fd, 8)
-            except (OSError, ValueError):
-                pass  # it was not readable
+            except (OSError, ValueError) as exc:
+                pass_on(exc)  # it was not readable
             self._arm()  # if a finaliser has set it since, this may have taken its moment

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["is_interruption"]
+__all__ = ["is_interruption", "pass_on"]
 
 _POSITIONAL_REST = 0x04
 """Of a code's flags: the function takes `*args`."""
@@ -28,6 +28,15 @@ def is_interruption(exc: BaseException) -> bool:
             return True
         traceback = traceback.tb_next
     return False
+
+
+def pass_on(exc: BaseException) -> None:
+    """Raise an exception again if it is a signal handler's, before others of its kind are handled.
+
+    `TimeoutError`, which handlers of SIGALRM raise, is an OSError.
+    """
+    if is_interruption(exc):
+        raise exc
 
 
 def _handles_a_signal(frame: FrameType) -> bool:

@@ -112,6 +112,8 @@ class QueuePairLink:
         _pairs[number] = weakref.ref(qp, lambda _: _pairs.pop(number, None))
         self._attached = False
         self._released = False
+        self.given_up = False
+        """True from when the connector has let the queue pair go."""
         self._listener: Callable[[], None] | None = None
         qp._on_release(_telling(self))
 
@@ -214,26 +216,37 @@ class QueuePairLink:
         self._require_living("Connector.complete_connect")._open()
 
     def give_up(self, *, rejected: bool = False) -> None:
-        """The attempt is over: tell the other side if there is a link. The pair is as before."""
-        qp = self._let_go()
+        """The attempt is over: tell the other side if there is a link. The pair is as before.
+
+        A call that a handler of a signal has interrupted is continued by the next one.
+        """
+        self.given_up = True
+        qp = self._living
         if qp is None:
             return
+        qp._on_release(None)
         try:
             if self._attached:
                 qp._abandon(rejected)
                 qp._detach()
             else:
+                del _pairs[self._number]  # no call, behind which a handler could raise
                 qp._end_connect()
         except NdError:
             pass  # it was closed by another thread just now, and told its peer itself
+        _pairs.pop(self._number, None)
 
-    def disconnect(self, done: Callable[[], object]) -> None:
-        """End the connection, and call `done` when nothing of it is left to do."""
+    def ending(self, done: Callable[[], object]) -> Callable[[], bool]:
+        """Return what ends the connection, for polls to call until it returns True.
+
+        It calls `done` when nothing of the connection is left to do.
+        """
         qp = self._living
         begun = False
 
         def go_on() -> bool:
             nonlocal begun
+            self._let_go()
             if qp is not None:
                 ended = _ended(qp._disconnect_step if begun else qp._disconnect)
                 begun = True
@@ -242,10 +255,7 @@ class QueuePairLink:
             done()
             return True
 
-        try:
-            self._let_go()
-        finally:  # also where a handler of a signal raises
-            self._engine.pending_operations.linger(go_on)
+        return go_on
 
     def _let_go(self) -> QueuePairLike | None:
         qp = self._living

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.broker.protocol import written
 from shmnd.common.held import Attempted, Held
 from shmnd.common.steps import step
-from shmnd.handshake.attempt import Attempt, ReadLimits, State
+from shmnd.handshake.attempt import NO_READS, Attempt, ReadLimits, State
 from shmnd.handshake.broker_side import BrokerSide
 from shmnd.handshake.port import TCP, PortHolder
 from shmnd.handshake.queue_pair_link import UNDECIDED, LinkStatus, QueuePairLink
@@ -29,7 +29,9 @@ __all__ = ["ConnectionStateMachine"]
 _LOG: Final = logging.getLogger("shmnd.connections")
 
 # Looked up once: a member of an enumeration takes as long as a call.
+_NEW: Final = State.NEW
 _CONNECTED: Final = State.CONNECTED
+_CLOSED: Final = State.CLOSED
 _OPEN: Final = LinkStatus.OPEN
 _HAS_LINK: Final = (State.CONNECTED, State.DOWN, State.ACCEPTED, State.ACCEPTING)
 
@@ -58,7 +60,7 @@ class ConnectionStateMachine(PortHolder):
         self._request: tuple[Overlapped, int] | None = None
         self._deciding: Overlapped | None = None  # the pending Connect or Accept
         self._notifying: dict[Overlapped, None] = {}
-        self._disconnecting: Overlapped | None = None
+        self._disconnecting: dict[Overlapped, None] = {}
 
     # -- reading the link --
 
@@ -114,8 +116,14 @@ class ConnectionStateMachine(PortHolder):
 
     def _queue_pair_gone(self) -> None:
         """End the attempt: the queue pair was released. The peer knows; tell the broker."""
+        assert self._qp_link is not None
         if self._state is State.CONNECTING:
+            given_up = self._qp_link.given_up
             self._withdraw()
+            if given_up:  # by a cancel that a handler of a signal has interrupted
+                self._start_over()
+                self._decide(Status.CANCELED)
+                return
         self._finish()
         self._decide(Status.CANCELED, "the queue pair was released")
         self._notify()
@@ -153,9 +161,10 @@ class ConnectionStateMachine(PortHolder):
             self._poll_link()
             if self._deciding is not overlapped:
                 return False
-            self._deciding = None
-            self._withdraw()
+            if self._attempt is not None:  # else a cancel that was interrupted is continued
+                self._withdraw()
             self._start_over()
+            self._decide(Status.CANCELED)
             return True
 
     def _cancel_accept(self, overlapped: Overlapped) -> bool:
@@ -165,10 +174,10 @@ class ConnectionStateMachine(PortHolder):
             self._poll_link()
             if self._deciding is not overlapped:
                 return False
-            self._deciding = None
-            assert self._qp_link is not None
-            self._qp_link.give_up()
+            if self._qp_link is not None:
+                self._qp_link.give_up()
             self._finish()
+            self._decide(Status.CANCELED)
             return True
 
     def _cancel_notify(self, overlapped: Overlapped) -> bool:
@@ -178,21 +187,25 @@ class ConnectionStateMachine(PortHolder):
 
     # -- moves --
 
-    def _hang_up(self, overlapped: Overlapped | None = None) -> None:
-        """Disconnect from this side. The operation completes with the flush."""
+    def _hang_up(self) -> None:
+        """Disconnect from this side. Each Disconnect completes with the flush."""
         qp_link = self._qp_link
         assert qp_link is not None
 
-        def done() -> None:
-            if overlapped is not None:
-                overlapped._complete(Status.SUCCESS)
+        disconnecting = self._disconnecting  # not the connector: nothing keeps a dropped one
 
+        def done() -> None:
+            for overlapped in list(disconnecting):
+                overlapped._complete(Status.SUCCESS)
+                disconnecting.pop(overlapped, None)
+
+        end = qp_link.ending(done)
         try:
             self._notify()
             self._finish()
             step("end-told")
         finally:  # also where a handler of a signal raises
-            qp_link.disconnect(done)
+            self._engine.pending_operations.linger(end)
 
     def _withdraw(self) -> None:
         """Abort an undecided Connect, and withdraw its offer at the broker."""
@@ -213,10 +226,12 @@ class ConnectionStateMachine(PortHolder):
 
     def _start_over(self) -> None:
         """Return to the initial state, in which Bind and Connect are possible."""
-        self._drop_attempt()
+        # First, and at once: without its attempt it is in no other state. What follows may be
+        # interrupted by a handler of a signal.
+        attempt, self._attempt, self._qp_link = self._attempt, None, None
+        self._limits, self._state = NO_READS, _NEW
+        self._leave_attempt(attempt)
         self._drop_port()
-        self._limits = ReadLimits(0, 0)
-        self._state = State.NEW
 
     @property
     def _is_new(self) -> bool:
@@ -252,16 +267,15 @@ class ConnectionStateMachine(PortHolder):
             port, self._port = self._port, None
             self._broker.report_closed(self._attempt, port)
         self._aborted = self._aborted or aborted
-        self._state = State.CLOSED  # first: without its attempt it is in no other state
-        self._drop_attempt()
+        attempt = self._attempt
+        self._state, self._attempt, self._qp_link = _CLOSED, None, None  # as above
+        self._leave_attempt(attempt)
         self._drop_port()
 
-    def _drop_attempt(self) -> None:
-        if self._attempt is not None:
-            self._engine.unfollow(self._attempt.role, self._attempt.connection)
+    def _leave_attempt(self, attempt: Attempt | None) -> None:
+        if attempt is not None:
+            self._engine.unfollow(attempt.role, attempt.connection)
         self._broker.forget_answer()
-        self._attempt = None
-        self._qp_link = None
 
     def __repr__(self) -> str:
         attempt = self._attempt

@@ -74,16 +74,25 @@ def in_words_of_version_1(
 
 
 class Overlapped(Overlapped2):
-    """An operation of version 1. TIMEOUT is a failure, although its bits say success."""
+    """An operation of version 1. TIMEOUT is a failure, although its bits say success.
+
+    Its end is that of the core, which no handler of a signal can interrupt; what a program reads
+    of it is in the words of version 1.
+    """
 
     __slots__ = ()
 
-    def _complete(self, status: Status, detail: str = "") -> bool:
+    def _seen(self) -> Status:
+        status = super()._seen()
         if self.call == "Connector.accept":
             status = _OF_ACCEPT.get(status, status)
-        return super()._complete(translated(status), _reworded(detail))
+        return translated(status)
+
+    def _told_detail(self) -> str:
+        return _reworded(self._detail)
 
     def _raise_if_failed(self) -> None:
         if self._seen() is Status.TIMEOUT:
-            raise error(Status.TIMEOUT, self.call, self._detail or "the peer did not do its part")
+            detail = self._told_detail() or "the peer did not do its part"
+            raise error(Status.TIMEOUT, self.call, detail)
         super()._raise_if_failed()

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from shmnd.common.interruption import pass_on
+
 if TYPE_CHECKING:
     from shmnd.runtime.pending import PendingOperations
     from shmnd.runtime.waiting import WaitSet
@@ -44,8 +46,8 @@ class Doorbells:
             if fds and self._wait_set.listen(fds.pop(), process):
                 self._missing.discard(process)
                 return
-        except OSError:
-            pass  # the system has no room for one more to be watched
+        except OSError as exc:
+            pass_on(exc)  # the system has no room for one more to be watched
         self._missing.add(process)
         self._rest()
 

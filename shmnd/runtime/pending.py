@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 from typing import TYPE_CHECKING, Final
 
 from shmnd.ring.process.waiting import LONGEST_SLEEP
-from shmnd.runtime.polling import LINGER_PAUSE, PendingCore
+from shmnd.runtime.polling import PendingCore
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import Moving, Ticker
@@ -46,20 +46,6 @@ class PendingOperations(PendingCore):
         ref = weakref.ref(obj, lambda _: self._links.pop(key, None))
         self._links[key] = ref, weakref.ref(pair), pair._state
         self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
-
-    def hurry(self, obj: Ticker) -> None:
-        """Have an object polled at the next poll, once. Safe in a finaliser: it takes no lock."""
-        self._hurried.append(weakref.ref(obj))
-
-    def linger(self, go_on: Callable[[], bool]) -> None:
-        """Call a function at every poll until it returns True, whatever else is gone by then."""
-        ended = False
-        try:
-            ended = go_on()
-        finally:  # also where a handler of a signal raises
-            if not ended:
-                self._lingering[id(go_on)] = go_on
-                self._wait_set.wake_at(time.monotonic() + LINGER_PAUSE)
 
     def close(self) -> None:
         """The end: what lingers is called a last time, and ends that were put off are continued."""

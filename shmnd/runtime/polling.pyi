@@ -2,12 +2,10 @@
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from shmnd.ring.process.waiting import WaitSetCore
 from shmnd.runtime.interfaces import Moving, Ticker
-
-LINGER_PAUSE: Final = 0.001
 
 class PendingCore:
     @property
@@ -23,12 +21,15 @@ class PendingCore:
     _wait_set: WaitSetCore
     def add(self, obj: Ticker) -> None: ...
     def remove(self, obj: Ticker) -> None: ...
+    def hurry(self, obj: Ticker) -> None: ...
+    def linger(self, go_on: Callable[[], bool]) -> None: ...
     def put_off(self, late: Any) -> None: ...
     def _finish(self) -> None: ...
 
 class EngineCore:
     _polling: set[int]
     alive: bool
+    def _hand_over_rings(self) -> None: ...
 
 class CallLock:
     def __init__(self, engine: Any) -> None: ...

@@ -15,14 +15,15 @@ from shmnd.ring cimport c
 from shmnd.ring.process.waiting cimport LONGEST, Sleepers, WaitSetCore
 
 from shmnd.common.descriptors import refuse_closed
+from shmnd.common.interruption import is_interruption
 
 cdef object _ref = weakref.ref
 cdef Py_ssize_t _FEW = 16  # links, which every poll reads
 # Seconds between two reads of more links, for each of them: a read costs a twentieth of that.
 cdef double _EACH = 10e-6
 
-LINGER_PAUSE = 0.001  # seconds between two polls of operations that end without a ring
-cdef double _LINGER_PAUSE = LINGER_PAUSE
+# Seconds between two polls of operations that end without a ring.
+cdef double _LINGER_PAUSE = 0.001
 
 
 cdef class PendingCore:
@@ -45,6 +46,24 @@ cdef class PendingCore:
         cdef object key = <size_t><void *>obj
         self._tickers.pop(key, None)
         self._links.pop(key, None)
+
+    def hurry(self, obj) -> None:
+        """Have an object polled at the next poll, once. Safe in a finaliser: it takes no lock."""
+        self._hurried.append(_ref(obj))
+
+    def linger(self, go_on) -> None:
+        """Call a function at every poll until it returns True, whatever else is gone by then.
+
+        Compiled, as `hurry`: a call that a handler of a signal interrupts has entered it, or it is
+        over.
+        """
+        cdef bint ended = False
+        try:
+            ended = go_on()
+        finally:
+            if not ended:
+                self._lingering[<size_t><void *>go_on] = go_on
+                self._wait_set.wake_at(_now() + _LINGER_PAUSE)
 
     cpdef put_off(self, object late):
         """Have the next poll, which comes soon, continue what an exception has interrupted."""
@@ -74,7 +93,11 @@ cdef class PendingCore:
                 reference = self._hurried.popleft()
             except IndexError:
                 break  # another thread took the last one
-            _tick_if_living(reference)
+            try:
+                _tick_if_living(reference)
+            except BaseException:
+                self._hurried.append(reference)  # the next poll repeats it, after the others
+                raise
         if self._tickers:
             for key, reference in list(self._tickers.items()):
                 if not _tick_if_living(reference) and self._tickers.get(key) is reference:
@@ -170,6 +193,11 @@ cdef class CallLock:
 cdef class EngineCore:
     """A progress engine as its polls see it."""
 
+    def _hand_over_rings(self) -> None:
+        """Have all polled again: an exception ended a poll or a wait, and the rings are taken."""
+        if self.alive and self._wait_set is not None:
+            c.shmnd_ring_eventfd(self._wait_set.own)
+
 
 def poll_once(
     EngineCore engine not None, bint keep=True, list found=None, bint rung=False
@@ -208,13 +236,14 @@ def poll_once(
             pending.tick()  # else the broker alone ended the sleep
         if keep:
             sleepers.keep()
-    except (ValueError, OSError) as exc:
+    except BaseException as exc:
+        engine._hand_over_rings()
+        if is_interruption(exc):
+            raise  # first: TimeoutError of a handler is an OSError
         if engine.alive:
             refuse_closed("poll", exc)
+        if engine.alive or not isinstance(exc, (ValueError, OSError)):
             raise  # else another thread has just closed the progress engine
-    except BaseException:
-        engine._hand_over_rings()
-        raise
     else:
         if stirred:
             wait_set.news()

@@ -30,6 +30,7 @@ from shmnd.broker.protocol import name_of
 from shmnd.common.brief_waits import brief_until, too_late
 from shmnd.common.descriptors import refuse_closed, taking_from_the_system
 from shmnd.common.held import Held
+from shmnd.common.interruption import is_interruption
 from shmnd.ring.process.waiting import LONGEST_SLEEP
 from shmnd.runtime.awaiting.event_loops import EventLoops
 from shmnd.runtime.broker.announcements import Names
@@ -250,19 +251,12 @@ class ProgressEngine(BrokerExchange, EngineCore):
         until = 0 if deadline is None else max(1, int(min(deadline, _FAR) * 1e9))
         try:
             found = self._wait_set._wait_alone(self, predicate, until)
-        except (ValueError, OSError):
-            if self.alive:
+        except BaseException as exc:
+            self._hand_over_rings()
+            if self.alive or not isinstance(exc, (ValueError, OSError)) or is_interruption(exc):
                 raise
             found = None  # another thread has just closed the progress engine
-        except BaseException:
-            self._hand_over_rings()
-            raise
         return self._wait_among_others(predicate, deadline) if found is None else found
-
-    def _hand_over_rings(self) -> None:
-        """Have all polled again: an exception ended a poll or a wait, and the rings are taken."""
-        if self.alive:
-            self.ring()
 
     def _wait_among_others(self, predicate: Callable[[], object], deadline: float | None) -> Any:
         sleeper: Final = object()
@@ -303,6 +297,8 @@ class ProgressEngine(BrokerExchange, EngineCore):
         try:
             return self._wait_set.sleep(seen, pause)
         except (ValueError, OSError) as exc:
+            if is_interruption(exc):
+                raise
             if self.alive:
                 refuse_closed("wait", exc)
                 raise

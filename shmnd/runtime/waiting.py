@@ -28,6 +28,7 @@ from shmnd.common.descriptors import (
     taking_from_the_system,
 )
 from shmnd.common.held import Condition, Held
+from shmnd.common.interruption import pass_on
 from shmnd.common.streams import new_epoll
 from shmnd.ring.process.waiting import WaitSetCore
 
@@ -84,8 +85,8 @@ class WaitSet(WaitSetCore):
         """Wake for it no longer; must come before it is closed."""
         try:
             self._epoll.unregister(fd)
-        except (OSError, ValueError):
-            pass  # it was closed before, or the epoll was
+        except (OSError, ValueError) as exc:
+            pass_on(exc)  # it was closed before, or the epoll was
 
     def listen(self, fd: int, process: str) -> bool:
         """Let another process ring here, until it closes its end. Takes the descriptor.

@@ -5,6 +5,7 @@
 Posting is in `posting`, connecting in `connection`.
 """
 
+import sys
 import weakref
 
 cimport cython
@@ -22,9 +23,13 @@ from shmnd.ring.queues.shared_receive_queue cimport ReceiveCore
 from shmnd.ring.shared_memory.segment cimport Segment
 
 from shmnd.common.closing import refuse_copy
+from shmnd.common.interruption import is_interruption
 from shmnd.ring.queues.reasons import STATE_NAMES
 from shmnd.status import Status, error
 from shmnd.common.arguments import within
+
+# Kept by this module: its own globals may be gone when the last queue pairs end.
+cdef object _ends = sys.is_finalizing
 
 # At least this many scatter/gather elements are granted: programs ask for one and use two.
 cdef uint32_t _LEAST_SGE = 4
@@ -196,7 +201,7 @@ cdef class QueuePair(ConnectionCore):
 
     def close(self) -> None:
         """Release it: the connection ends, and outstanding requests are cancelled."""
-        if self.given_back or not self.joined:
+        if not self.joined or (self.given_back and self.release_callback is None):
             return  # else a close that was interrupted is continued
         self.released = True
         if self.born != forks:
@@ -213,13 +218,15 @@ cdef class QueuePair(ConnectionCore):
         try:
             if callback is not None:
                 callback()
-        except Exception:
-            pass  # an error in the callback must not keep the queue pair from ending
-        except BaseException:
-            self.release_callback = callback  # of a signal handler: the next close calls it
-            raise
+        except BaseException as exc:
+            if is_interruption(exc):
+                self.release_callback = callback  # the next close calls it
+                raise
+            # Else an error in the callback, which must not keep the queue pair from ending.
         finally:
-            if self._disconnect():
+            if self.given_back:
+                pass
+            elif self._disconnect():
                 self._give_back()
             else:
                 self.adapter._engine.pending_operations.linger(self._linger)
@@ -257,8 +264,12 @@ cdef class QueuePair(ConnectionCore):
     def __del__(self):
         try:
             self.close()
-        except Exception:
-            pass  # the interpreter is ending
+        except BaseException as exc:
+            if _ends():
+                return  # the parts of this module may be gone
+            if is_interruption(exc):
+                self.close()  # continues it: no other call will
+                raise
 
     def __dealloc__(self):
         if self.q.registry != NULL:

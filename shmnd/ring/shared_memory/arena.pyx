@@ -10,6 +10,7 @@ segment stays mapped as long as any block in it exists.
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 import sys
@@ -38,6 +39,47 @@ def _class_bytes(nbytes: int) -> int:
     return (nbytes + step - 1) // step * step
 
 
+cdef struct Place:
+    int seg
+    size_t offset
+
+
+@cython.internal
+cdef class FreePlaces:
+    """The places of one size and kind that wait for use. A place returns without an allocation:
+    each has its room here from when it was first taken.
+    """
+
+    cdef Place *places
+    cdef Py_ssize_t waiting
+    cdef Py_ssize_t made
+    cdef Py_ssize_t room
+
+    cdef int add(self) except -1:
+        """Make room for one more place."""
+        cdef Place *longer
+        if self.made == self.room:
+            longer = <Place *>realloc(self.places, (self.room * 2 + 8) * sizeof(Place))
+            if longer == NULL:
+                raise MemoryError
+            self.places = longer
+            self.room = self.room * 2 + 8
+        self.made += 1
+        return 0
+
+    cdef void put(self, int seg, size_t offset) noexcept:
+        self.places[self.waiting].seg = seg
+        self.places[self.waiting].offset = offset
+        self.waiting += 1
+
+    cdef Place take(self) noexcept:
+        self.waiting -= 1
+        return self.places[self.waiting]
+
+    def __dealloc__(self):
+        free(self.places)
+
+
 @cython.no_gc_clear  # its end needs the arena
 cdef class Block:
     """A block of an arena. Exports its bytes; its end frees them."""
@@ -49,6 +91,8 @@ cdef class Block:
     cdef readonly size_t capacity
     cdef readonly bint alone
     cdef Segment _segment
+    cdef object _number  # of its segment, made before: its end allocates nothing
+    cdef FreePlaces _free
 
     @property
     def address(self) -> int:
@@ -82,7 +126,7 @@ cdef class Arena:
 
     cdef object _announce, _withdraw
     cdef dict _segments          # number -> Segment
-    cdef dict _free              # (size class, sealed) -> [(seg, offset)]
+    cdef dict _free              # (size class, sealed) -> FreePlaces
     cdef list _starts            # address -> segment, for `locate`: sorted
     cdef list _numbers
     cdef int _next_seg
@@ -91,7 +135,7 @@ cdef class Arena:
     cdef size_t _grow[2]
     cdef bint _closed
     cdef object _limit
-    cdef object _bytes
+    cdef long long _bytes
 
     def __init__(self, announce, withdraw, limit=None, first=0):
         if self._segments is not None:
@@ -113,26 +157,49 @@ cdef class Arena:
 
         A block that is `alone` has a segment of its own, however small it is.
         """
+        # First: from where a place is taken on, nothing may fail. A new object can also start a
+        # collection, whose finalisers let other threads in.
+        cdef Block block = Block.__new__(Block)
+        cdef FreePlaces waiting
+        cdef Place place
+        cdef int kind = sealed
+        cdef int seg
+        cdef size_t taken
         if alone or nbytes >= _OWN_SEGMENT:
             capacity = (nbytes + 4095) & ~4095
-            return self._block(self._new_segment(capacity, sealed), 0, nbytes, capacity, True)
-        cdef int kind = sealed
+            return self._block_alone(block, self._new_segment(capacity, sealed), nbytes, capacity)
         capacity = _class_bytes(nbytes)
-        waiting = self._free.get((capacity, kind))
-        if waiting:
-            seg, offset = waiting.pop()
-            block = self._block(seg, offset, nbytes, capacity, False)
-            memset((<Block>block)._segment.base + <size_t>offset, 0, capacity)
+        block.nbytes, block.capacity = nbytes, capacity
+        key = capacity, kind
+        waiting = self._free.get(key)
+        if waiting is None:
+            waiting = self._free[key] = FreePlaces()
+        block._free = waiting
+        if waiting.waiting:
+            place = waiting.take()
+            try:
+                block._segment = self.segment(place.seg)
+            except BaseException:
+                waiting.put(place.seg, place.offset)
+                raise
+            block.seg, block.offset, block.arena = place.seg, place.offset, self
+            memset(block._segment.base + block.offset, 0, block.capacity)
             return block
         if (self._seg[kind] < 0
-                or self._used[kind] + <size_t>capacity > self.segment(self._seg[kind]).size):
+                or self._used[kind] + block.capacity > self.segment(self._seg[kind]).size):
             self._seg[kind] = self._new_segment(self._room_for(capacity, kind), sealed)
             self._used[kind] = 0
             self._grow[kind] = min(self._grow[kind] * 2, _MOST_SEGMENT)
-        # Taken first: a new object can start a collection, whose finalisers let other threads in.
-        taken = self._used[kind]
-        self._used[kind] += capacity
-        return self._block(self._seg[kind], taken, nbytes, capacity, False)
+        waiting.add()
+        seg, taken = self._seg[kind], self._used[kind]
+        try:
+            block._segment = self.segment(seg)
+        except BaseException:
+            waiting.made -= 1
+            raise
+        self._used[kind] += block.capacity
+        block.seg, block.offset, block.arena = seg, taken, self
+        return block
 
     def _room_for(self, capacity: int, kind: int) -> int:
         """Return the size of the next common segment: smaller near a limit."""
@@ -147,23 +214,22 @@ cdef class Arena:
             raise _closed_meanwhile("Adapter.allocate")
         return <Segment>segment
 
-    cdef object _block(self, int seg, size_t offset, size_t nbytes, size_t capacity, bint alone):
-        cdef Block block = Block.__new__(Block)
-        block._segment = self.segment(seg)
-        block.seg = seg
-        block.offset = offset
-        block.nbytes = nbytes
-        block.capacity = capacity
-        block.alone = alone
+    cdef Block _block_alone(self, Block block, object number, size_t nbytes, size_t capacity):
+        """Make a block all of a segment, which ends with it."""
+        block._segment = self.segment(number)
+        block._number = number
+        block.seg = number
+        block.nbytes, block.capacity = nbytes, capacity
+        block.alone = True
         block.arena = self
         return block
 
-    cdef int _new_segment(self, size_t nbytes, bint sealed) except -1:
+    cdef object _new_segment(self, size_t nbytes, bint sealed):
         call = "Adapter.allocate"
         if self._limit is not None and self._bytes + nbytes > self._limit:
-            free = max(0, self._limit - self._bytes)
+            left = max(0, self._limit - self._bytes)
             name = f"memory_limit of its adapter ({self._limit})"
-            raise no_room(nbytes, Bound(free, name, "open the adapter with a larger one"), call)
+            raise no_room(nbytes, Bound(left, name, "open the adapter with a larger one"), call)
         self._bytes += nbytes  # other threads run while the kernel makes it
         try:
             segment = Segment.create(nbytes, label="data", writable=not sealed, call=call)
@@ -173,10 +239,11 @@ cdef class Arena:
 
     def adopt(self, segment: Segment) -> Block:
         """Announce a segment that was made elsewhere to peers; return all of it as one block."""
-        return self._block(self._enter(segment, "Adapter.attach"), 0, segment.size, segment.size,
-                           True)
+        cdef Block block = Block.__new__(Block)
+        number = self._enter(segment, "Adapter.attach")
+        return self._block_alone(block, number, segment.size, segment.size)
 
-    cdef int _enter(self, Segment segment, str call) except -1:
+    cdef object _enter(self, Segment segment, str call):
         # Other threads enter segments while this one is announced: its number is taken before.
         announce = self._announce
         if announce is None:
@@ -193,6 +260,13 @@ cdef class Arena:
             announce(seg, segment, call)
             if self._closed:
                 raise _closed_meanwhile(call)
+            at = bisect_right(self._starts, segment.address)
+            self._starts.insert(at, segment.address)
+            try:
+                self._numbers.insert(at, seg)
+            except BaseException:
+                del self._starts[at]
+                raise
         except BaseException:
             self._segments.pop(seg, None)
             self._bytes -= segment.counted
@@ -200,25 +274,25 @@ cdef class Arena:
             if withdraw is not None:  # a handler of a signal may have raised after it was announced
                 withdraw(seg)
             raise
-        at = bisect_right(self._starts, segment.address)
-        self._starts.insert(at, segment.address)
-        self._numbers.insert(at, seg)
         return seg
 
     cdef _returned(self, Block block):
         """Free the memory of a block. Called by its deallocation: never raises."""
         if self._closed:
             return  # the block held the last reference to the segment
-        seg = block.seg
-        if not block.alone:  # its capacity alone does not tell: rounding may reach that size
-            key = block.capacity, <int>block._segment.sealed
-            self._free.setdefault(key, []).append((seg, block.offset))
+        cdef Py_ssize_t at
+        if not block.alone:
+            block._free.put(block.seg, block.offset)
             return
-        at = self._numbers.index(seg)
-        del self._numbers[at], self._starts[at]
-        segment = self._segments.pop(seg)
-        self._bytes -= (<Segment>segment).counted
-        (<Segment>segment).close_fd()
+        # Without an allocation, which may fail, as far as this process is concerned.
+        seg = block._number
+        for at in range(len(self._numbers)):
+            if <int>self._numbers[at] == block.seg:
+                del self._numbers[at], self._starts[at]
+                break
+        self._segments.pop(seg, None)
+        self._bytes -= block._segment.counted
+        block._segment.close_fd()
         # The end of an interpreter clears the modules that withdraw it; it ends the process anyway.
         if not _ends():
             withdraw = self._withdraw

@@ -23,6 +23,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
+from shmnd.common.interruption import pass_on
 from shmnd.status import Status, error
 
 __all__ = [
@@ -78,7 +79,8 @@ def read_file(name: str) -> str:
         # Not a number, which a handler of a signal that raises behind the call would leak.
         with io.FileIO(name) as file:
             return file.readall().decode("utf-8", "replace").strip()
-    except OSError:
+    except OSError as exc:
+        pass_on(exc)
         return ""
 
 

@@ -17,11 +17,13 @@ import stat
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport EINVAL, errno
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
+from shmnd.common.interruption import pass_on
 from shmnd.common.shortages import remedy, remedy_of_mapping
 from shmnd.common.streams import clear_of_streams
 from shmnd.status import Status, error
@@ -39,21 +41,42 @@ cdef unsigned long long _held = 0
 
 # The open descriptors, and the segment of each. A child that is forked off closes its copies at
 # once: later it cannot know whether a number is still its copy's (shmnd.common.descriptors).
-cdef dict _owners = {}
+# An array, by descriptor: the end of a segment must not fail for want of memory.
+cdef size_t *_owners = NULL
+cdef int _room = 0
+
+
+cdef int _own(int fd, size_t owner) except -1:
+    """Enter the segment that has to close a descriptor, which is closed where that fails."""
+    global _owners, _room
+    cdef size_t *longer
+    cdef int room
+    if fd >= _room:
+        room = 2 * fd + 64
+        longer = <size_t *>realloc(_owners, room * sizeof(size_t))
+        if longer == NULL:
+            _close(fd)
+            raise MemoryError
+        memset(longer + _room, 0, (room - _room) * sizeof(size_t))
+        _owners, _room = longer, room
+    _owners[fd] = owner
+    return 0
 
 
 cdef int _given_up(int fd, size_t owner) noexcept:
     """Return the descriptor that a segment has to close; -1 if there is none."""
-    if fd < 0 or _owners.get(fd) != owner:
+    if fd < 0 or fd >= _room or _owners[fd] != owner:
         return -1
-    del _owners[fd]
+    _owners[fd] = 0
     return fd
 
 
 def _after_fork_in_child() -> None:
-    for fd in list(_owners):
-        _close(fd)
-    _owners.clear()
+    cdef int fd
+    for fd in range(_room):
+        if _owners[fd]:
+            _close(fd)
+            _owners[fd] = 0
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
@@ -66,6 +89,7 @@ def _create(label: str, nbytes: int, call: str) -> int:
         try:
             fd = os.memfd_create(f"shmnd-{label}", flags | _NO_EXEC)
         except OSError as err:
+            pass_on(err)
             if err.errno != EINVAL:
                 raise
             fd = os.memfd_create(f"shmnd-{label}", flags)  # a kernel before 6.3
@@ -76,6 +100,7 @@ def _create(label: str, nbytes: int, call: str) -> int:
         os.fchmod(fd, 0o600)
         return fd
     except OSError as err:
+        pass_on(err)
         raise error(
             Status.INSUFFICIENT_RESOURCES, call,
             f"cannot create a shared segment of {nbytes} bytes: {err.strerror or err}; "
@@ -94,6 +119,7 @@ def _commit(fd: int, committed: int, nbytes: int, call: str) -> None:
         if nbytes > committed:
             os.ftruncate(fd, nbytes)
     except OSError as err:
+        pass_on(err)
         otherwise = "free some, or raise the limit of the system (vm.overcommit_memory, ulimit)"
         raise error(
             Status.INSUFFICIENT_RESOURCES, call,
@@ -154,6 +180,7 @@ def _require_shared(fd: int, writable: bool, call: str) -> tuple[int, bool]:
         try:
             os.posix_fallocate(fd, 0, found.st_size)
         except OSError as err:
+            pass_on(err)
             raise error(
                 Status.INSUFFICIENT_RESOURCES, call,
                 f"{found.st_size} bytes of shared memory cannot be committed: {err.strerror}; "
@@ -198,7 +225,7 @@ cdef class Segment:
                 f"{nbytes} bytes wanted; a segment has 1 to {1 << 46}",
             )
         self.fd = _create(label, nbytes, call)
-        _owners[self.fd] = <size_t><void *>self
+        _own(self.fd, <size_t><void *>self)
         step("segment-created")
         try:
             self.counted = nbytes if committed is None else committed
@@ -244,7 +271,7 @@ cdef class Segment:
         """
         cdef Segment self = Segment.__new__(Segment)
         self.fd = fd
-        _owners[fd] = <size_t><void *>self
+        _own(fd, <size_t><void *>self)
         try:
             nbytes, committed = _require_shared(fd, writable, call)
             seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)

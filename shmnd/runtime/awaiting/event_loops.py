@@ -25,10 +25,12 @@ class EventLoops(LoopPolls):
                 wake()
 
     def _remove_reader(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop.is_closed():
+            return  # it has none any more
         try:
             if running_loop() is loop:
                 loop.remove_reader(self._fd)
             else:
                 loop.call_soon_threadsafe(loop.remove_reader, self._fd)
         except RuntimeError:
-            pass  # that loop is closed
+            pass  # that loop was closed just now

@@ -15,6 +15,7 @@ cdef class LoopPolls:
     cpdef begin(self, object loop, object wake)
     cpdef end(self, object loop, object wake)
     cdef forget_closed_loops(self)
+    cdef stop_if_idle(self, object loop)
 
 
 cdef class UntilWoken:

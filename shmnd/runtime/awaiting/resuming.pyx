@@ -6,6 +6,7 @@ Compiled because it runs between the wake-up of a loop and its task, and before 
 """
 
 import functools
+import sys
 import time
 
 cimport cython
@@ -22,6 +23,7 @@ cdef object _current_task = None  # functions of asyncio, from the first wait in
 cdef object _get_running_loop = None
 cdef object _partial = functools.partial
 cdef object _now = time.monotonic
+cdef object _ends = sys.is_finalizing
 # Seconds for which a loop keeps its reader without a waiter: most often one comes soon.
 cdef double _LINGER = 0.01
 
@@ -70,13 +72,14 @@ cdef class LoopPolls:
         if waiting or loop in self._lingering:
             return
         try:
-            loop.call_later(_LINGER, self._stop_if_idle, loop)
+            loop.call_later(_LINGER, Rest(self, loop))
         except RuntimeError:
             self._waiting.pop(loop, None)  # that loop is closed
         else:
             self._lingering.add(loop)
 
-    def _stop_if_idle(self, loop) -> None:
+    cdef stop_if_idle(self, object loop):
+        """End the rest of a loop: take its reader out unless a task waits there by now."""
         self._lingering.discard(loop)
         if self._waiting.get(loop) == {}:
             self._waiting.pop(loop)
@@ -117,6 +120,31 @@ cdef class LoopPolls:
         self._waiting.clear()
         self._lingering.clear()
         self.polling.clear()
+
+
+@cython.no_gc_clear  # its end needs both
+cdef class Rest:
+    """What a loop calls when it has had no waiter for a while.
+
+    A loop that is closed before drops it, which has the same effect: nothing keeps the loop then.
+    """
+
+    cdef LoopPolls loops
+    cdef object loop
+
+    def __init__(self, LoopPolls loops not None, loop) -> None:
+        self.loops = loops
+        self.loop = loop
+
+    def __call__(self) -> None:
+        """End the rest of the loop, once."""
+        loop, self.loop = self.loop, None
+        if loop is not None:
+            self.loops.stop_if_idle(loop)
+
+    def __del__(self):
+        if not _ends():  # else the modules that it needs may be gone
+            self()
 
 
 cdef _resume(loop, list ended):

@@ -20,7 +20,7 @@ from shmnd.broker.protocol import close_all
 from shmnd.broker.session import Lost
 from shmnd.common.brief_waits import TooLate, brief_until, refuse_brief_wait
 from shmnd.common.held import Attempted, Held, InTime
-from shmnd.common.interruption import is_interruption
+from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.steps import step
 from shmnd.runtime.broker.events import EventDispatch, EventTarget
 from shmnd.runtime.broker.state import BrokerState
@@ -254,7 +254,8 @@ class BrokerExchange(EventDispatch):
     def _peer(self, event: Event, fds: list[int]) -> None:
         try:
             self._peers.meet(event, fds)
-        except OSError:
+        except OSError as exc:
+            pass_on(exc)
             self._miss(event["adapter"])  # the system watches no more descriptors for us
         else:
             self._unheard.discard(event["adapter"])

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 import shmnd
-from interrupting import Alarm, inside, interrupted
+from interrupting import Alarm, Interrupted, inside, interrupted
 from shmnd import Adapter, Connector, QueuePair, Status
 from spi.harness import WAIT
 
@@ -73,25 +73,38 @@ def close_queue_pair(connector: Connector, qp: QueuePair) -> None:
     qp.close()
 
 
+@pytest.mark.parametrize("kind", [Alarm, Interrupted, TimeoutError])
 @pytest.mark.parametrize("act", [disconnect, close_connector, close_queue_pair])
 def test_an_end_that_is_interrupted_ends_at_both_sides(
-    adapters: tuple[Adapter, Adapter], act: Act
+    adapters: tuple[Adapter, Adapter], act: Act, kind: type[BaseException]
 ) -> None:
     for at in itertools.count():
         here, peer = connected(adapters)
         here.qp.receive(None, "posted")
         told = [here.connector.notify_disconnect() for _ in range(3)]
         peer_told = peer.connector.notify_disconnect()
+        raised = False
+
+        ends = partial(act, here.connector, here.qp)
+
+        def ending(end: Callable[[], object] = ends) -> None:
+            nonlocal raised
+            raised = True
+            end()
+            raised = False
+
         try:
-            more = interrupted(at, partial(act, here.connector, here.qp), WITHIN, Alarm)
+            more = interrupted(at, ending, WITHIN, kind)
         finally:
             here.close()
         where = f"interrupted at place {at}"
+        assert raised is more, f"{where}, and the exception was lost"
         peer_told.result(WAIT)
         for each in told:
             each.result(WAIT)
         ended = [each for each in here.file.poll() if each in told]
         assert len(ended) == len(told), where
+        assert not here.connector._pending, where
         assert [each.status for each in here.cq.get_results()] == [Status.CANCELED], where
         here.drop()
         peer.drop()

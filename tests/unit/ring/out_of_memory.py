@@ -10,10 +10,12 @@ import contextlib
 import gc
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import shmnd
 import shmnd.nd1 as nd
+from shmnd.ring.shared_memory.arena import Arena
 
 WAIT = 10.0
 ALLOCATIONS = 60
@@ -125,6 +127,39 @@ def places_for_queue_pairs() -> None:
         pairs += [small(adapter, queue) for _ in range(8)]
         for pair in pairs:
             connect(adapter, pair, listener, small(other, far))
+
+
+@case
+def blocks_of_an_arena() -> None:
+    """Blocks return without an allocation, and those that are not made leave their places.
+
+    None closes a descriptor that is not its own.
+    """
+    opened = descriptors()
+    for nbytes in (100, 1 << 20):
+        arena = Arena(lambda seg, segment, call: None, lambda seg: None, 3 << 20)
+        first = arena.allocate(nbytes)
+        address = first.address
+        del first
+        for allocation in range(ALLOCATIONS):
+            block = arena.allocate(nbytes)
+            _testcapi.set_nomemory(0, 0)  # every allocation fails
+            del block
+            _testcapi.remove_mem_hooks()
+            with failing(allocation):
+                block = arena.allocate(nbytes)
+                del block
+        if nbytes < 1 << 20:
+            assert arena.allocate(nbytes).address == address, "it is the one place that there was"
+        else:
+            assert arena.segments() == []
+            assert [arena.allocate(nbytes) for _ in range(3)], "there is room for three"
+        arena.close()
+        assert descriptors() == opened
+
+
+def descriptors() -> list[str]:
+    return sorted(each.name for each in Path("/proc/self/fd").iterdir())
 
 
 def small(adapter: Any, queue: Any) -> Any:

@@ -2,12 +2,15 @@
 """The future that a poll resumes: everything else that may end it resumes its task by the loop."""
 
 import asyncio
+import gc
 import os
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
+import shmnd
 from shmnd.runtime.awaiting.awaited import Awaited, resolve
 from shmnd.runtime.awaiting.resuming import LoopPolls, UntilWoken
 from shmnd.runtime.request_progress import RequestProgress
@@ -95,3 +98,27 @@ def test_an_engine_without_its_parts_is_refused() -> None:
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+def test_a_loop_that_is_closed_right_after_its_last_wait_is_not_kept() -> None:
+    with shmnd.open_adapter() as adapter:
+        queue = adapter.create_completion_queue(8)
+        pair = adapter.create_queue_pair(queue, queue)
+
+        def complete() -> None:
+            pair.receive(None)
+            pair.flush()
+            adapter._engine.progress()
+
+        async def program() -> weakref.ref[asyncio.AbstractEventLoop]:
+            waiting = asyncio.ensure_future(queue.notify())
+            while not adapter._engine.loops:
+                await asyncio.sleep(0)  # it polls by turns before it sleeps
+            complete()
+            await waiting
+            return weakref.ref(asyncio.get_running_loop())
+
+        loop = asyncio.run(program())
+        gc.collect()
+        assert loop() is None
+        assert not adapter._engine.loops._waiting
