@@ -16,6 +16,9 @@ from shmnd.common.held import Held
 
 __all__ = ["Announcement", "Change", "Entry", "Watch"]
 
+_MOST_UNREAD: Final = 4096
+"""Changes that a watch keeps one by one; more that are not taken are merged."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -49,14 +52,35 @@ class Change:
 
     entry: Entry
     gone: bool
+    _first: bool = field(default=False, compare=False, repr=False)
+    """Whether the watch did not know the record before."""
+
+
+def _merged(changes: deque[Change]) -> deque[Change]:
+    """Return the changes without those that a later one makes needless, in their order.
+
+    Of a record that came and went there are none. Others keep the last state, behind the end of
+    the one before where the reader knows that one.
+    """
+    kept: dict[tuple[tuple[str, int], bool], Change] = {}  # by record, and whether it is its end
+    for change in changes:
+        key = change.entry.key
+        before = kept.pop((key, False), None)
+        first = change._first or (before is not None and before._first)
+        if not change.gone:
+            kept[key, False] = Change(change.entry, gone=False, _first=first)
+        elif not first:
+            kept[key, True] = change
+    return deque(kept.values())
 
 
 class Watch:
     """The records of a kind, or of one name of it, and what changes among them.
 
     `changes` first returns the records that exist already. After a restart of the broker it
-    returns only the difference then. `wake` is called, from any thread, when there is a change
-    to return; it must not wait.
+    returns only the difference then. Of more than 4,096 changes that were not taken it leaves out
+    records that came and went since, and states of a record before its last one. `wake` is called,
+    from any thread, when there is a change to return; it must not wait.
     """
 
     def __init__(self, kind: str, name: str, progress: Callable[[], None]) -> None:
@@ -68,6 +92,7 @@ class Watch:
         self._lock = threading.Lock()
         self._known: dict[tuple[str, int], Entry] = {}
         self._changes: deque[Change] = deque()
+        self._most = _MOST_UNREAD
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -103,9 +128,13 @@ class Watch:
     def take(self, entry: Entry, *, gone: bool) -> None:
         """Note a record that came or went."""
         # A handler of a signal may raise behind each call, and this is called again then.
-        key, change = entry.key, (Change(entry, gone),)
+        key = entry.key
         with Held(self._lock):
+            if len(self._changes) >= self._most:
+                self._changes = _merged(self._changes)
+                self._most = max(_MOST_UNREAD, 2 * len(self._changes))
             known = self._known.get(key)
+            change = (Change(entry, gone, known is None),)
             if known is not None if gone else known != entry:
                 if gone:
                     del self._known[key]

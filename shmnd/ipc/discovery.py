@@ -170,7 +170,8 @@ def queues(
 class Watch(Closing):
     """The comings and goings of all names: an iterator, also in asyncio.
 
-    It first returns all that exist already.
+    It first returns all that exist already. It may be read late: of more than 4,096 changes that
+    were not read, it leaves out those of objects that came and went since.
     """
 
     def __init__(self, *, namespace: str | None = None, group: int | str | None = None) -> None:
