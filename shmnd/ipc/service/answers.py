@@ -21,6 +21,7 @@ from shmnd.ipc.service.service_values import Answer, Unreadable, raised_from
 if TYPE_CHECKING:
     import weakref
 
+    from shmnd.common.held import Condition
     from shmnd.ipc.queue.queueing import Queue
     from shmnd.ipc.service.pending import Pending
 
@@ -51,8 +52,8 @@ class Answers:
     _answers: Queue
     _ended: dict[int, int]
     _pending: weakref.WeakValueDictionary[int, Pending]
-    _lock: threading.Lock
-    _turn: threading.Condition
+    _lock: threading.RLock
+    _turn: Condition
     _busy: int
     _taken: list[Any]
     _sorted: bool

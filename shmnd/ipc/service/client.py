@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
-from shmnd.common.held import Held
+from shmnd.common.held import Condition, Held
 from shmnd.common.late import running_loop
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import own_process
@@ -69,9 +69,8 @@ class Client(Answers, Closing):
         # Closed streams whose servers have not said that they ended: their numbers, by their marks.
         self._ended: dict[int, int] = {}
         self._pending: weakref.WeakValueDictionary[int, Pending] = weakref.WeakValueDictionary()
-        # Entered by its lock: a handler that raises in `Condition.__enter__` would leave it locked.
-        self._lock = threading.Lock()
-        self._turn = threading.Condition(self._lock)
+        self._lock = threading.RLock()
+        self._turn = Condition(self._lock)
         self._busy = 0  # the thread that takes the answers of all
         self._taken: list[Any] = []  # the one that it has taken and not sorted yet
         self._sorted = False  # it took one
