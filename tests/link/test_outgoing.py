@@ -18,6 +18,7 @@ from shmnd_tools.link import wire
 from shmnd_tools.link.incoming import LATEST, WAITING, Incoming, Traffic
 from shmnd_tools.link.outgoing import Outgoing
 from shmnd_tools.link.wire import Message
+from shmnd_tools.sample_kinds import ARRAY, BYTES, OBJECT
 
 
 class Table:
@@ -202,6 +203,64 @@ def test_a_publisher_that_no_link_wants_any_longer_is_left(
         until(lambda: table.kinds_of(_uid(first))[-1:] == [(1, 0)])
 
 
+class Ordered(Table):
+    """Keeps the order of tokens and ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[str] = []
+
+    def send(self, key: str, payload: bytes, attachment: bytes = b"", *, block: bool) -> None:
+        self.order.append(f"kind {wire.unpack(attachment).kind}")
+
+    def token(self, key: str) -> str:
+        self.order.append("token " + wire.parts(key)[3])
+        return key
+
+    def end(self, declared: Any) -> None:
+        self.order += ["end " + wire.parts(key)[3] for key in declared]
+
+
+@pytest.fixture
+def unread(namespace: str, monkeypatch: pytest.MonkeyPatch) -> Outgoing:
+    """A topic whose thread does not run."""
+    monkeypatch.setattr(threading.Thread, "start", lambda _: None)
+    made = Outgoing(
+        cast("Any", Ordered()), "here", "t", Traffic("out", "topic", "t"), namespace,
+        lambda _: None, objects=False,
+    )  # fmt: skip
+    monkeypatch.undo()
+    return made
+
+
+def test_a_publisher_that_comes_again_before_its_end_was_sent_is_offered_again(
+    unread: Outgoing,
+) -> None:
+    """As after the start of another broker, to which it announces itself late."""
+    unread.enter("uid", "first")
+    unread.leave("uid")
+    unread.enter("uid", "second")
+    assert unread.offers("uid")
+    unread._end_those_that_ended(None)
+    order = cast("Any", unread._session).order
+    assert order == ["token first", f"kind {wire.END}", "end first", "token second"]
+    assert unread.offers("uid")
+    unread.want("uid", "far", LATEST, wanted=True)
+    assert unread._wishes() == ("drop_oldest", {"uid"})
+
+
+def test_a_publisher_that_comes_again_and_goes_ends_once(unread: Outgoing) -> None:
+    unread.enter("uid", "first")
+    unread.leave("uid")
+    unread.enter("uid", "second")
+    unread.leave("uid")
+    unread._end_those_that_ended(None)
+    unread._end_those_that_ended(None)
+    order = cast("Any", unread._session).order
+    assert order == ["token first", f"kind {wire.END}", "end first"]
+    assert not unread.offers("uid")
+
+
 @pytest.fixture
 def incoming(table: Table, namespace: str) -> Iterator[Incoming]:
     told = {"name": "t", "type": '"i8"', "attributes": {}, "history": 0}
@@ -227,7 +286,7 @@ def test_the_end_counts_what_did_not_come(mode: str | None, lost: int, incoming:
     incoming.want(LATEST)
     _arrive(incoming, wire.BEGIN, 0)
     for sequence in (2, 3):
-        _arrive(incoming, wire.KINDS["array"], sequence)
+        _arrive(incoming, ARRAY, sequence)
     until(lambda: incoming.last == 3)
     incoming.want(mode)
     _arrive(incoming, wire.END, 10)
@@ -235,12 +294,12 @@ def test_the_end_counts_what_did_not_come(mode: str | None, lost: int, incoming:
     assert (incoming._traffic.number, incoming._traffic.lost) == (2, lost)
 
 
-@pytest.mark.parametrize("kind", [wire.BYTES, wire.OBJECT, 77])
+@pytest.mark.parametrize("kind", [BYTES, OBJECT, 77])
 def test_a_sample_of_another_kind_than_its_topic_is_left_out(kind: int, incoming: Incoming) -> None:
     """The far link says what its topic holds, and then sends what it likes."""
     incoming.want(LATEST)
     _arrive(incoming, kind, 0)
-    _arrive(incoming, wire.KINDS["array"], 1)
+    _arrive(incoming, ARRAY, 1)
     until(lambda: incoming.last == 1 and incoming._traffic.number == 1)
     assert incoming._traffic.lost == 1
 
@@ -272,7 +331,7 @@ def test_samples_that_come_at_once_find_the_room_that_was_asked_for(
         assert incoming.publisher._seats.count == 1  # before the first sample
         incoming.want(LATEST)
         for sequence in range(100):
-            _arrive(incoming, wire.KINDS["array"], sequence)
+            _arrive(incoming, ARRAY, sequence)
         until(lambda: incoming._traffic.number == 100)
         out, _ = reader.communicate("\n", timeout=PATIENCE)
         assert out == "True 0\n"

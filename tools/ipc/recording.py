@@ -25,6 +25,7 @@ from shmnd import ipc
 from shmnd.ipc.common.limits import attributes_of, name_of
 from shmnd.ipc.types.layouts import dtype_from_layout, layout_of
 
+from ..sample_kinds import ARRAYS, BYTES, KINDS, OBJECT
 from .npy import read_array, read_exactly
 
 if TYPE_CHECKING:
@@ -37,12 +38,8 @@ __all__ = ["Recorded", "Recording", "Writer"]
 BEGIN: Final = b"SHMNDREC"
 END: Final = b"SHMNDEND"
 TOPIC: Final = 0
-ARRAY: Final = 1
-BYTES: Final = 2
-OBJECT: Final = 3
-DESCRIBED: Final = 4
 LAYOUT: Final = 5
-_KINDS: Final = {"array": ARRAY, "bytes": BYTES, "object": OBJECT}
+"""This one and TOPIC are beyond the kinds of samples."""
 ENTRY: Final = np.dtype(
     [("kind", "u4"), ("topic", "u4"), ("sequence", "u8"), ("when_ns", "u8"), ("header", "u8")]
 )
@@ -100,7 +97,7 @@ class Writer:
         layout = self._layout(array.dtype)
         if layout:
             array = array.view(f"V{array.itemsize}")
-        kind = _KINDS[sample.kind] | layout << KIND_BITS
+        kind = KINDS[sample.kind] | layout << KIND_BITS
         self._add(kind, topic, sample.sequence, sample.timestamp_ns, header, array)
         return int(array.nbytes) + len(header)
 
@@ -198,7 +195,7 @@ def _is_of(type_: ipc.TopicType, sample: Recorded) -> bool:
         if not plain or word not in ("bytes" if sample.kind == BYTES else "object", "any"):
             return False
         return sample.kind == BYTES or _is_packed(array)
-    if sample.kind not in (ARRAY, DESCRIBED) or word in ("bytes", "object"):
+    if sample.kind not in ARRAYS or word in ("bytes", "object"):
         return False
     typed = type_.dtype is None or type_.dtype == array.dtype
     return typed and type_.shape in (None, array.shape)

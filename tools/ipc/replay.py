@@ -12,8 +12,9 @@ from typing import Any
 from shmnd import ipc
 
 from ..output import printable
+from ..sample_kinds import BYTES, OBJECT
 from ..values import number, seconds
-from .recording import BYTES, OBJECT, Recorded, Recording
+from .recording import Recorded, Recording
 from .waiting import sleep_until, wait_for_subscriber
 
 HELP = "publish a recorded file again"

@@ -252,6 +252,7 @@ class Link:
         if not there:
             incoming = self._incoming.pop((origin, uid), None)
             if incoming is not None:
+                incoming.withdraw()
                 self._keep_place(incoming)  # a link that comes again may be faster than the end
                 ending = threading.Thread(target=self._end, args=(incoming,))
                 self._endings = [each for each in self._endings if each.is_alive()]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd import ipc
 
+from ..sample_kinds import ARRAYS, BYTES, OBJECT
 from . import wire
-from .wire import ARRAYS, BEGIN, BYTES, END, OBJECT, Message
+from .wire import BEGIN, END, Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,6 +135,12 @@ class Incoming:
         if before is not None:
             self._session.end([before])
 
+    def withdraw(self) -> None:
+        """Want no more of the far publisher, which has ended: it may come again under its key."""
+        token, self._token = self._token, None
+        if token is not None:
+            self._session.end([token])
+
     def _hear(self, key: str, payload: bytes, attachment: bytes) -> None:
         try:
             message = wire.unpack(attachment)
@@ -202,8 +209,8 @@ class Incoming:
         if drain:
             # Its token may have overtaken them; without a far link the end does not come.
             self._ended.wait(_END_LIMIT)
-        self._session.end([self._data, *([self._token] if self._token is not None else [])])
-        self._token = None
+        self._session.end([self._data])
+        self.withdraw()
         with self._came:
             self._closed = True
             if not drain:

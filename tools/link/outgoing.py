@@ -12,6 +12,7 @@ import numpy as np
 from shmnd import ipc
 from shmnd.ipc.types import forms
 
+from ..sample_kinds import KINDS
 from . import wire
 from .chosen import Chosen, Start
 from .incoming import WAITING, WINDOW, Traffic
@@ -73,6 +74,10 @@ class Outgoing:
         self._fresh: dict[str, float] = {}
         """The publishers that came while the topic was wanted: when."""
         self._ended: list[str] = []
+        self._ending: set[str] = set()
+        """Those that have gone, until their ends are sent and their tokens ended."""
+        self._again: dict[str, str] = {}
+        """Those of them that came again, as others hear of them then."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"link to {name}")
         self._thread.start()
@@ -80,22 +85,31 @@ class Outgoing:
     # -- called by the link
 
     def enter(self, uid: str, told: str) -> None:
-        """Offer a publisher to other links."""
+        """Offer a publisher to other links; one that comes again, behind its end."""
         with self._changed:
-            if self._wanted():
-                self._fresh[uid] = time.monotonic()
-            self._tokens[uid] = self._session.token(wire.key("pub", self._here, uid, told))
+            if uid in self._ending:
+                self._again[uid] = told
+            else:
+                self._offer(uid, told)
+
+    def _offer(self, uid: str, told: str) -> None:
+        if self._wanted():
+            self._fresh[uid] = time.monotonic()
+        self._tokens[uid] = self._session.token(wire.key("pub", self._here, uid, told))
 
     def leave(self, uid: str) -> None:
         """A publisher has gone: send what it left, and tell that it was all."""
         with self._changed:
-            self._ended.append(uid)
-            self._changed.notify_all()
+            self._again.pop(uid, None)
+            if uid not in self._ending:
+                self._ending.add(uid)
+                self._ended.append(uid)
+                self._changed.notify_all()
 
     def offers(self, uid: str) -> bool:
         """Return whether a publisher is offered: it is there, or its end is still to be sent."""
         with self._changed:
-            return uid in self._tokens
+            return uid in self._tokens or uid in self._ending
 
     def want(self, uid: str, far: str, mode: str, *, wanted: bool) -> None:
         """Note that a link wants a publisher in a manner, or no longer."""
@@ -274,6 +288,11 @@ class Outgoing:
                     self._taken.pop((uid, far), None)
                 self._fresh.pop(uid, None)
             self._session.end([token] if token is not None else [])
+            with self._changed:
+                self._ending.discard(uid)
+                again = self._again.pop(uid, None)
+                if again is not None:
+                    self._offer(uid, again)
 
     def _send(self, sub: Chosen, sample: Any, *, newest: bool = False) -> None:
         """Send a sample. The newest one is never dropped on the way: none may come after it."""
@@ -303,7 +322,7 @@ class Outgoing:
             self._traffic.lost += 1
             self._complain(f"{self.name}: a sample is left out: {exc}")
             return
-        message = Message(wire.KINDS[kind], sample.sequence, sample.header, meta)
+        message = Message(KINDS[kind], sample.sequence, sample.header, meta)
         payload = np.ascontiguousarray(array).tobytes()
         self._session.send(key, payload, wire.pack(message), block=newest or bool(waited))
         self._traffic.number += 1

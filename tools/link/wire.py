@@ -14,13 +14,11 @@ import numpy as np
 from shmnd.ipc.types import forms
 from shmnd.ipc.types.plain_values import is_plain_array
 
+from ..sample_kinds import ARRAY
+
 __all__ = [
-    "ARRAYS",
     "BEGIN",
-    "BYTES",
     "END",
-    "KINDS",
-    "OBJECT",
     "PREFIX",
     "Message",
     "array_of",
@@ -37,12 +35,6 @@ END: Final = 0
 """Kind of the message behind the last sample of a publisher."""
 BEGIN: Final = 255
 """Kind of the message before the first sample that a link gets of a publisher."""
-BYTES: Final = 2
-OBJECT: Final = 3
-ARRAYS: Final = (1, 4)
-"""4 is taken, and not sent: an array that its topic says nothing of."""
-KINDS: Final = {"array": ARRAYS[0], "bytes": BYTES, "object": OBJECT}
-"""The kind of a message for that of its sample."""
 _HEAD: Final = struct.Struct("<BxHQI")
 _MOST_DEPTH: Final = 32
 _CALL: Final = "link"
@@ -70,7 +62,7 @@ class Message:
     """The description of a sample, sent with its bytes."""
 
     kind: int
-    """One of `KINDS`, or BEGIN or END; then `sequence` is that of the next sample."""
+    """That of a sample, or BEGIN or END; then `sequence` is that of the next sample."""
     sequence: int
     header: bytes | None = None
     meta: bytes = b""
@@ -173,7 +165,7 @@ def _value(tree: Any, buffers: list[bytes]) -> Any:
     if kind == "bytes":
         return buffers[inner]
     if kind in ("array", "scalar"):
-        array = array_of(Message(1, 0, None, buffers[inner]), buffers[inner + 1])
+        array = array_of(Message(ARRAY, 0, None, buffers[inner]), buffers[inner + 1])
         return array.copy() if kind == "array" else array[()]
     if kind == "dict":
         return {_value(k, buffers): _value(v, buffers) for k, v in inner}
