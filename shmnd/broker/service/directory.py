@@ -14,7 +14,7 @@ back in any order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -79,6 +79,8 @@ class Directory:
         self._limits = limits
         self._introduce = introduce
         self._members: dict[Process, _Member] = {}
+        self._index: dict[tuple[str, str], dict[Record, None]] = {}
+        """Records by kind and name, and by kind alone under an empty name."""
         self._watchers: dict[tuple[str, str], dict[Process, None]] = {}
         self._meeting: dict[str, dict[Process, None]] = {}
         """Adapters, and the processes that meet them or want to."""
@@ -100,14 +102,26 @@ class Directory:
         record = Record(
             adapter, number, fields["kind"], fields["name"], fields["data"], fields["since"]
         )
+        if known is not None:
+            self._leave_index(known)
         records[number] = record
+        for key in _keys_of(record):
+            self._index.setdefault(key, {})[record] = None
         self._tell("record", record)
 
     def retract(self, process: Process, number: int) -> None:
         """Remove a record; harmless when there is none."""
         record = self._member(process).records.pop(number, None)
         if record is not None:
+            self._leave_index(record)
             self._tell("record_gone", record)
+
+    def _leave_index(self, record: Record) -> None:
+        for key in _keys_of(record):
+            records = self._index[key]
+            del records[record]
+            if not records:
+                del self._index[key]
 
     def find(self, fields: Fields) -> Fields:
         """Return a page of records, in no particular order; `next` (not 0) leads to the one after.
@@ -115,10 +129,10 @@ class Directory:
         Records that come or go between two pages may be missing or stand twice; who needs to know
         better watches first.
         """
-        kind, name = fields["kind"], fields["name"]
+        found = self._index.get((fields["kind"], fields["name"]), {})
         page: list[Fields] = []
         size, seen = 0, fields["after"]
-        for record in islice(self._matching(kind, name), seen, None):
+        for record in islice(found, seen, None):
             wire = record.wire()
             size += len(text_of(wire))
             if page and size > _PAGE_BYTES:
@@ -127,15 +141,9 @@ class Directory:
             seen += 1
         return {"page": page, "next": 0}
 
-    def _matching(self, kind: str, name: str) -> Iterator[Record]:
-        for member in self._members.values():
-            for record in member.records.values():
-                if record.kind == kind and name in ("", record.name):
-                    yield record
-
     def _tell(self, event: str, record: Record) -> None:
         told: dict[Process, None] = {}
-        for key in ((record.kind, record.name), (record.kind, "")):
+        for key in _keys_of(record):
             told.update(self._watchers.get(key, {}))
         for process in told:
             self._outbox.event(process, event, **record.wire())
@@ -238,6 +246,11 @@ class Directory:
 
     def _member(self, process: Process) -> _Member:
         return self._members.setdefault(process, _Member())
+
+
+def _keys_of(record: Record) -> set[tuple[str, str]]:
+    """Return the kinds and names under which a record is found; one where it has no name."""
+    return {(record.kind, record.name), (record.kind, "")}
 
 
 def _full(limit: int, what: str) -> Refusal:

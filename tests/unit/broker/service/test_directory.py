@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that processes announce, and meetings of adapters, without sockets."""
 
+import random
+import sys
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from shmnd.broker.service import directory
 from shmnd.broker.service.records import Limits
 from shmnd.broker.service.validation import MAX_DATA, MAX_NAME
 from shmnd.status import Status
@@ -46,6 +50,60 @@ def test_a_record_is_found_by_kind_and_by_name(world: World) -> None:
     assert record["adapter"] == owner.adapter
     assert record["process"] == owner.uid
     assert record["data"] == {"bits": 8}
+
+
+def _steps_to_find(world: World, name: str) -> int:
+    """How many lines of the directory a search executes; a line of a generator for each record."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != directory.__file__:
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        world.state.directory.find({"kind": "topic", "name": name, "after": 0})
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_a_search_for_a_name_takes_no_longer_with_the_number_of_others(world: World) -> None:
+    owner = world.party()
+    announce(owner, 1, "image")
+    steps = _steps_to_find(world, "image")
+    assert steps > 0
+    for number in range(2, 100):
+        announce(owner, number, f"t{number}")
+        announce(owner, 100 + number, "image", kind=f"kind{number}")
+    assert _steps_to_find(world, "image") == steps
+
+
+def test_nothing_stays_of_records_in_any_order(world: World) -> None:
+    """They come, are replaced, are retracted, and end with their processes."""
+    chance, other = random.Random(3), world.party()
+    parties = [world.party() for _ in range(4)]
+    there: dict[tuple[int, int], tuple[str, str]] = {}
+    for _ in range(2000):
+        who, number = chance.randrange(4), chance.randrange(1, 30)
+        what = f"kind{number % 3}", f"t{number % 5}"
+        if (who, number) in there and chance.random() < 0.4:
+            parties[who].ask("retract", object=number)
+            del there[who, number]
+        else:
+            announce(parties[who], number, what[1], what[0], state=chance.random())
+            there[who, number] = what
+        kind, name = f"kind{chance.randrange(3)}", f"t{chance.randrange(5)}"
+        ours = sorted(each for kind_of, each in there.values() if kind_of == kind)
+        assert sorted(found(other, kind)) == ours
+        assert found(other, kind, name) == [name] * ours.count(name)
+    for party in parties:
+        party.leave()
+    assert not world.state.directory._index
 
 
 def test_many_records_come_in_pages_that_fit_into_messages(world: World) -> None:
