@@ -30,6 +30,7 @@ from shmnd.ipc.queue.queue_memory cimport QueueMemory
 from shmnd.ring.process.forks cimport forks
 
 from shmnd.common.interruption import is_interruption
+from shmnd.ipc.types.read_only import reduced
 from shmnd.status import Status, error
 
 cnp.import_array()
@@ -96,6 +97,7 @@ cdef class _Packer:
         self.file = _Sink.__new__(_Sink)
         self.file.pieces = []
         pickler = ForkingPickler(self.file, 5, True, self._take)
+        pickler.dispatch_table.setdefault(np.ndarray, reduced)  # unless the program has its own
         self.dump = pickler.dump
         self.clear = pickler.clear_memo
 
