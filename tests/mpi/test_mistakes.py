@@ -9,6 +9,7 @@ import pytest
 
 from mpi.launcher.jobs import launch
 from shmnd.mpi import MPI
+from shmnd.mpi.util import pkl5
 
 comm: Any = MPI.COMM_SELF
 a, b = np.arange(10.0), np.zeros(10)
@@ -64,6 +65,17 @@ def _accumulated(mine: Any, theirs: Any) -> None:
         window.Free()
 
 
+def _attached_twice() -> None:
+    window = MPI.Win.Create_dynamic()
+    window.Attach(a)
+    try:
+        window.Attach(a[3:])
+    finally:
+        window.Detach(a)
+        window.Attach(a[3:])
+        window.Free()
+
+
 def _swapped(datatype: Any) -> None:
     _in_window("Compare_and_swap", datatype)
 
@@ -91,6 +103,8 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
     ],
     "ERR_RANK": [
         (lambda: comm.Mprobe(9), "Comm.Mprobe: source 9"),
+        (lambda: pkl5.Intracomm(comm).mprobe(9), "Comm.mprobe: source 9"),
+        (lambda: pkl5.Intracomm(comm).improbe(9), "Comm.improbe: source 9"),
         (lambda: comm.improbe(9), "Comm.improbe: source 9"),
         (lambda: comm.Send(a, 1), "Comm.Send: dest 1; MPI_COMM_SELF has ranks 0 to 0"),
         (lambda: comm.Send(a, 2**31), "dest 2147483648"),
@@ -203,6 +217,20 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
     "ERR_WIN": [
         (lambda: freed(MPI.Win.Allocate(8)).Put(a, 0), "Win.Put: the window is null"),
         (lambda: freed(MPI.Win.Allocate(8)).Fence(), "Win.Fence: the window is null"),
+    ],
+    "ERR_RMA_FLAVOR": [
+        (
+            lambda: MPI.Win.Create(b).Attach(a),
+            "Win.Attach of the window of 1: it has mem",
+        ),
+        (
+            lambda: MPI.Win.Allocate(8).Detach(a),
+            "Win.Detach of the window of 1: it has mem",
+        ),
+    ],
+    "ERR_RMA_ATTACH": [
+        (lambda: MPI.Win.Create_dynamic().Detach(a), "Win.Detach: nothing is attached at 0x"),
+        (_attached_twice, "Win.Attach: 56 bytes at 0x"),
     ],
     "ERR_SIZE": [(lambda: MPI.Win.Allocate(-1), "Win.Allocate: size -1, at least 0")],
     "ERR_DISP": [(lambda: MPI.Win.Allocate(8, 0), "Win.Allocate: disp_unit 0, at least 1")],

@@ -3,6 +3,7 @@
 
 import gc
 import pickle
+import tracemalloc
 import weakref
 from typing import Any
 
@@ -92,6 +93,30 @@ def test_attributes_are_copied_and_deleted_by_their_key() -> None:
     assert datatype.Datatype.Free_keyval(key) == constants.KEYVAL_INVALID
     with pytest.raises(MPIException):
         datatype.INT.Get_attr(-1)
+
+
+def test_a_key_that_was_freed_leaves_no_memory_and_is_known_as_freed() -> None:
+    first = MPI.Comm.Create_keyval()
+    MPI.Comm.Free_keyval(first)
+
+    def make(times: int) -> None:
+        for kind in (MPI.Comm, MPI.Win, datatype.Datatype) * times:
+            kind.Free_keyval(kind.Create_keyval())
+
+    make(50)
+    tracemalloc.start()
+    try:
+        make(5000)
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert MPI.COMM_SELF.Get_attr(first) is None
+    for call in (MPI.Comm.Free_keyval, lambda key: MPI.COMM_SELF.Set_attr(key, 1)):
+        with pytest.raises(MPIException, match="freed"):
+            call(first)
+    for key in (first + 10**9, first + 1, first - 3 * first):
+        with pytest.raises(MPIException, match="Create_keyval has not returned this"):
+            MPI.COMM_SELF.Get_attr(key)
 
 
 def test_a_key_that_was_freed_keeps_its_functions_while_a_value_is_held() -> None:

@@ -14,9 +14,27 @@ from concurrent.futures import Future
 from typing import Any
 
 
-def note_traceback(error: BaseException) -> None:
-    """Add the traceback to an exception, whose pickle has none."""
-    error.add_note("in the worker:\n" + "".join(traceback.format_exception(error)).rstrip())
+class RemoteTraceback(Exception):
+    """The cause of an exception from a worker: the traceback there, as a text."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def _with_cause(error: BaseException, text: str) -> BaseException:
+    """Return an exception with its cause, also one whose class refuses new attributes."""
+    BaseException.__setattr__(error, "__cause__", RemoteTraceback(text))
+    return error
+
+
+class Carried:
+    """An exception of a task, whose pickle loads as the exception with its remote traceback."""
+
+    def __init__(self, error: BaseException, text: str) -> None:
+        self._parts = error, text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _with_cause, self._parts
 
 
 def _text(error: BaseException) -> str:
@@ -26,18 +44,16 @@ def _text(error: BaseException) -> str:
         return f"{type(error).__name__}, which has no text"
 
 
-def carried(error: BaseException, pickles: Any) -> BaseException:
-    """Return an exception with its traceback, which the pickles of `pickles` can carry: itself or,
-    where it cannot be pickled and made again from that, one with its text.
+def carried(error: BaseException, pickles: Any) -> Carried:
+    """Return an exception as the pickles of `pickles` can carry it: itself or, where it cannot be
+    pickled and made again from that, one with its text. It does not change: it may be raised anew.
     """
-    note_traceback(error)
+    text = "".join(traceback.format_exception(error))
     try:
         pickles.loads(pickles.dumps(error))
     except Exception:
-        made = RuntimeError(_text(error))
-        made.__notes__ = list(error.__notes__)
-        return made
-    return error
+        return Carried(RuntimeError(_text(error)), text)
+    return Carried(error, text)
 
 
 def outcome(error: BaseException) -> bytes:

@@ -18,7 +18,7 @@ from collections import deque
 from concurrent.futures import BrokenExecutor, Future
 from typing import Any, Final, NoReturn
 
-from shmnd.common.held import Held
+from shmnd.common.held import Condition, Held
 from shmnd.common.interruption import is_interruption
 from shmnd.mpi.buffers.pickle import pickle
 from shmnd.mpi.constants import ANY_SOURCE
@@ -118,7 +118,8 @@ class Ranks:
         self.comm = comm
         self.workers = workers
         self._tasks: deque[Any] = deque()
-        self._news = threading.Condition()
+        self._lock = threading.RLock()
+        self._news = Condition(self._lock)
         self._free = list(workers)
         self._given: dict[int, Future[Any]] = {}
         self._thread = threading.Thread(target=self._manage, name="shmnd-futures", daemon=True)
@@ -126,9 +127,11 @@ class Ranks:
 
     def put(self, task: Any) -> None:
         """Queue a task for the next worker that is free: one of an executor, or the end."""
-        with Held(self._news):
+        with Held(self._lock):
+            # In this order: between them a handler of a signal may raise, and no task that is
+            # queued has a thread that sleeps.
+            self._news.notify_all()
             self._tasks.append(task)
-            self._news.notify()
 
     def close(self, wait: bool, send_off: bool) -> None:
         """End when all tasks have; send the workers home if they are not shared."""
@@ -193,7 +196,7 @@ class Ranks:
 
     def _rest(self) -> None:
         """Wait for a task; shortly, if a result may come."""
-        with Held(self._news):
+        with Held(self._lock):
             if not (self._tasks and (self._free or not self.workers)):
                 self._news.wait(_pause if self._given else None)
 
@@ -204,7 +207,9 @@ class Ranks:
         if not future.set_running_or_notify_cancel():
             return
         if team.failure is not None:
-            future.set_exception(BrokenExecutor(f"an initializer failed: {team.failure!r}"))
+            broken = BrokenExecutor(f"an initializer failed: {team.failure!r}")
+            broken.__cause__ = team.failure
+            future.set_exception(broken)
             return
         if not self.workers:
             future.set_exception(BrokenExecutor("all workers have died"))

@@ -30,20 +30,22 @@ class Key:
 _FREED: Final = Key(None, None, False)
 _FREED.freed = True
 _keys: Final[dict[tuple[str, int], Key]] = {}
-_last = constants.KEYVAL_FIRST - 1
+_FAMILIES: Final = ("Comm", "Datatype", "Win")
+_next: Final = {family: constants.KEYVAL_FIRST + at for at, family in enumerate(_FAMILIES)}
+"""By families, whose numbers take turns: so a number says whose key it was, also a freed one."""
 
 
 def create(family: str, copy_fn: object, delete_fn: object, nopython: bool) -> int:
     """Create a key for objects of a family, and return its number."""
-    global _last
     for name, function in (("copy_fn", copy_fn), ("delete_fn", delete_fn)):
         if not (function is None or isinstance(function, bool) or callable(function)):
             raise TypeError(
                 f"{family}.Create_keyval({name}={function!r}): expected a function, a bool or None"
             )
-    _last += 1
-    _keys[family, _last] = Key(copy_fn, delete_fn, nopython)
-    return _last
+    number = _next[family]
+    _next[family] = number + len(_FAMILIES)
+    _keys[family, number] = Key(copy_fn, delete_fn, nopython)
+    return number
 
 
 def key(family: str, keyval: int, call: str) -> Key:
@@ -52,11 +54,19 @@ def key(family: str, keyval: int, call: str) -> Key:
     Raise Exception(ERR_KEYVAL) where the family has no such key.
     """
     found = _keys.get((family, keyval))
+    if found is None and _was_created(family, keyval):
+        return _FREED
     if found is None:
         raise MPIException(
             constants.ERR_KEYVAL, f"{family}.{call}({keyval}): Create_keyval has not returned this"
         )
     return found
+
+
+def _was_created(family: str, keyval: object) -> bool:
+    """Return whether a number was a key of the family and is free: nothing is kept of it."""
+    first = constants.KEYVAL_FIRST + _FAMILIES.index(family)
+    return isinstance(keyval, int) and keyval in range(first, _next[family], len(_FAMILIES))
 
 
 def free(family: str, keyval: int) -> int:
@@ -66,7 +76,7 @@ def free(family: str, keyval: int) -> int:
         raise MPIException(
             constants.ERR_KEYVAL, f"{family}.Free_keyval({keyval}): it was freed before"
         )
-    _keys[family, keyval] = _FREED
+    del _keys[family, keyval]
     return constants.KEYVAL_INVALID
 
 

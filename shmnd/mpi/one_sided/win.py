@@ -161,12 +161,22 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
 
     def Attach(self, memory: Any) -> None:
         """Attach a local memory region."""
-        self._state("Attach").attached.append(buffer.frombuffer(memory))
+        attached = self._attached("Attach")
+        new = buffer.frombuffer(memory)
+        for each in attached:
+            if each.address < new.address + new.nbytes and new.address < each.address + each.nbytes:
+                raise_error(
+                    self,
+                    constants.ERR_RMA_ATTACH,
+                    f"Win.Attach: {new.nbytes} bytes at {new.address:#x}; {each.nbytes} bytes at "
+                    f"{each.address:#x} are attached, and regions must not overlap: Detach them",
+                )
+        attached.append(new)
 
     def Detach(self, memory: Any) -> None:
         """Detach a local memory region."""
+        attached = self._attached("Detach")
         address = buffer.frombuffer(memory).address
-        attached = self._state("Detach").attached
         for each in attached:
             if each.address == address:
                 attached.remove(each)
@@ -174,6 +184,19 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
         raise_error(
             self, constants.ERR_RMA_ATTACH, f"Win.Detach: nothing is attached at {address:#x}"
         )
+
+    def _attached(self, call: str) -> list[buffer]:
+        """Return the regions that are attached. ERR_RMA_FLAVOR where a window cannot have any."""
+        state = self._state(call)
+        if state.flavor != constants.WIN_FLAVOR_DYNAMIC:
+            raise_error(
+                self,
+                constants.ERR_RMA_FLAVOR,
+                f"Win.{call} of {state.title()}: it has memory of its own; only a window of "
+                "Create_dynamic has regions that are attached",
+            )
+        found: list[buffer] = state.attached
+        return found
 
     def Free(self) -> None:
         """Free a window."""

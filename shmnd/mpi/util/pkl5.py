@@ -237,13 +237,14 @@ class Comm(comms.Comm):
         self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> Any:
         """Blocking test for a matched message."""
-        return Message.probe(self, source, tag, status)
+        return Message(super().mprobe(source, tag, status))
 
     def improbe(
         self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
     ) -> Any:
         """Nonblocking test for a matched message."""
-        return Message.iprobe(self, source, tag, status)
+        found = super().improbe(source, tag, status)
+        return None if found is None else Message(found)
 
 
 class Intracomm(Comm, intracomm.Intracomm):

@@ -6,7 +6,7 @@ from pathlib import Path
 from mpi.launcher.jobs import launch, python
 
 ERRORS = """
-import sys, threading
+import dataclasses, sys, threading
 from concurrent.futures import BrokenExecutor, TimeoutError
 from shmnd.mpi.futures import MPIPoolExecutor
 
@@ -26,16 +26,28 @@ class Mute(Exception):
     def __reduce__(self): raise ValueError
     def __str__(self): raise ValueError
 
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    "It takes no attribute, and so no note: the worker ended by that."
+    number: int
+
+ONE = ValueError("the same each time")
+
 def fail(kind, *values): raise kind(*values)
+def fail_again(): raise ONE
 
 def check(executor):
+    for _ in range(2):
+        error = executor.submit(fail_again).exception()
+        assert repr(error) == repr(ONE) and not hasattr(error, "__notes__"), error
+        assert "in fail_again" in str(error.__cause__), error.__cause__
     for kind, values, text in (
         (Pair, (1, 2), "Pair: 1 and 2"), (Locked, ("held",), "Locked: held"),
-        (Mute, (), "Mute, which has no text"),
+        (Mute, (), "Mute, which has no text"), (Frozen, (3,), "Frozen: 3"),
     ):
         error = executor.submit(fail, kind, *values).exception()
         assert type(error) is RuntimeError and str(error) == text, repr(error)
-        assert "in fail" in error.__notes__[0], "the traceback of the worker"
+        assert "in fail" in str(error.__cause__), "the traceback of the worker"
     print("well")
 
 if __name__ == "__main__":
