@@ -86,7 +86,7 @@ struct shmpi_engine {
     uint32_t yields;      /* of a wait, before it sleeps */
     shmnd_word32 idlers;  /* threads in shmpi_idle() */
     uint32_t failures;    /* deaths seen so far */
-    uint32_t revocations; /* contexts that are revoked */
+    uint32_t revocations; /* not 0: communicators are revoked, or none may be used any more */
     uint32_t disputes;    /* that other ranks told */
     struct shmpi_calls *calls;
 };

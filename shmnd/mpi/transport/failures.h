@@ -189,8 +189,6 @@ static inline uint32_t shmpi_job_bury(struct shmpi_job *job, uint32_t rank)
 
 /* ---- revoked contexts ----------------------------------------------------------------------- */
 
-enum { SHMPI_REVOKED_AT_ONCE = 4 }; /* contexts of one communicator, from its first */
-
 static inline bool shmpi_revoked(struct shmpi_engine *e, uint32_t context)
 {
     if (!e->revocations)
@@ -224,14 +222,15 @@ static inline void shmpi_refuse_waiting(struct shmpi_engine *e, struct shmpi_con
 /* Revokes the contexts of a communicator, here alone. False without memory. */
 static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first)
 {
+    if (!shmpi_remember_revoked(&e->matching, first))
+        return false;
+    e->revocations++;
     for (uint32_t k = 0; k < SHMPI_REVOKED_AT_ONCE; k++) {
+        /* One that has no context of its own here, since it was freed or not made yet, gets none. */
         struct shmpi_context *c = shmpi_context(&e->matching, first + k);
-        if (!c)
-            return false;
         if (c->revoked)
             continue;
         c->revoked = true;
-        e->revocations++;
         shmpi_give_up_context(e, c, shmpi_in_context, c->id, SHMPI_REVOKED);
         shmpi_refuse_waiting(e, c);
     }

@@ -96,7 +96,12 @@ struct shmpi_matching {
     struct shmpi_context *buckets[SHMPI_BUCKETS], *last;
     uint32_t size;
     uint64_t number;
+    struct shmpi_context *refusing; /* stands for contexts that are revoked and have none here */
+    uint32_t *revoked;              /* the first contexts of revoked communicators, in order */
+    uint32_t revoked_count, revoked_room;
 };
+
+enum { SHMPI_REVOKED_AT_ONCE = 4 }; /* contexts of one communicator, from its first */
 
 #define SHMPI_PUT(queue, item)                                                                     \
     do {                                                                                           \
@@ -121,6 +126,66 @@ struct shmpi_matching {
             (queue)->last = (item)->prev;                                                          \
     } while (0)
 
+static inline struct shmpi_context *shmpi_new_context(const struct shmpi_matching *m, uint32_t id)
+{
+    struct shmpi_context *c = calloc(1, sizeof *c + 2 * m->size * sizeof(struct shmpi_queue));
+    if (!c)
+        return NULL;
+    c->id = id;
+    c->posted = (struct shmpi_queue *)(c + 1);
+    c->waiting = c->posted + m->size;
+    return c;
+}
+
+/* ---- revoked contexts: four bytes of each communicator stay, since others may still send there */
+
+/* How many of the revoked ones come before the communicator of a context. */
+static inline uint32_t shmpi_revoked_before(const struct shmpi_matching *m, uint32_t id)
+{
+    uint32_t first = id - id % SHMPI_REVOKED_AT_ONCE, low = 0, high = m->revoked_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (m->revoked[middle] < first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static inline bool shmpi_is_revoked(const struct shmpi_matching *m, uint32_t id)
+{
+    uint32_t at = m->revoked_count ? shmpi_revoked_before(m, id) : 0;
+    return at < m->revoked_count && m->revoked[at] == id - id % SHMPI_REVOKED_AT_ONCE;
+}
+
+/* Remembers that a communicator is revoked. False without memory. */
+static inline bool shmpi_remember_revoked(struct shmpi_matching *m, uint32_t first)
+{
+    if (shmpi_is_revoked(m, first))
+        return true;
+    if (!m->refusing) {
+        if (!(m->refusing = shmpi_new_context(m, SHMPI_CONTEXTS_END)))
+            return false;
+        m->refusing->revoked = true;
+    }
+    if (m->revoked_count == m->revoked_room) {
+        uint32_t room = m->revoked_room ? 2 * m->revoked_room : 16;
+        uint32_t *more = realloc(m->revoked, room * sizeof *more);
+        if (!more)
+            return false;
+        m->revoked = more;
+        m->revoked_room = room;
+    }
+    uint32_t at = shmpi_revoked_before(m, first);
+    memmove(m->revoked + at + 1, m->revoked + at, (m->revoked_count - at) * sizeof *m->revoked);
+    m->revoked[at] = first - first % SHMPI_REVOKED_AT_ONCE;
+    m->revoked_count++;
+    return true;
+}
+
+/* ---- contexts ------------------------------------------------------------------------------- */
+
 /* The context of this id, made at its first use: a message may be faster than the news that its
  * communicator exists. NULL without memory. */
 static inline struct shmpi_context *shmpi_context(struct shmpi_matching *m, uint32_t id)
@@ -131,25 +196,23 @@ static inline struct shmpi_context *shmpi_context(struct shmpi_matching *m, uint
     for (c = *at; c; c = c->next)
         if (c->id == id)
             return m->last = c;
-    c = calloc(1, sizeof *c + 2 * m->size * sizeof(struct shmpi_queue));
-    if (!c)
+    if (shmpi_is_revoked(m, id))
+        return m->refusing;
+    if (!(c = shmpi_new_context(m, id)))
         return NULL;
-    c->id = id;
-    c->posted = (struct shmpi_queue *)(c + 1);
-    c->waiting = c->posted + m->size;
     c->next = *at;
     *at = c;
     return m->last = c;
 }
 
 /* Gives the memory of a context back, whose communicator has ended, if nothing waits there. A later
- * message makes it anew. One that is revoked stays, because it refuses messages. */
+ * message makes it anew, unless it is revoked: then one that stands for all refuses it. */
 static inline void shmpi_forget_context(struct shmpi_matching *m, uint32_t id)
 {
     struct shmpi_context **at = &m->buckets[id % SHMPI_BUCKETS], *c;
     while ((c = *at) && c->id != id)
         at = &c->next;
-    if (!c || c->revoked || c->messages || c->any.first)
+    if (!c || c->messages || c->any.first)
         return;
     for (uint32_t i = 0; i < m->size; i++)
         if (c->posted[i].first)

@@ -29,6 +29,44 @@ def test_a_communicator_that_is_freed_leaves_no_memory() -> None:
     assert _resident() - before < 1 << 20
 
 
+REVOKED = """
+import resource
+from pathlib import Path
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+def make(times):
+    for _ in range(times):
+        comm = world.Dup()
+        if world.rank == 0:
+            comm.Revoke()
+        comm.Free()
+        world.Barrier()
+make(1000)
+before = resident()
+make(10_000)
+assert resident() - before < 1 << 19, resident() - before
+comm = world.Dup()
+comm.Revoke()
+request = world.Irecv(bytearray(3), 1 - world.rank)
+try:
+    comm.Barrier()
+except MPI.Exception as error:
+    assert error.Get_error_class() == MPI.ERR_REVOKED
+else:
+    raise AssertionError("no error")
+world.Send(b"abc", 1 - world.rank)
+request.Wait()
+print("well")
+"""
+
+
+def test_a_communicator_that_is_revoked_and_freed_leaves_next_to_no_memory() -> None:
+    """Its four contexts stayed. Here the news of half of them comes after the rank has freed it."""
+    assert launch(2, "-c", REVOKED).stdout == "well\n" * 2
+
+
 def test_messages_of_a_communicator_that_is_dropped_arrive() -> None:
     comm, came = MPI.COMM_SELF.Dup(), bytearray(3)
     receive = comm.Irecv(came, 0)

@@ -32,6 +32,8 @@ static inline void engine_destroy(struct shmpi_engine *e)
         e->pool = r->next;
         free(r);
     }
+    free(e->matching.refusing);
+    free(e->matching.revoked);
     free(e->table);
     free(e->generations);
     free(e->peers);

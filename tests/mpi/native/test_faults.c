@@ -218,6 +218,57 @@ static void all_that_waits_in_a_revoked_context_ends_everywhere(void)
     }
 }
 
+static int contexts_of(const struct shmpi_engine *e)
+{
+    int n = 0;
+    for (int b = 0; b < SHMPI_BUCKETS; b++)
+        for (const struct shmpi_context *c = e->matching.buckets[b]; c; c = c->next)
+            n++;
+    return n;
+}
+
+static struct shmpi_req *in_context(int who, int peer, uint32_t context, char *buffer, uint64_t n)
+{
+    struct shmpi_req *r = shmpi_req_new(rank[who]);
+    r->peer = peer;
+    r->tag = 7;
+    r->context = context;
+    r->buffer = buffer;
+    r->bytes = n;
+    return r;
+}
+
+/* Communicators of eight contexts each, as the binding has them, in an order of their own. */
+static void a_revoked_communicator_that_is_freed_still_refuses(void)
+{
+    enum { MANY = 500, FIRST = 64 };
+    job_open();
+    struct shmpi_engine *e = rank[1];
+    char a;
+    for (uint32_t i = 0; i < MANY; i++) {
+        uint32_t first = FIRST + 8 * (i * 7 % MANY);
+        if (i % 2) /* some have no context yet: the news is faster than their first message */
+            CHECK(shmpi_context(&e->matching, first) && shmpi_context(&e->matching, first + 3));
+        CHECK(shmpi_revoke(e, first) && shmpi_revoke(e, first));
+        shmpi_forget_contexts(e, first, SHMPI_REVOKED_AT_ONCE);
+    }
+    EQUAL(contexts_of(e), 0);
+    EQUAL(e->matching.revoked_count, MANY);
+    for (uint32_t i = 0; i < MANY; i++)
+        for (uint32_t k = 0; k < 8; k++)
+            EQUAL(shmpi_revoked(e, FIRST + 8 * i + k), k < SHMPI_REVOKED_AT_ONCE);
+    CHECK(!shmpi_revoked(e, FIRST - 1) && !shmpi_revoked(e, FIRST + 8 * MANY));
+    struct shmpi_req *s = in_context(0, 1, FIRST + 8 * 3, big, 20000);
+    CHECK(shmpi_start_send(rank[0], s));
+    ends(0, s, SHMPI_REVOKED);
+    struct shmpi_req *r = in_context(1, 0, FIRST + 8 * 4 + 1, &a, 1);
+    CHECK(shmpi_start_receive(e, r));
+    ends(1, r, SHMPI_REVOKED);
+    CHECK(!shmpi_probe(e, FIRST + 8 * 3, 0, 7));
+    EQUAL(e->matching.refusing->messages, 0);
+    job_close(-1);
+}
+
 /* ---- notes ------------------------------------------------------------------------------------ */
 
 enum { NOTES = 20000 };
@@ -273,6 +324,7 @@ static const struct check_test tests[] = {
     TEST(memory_of_a_dead_rank_is_not_read),
     TEST(a_collective_without_a_member_stops_at_every_step),
     TEST(all_that_waits_in_a_revoked_context_ends_everywhere),
+    TEST(a_revoked_communicator_that_is_freed_still_refuses),
     TEST(a_note_is_read_whole),
 };
 
