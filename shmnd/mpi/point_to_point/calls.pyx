@@ -10,7 +10,9 @@ from shmnd.mpi.communicators.comm_state cimport CommBase, CommState, null_status
 from shmnd.mpi.buffers.pickle cimport pickle_message
 from shmnd.mpi.buffers.plain cimport Plain, plain, release
 from shmnd.mpi.point_to_point.arguments cimport rank_from, rank_to, tag_of, usable_state
-from shmnd.mpi.point_to_point.direct cimport receive_direct, receive_object, send_direct
+from shmnd.mpi.point_to_point.direct cimport (
+    receive_direct, receive_object, receive_plain, send_direct,
+)
 from shmnd.mpi.point_to_point.operation cimport Operation, Point, SENT, point
 from shmnd.mpi.point_to_point.persistent cimport Prequest, prequest_of
 from shmnd.mpi.point_to_point.request cimport Request, request_of
@@ -29,8 +31,6 @@ cdef int STANDARD = 0, SYNC = 1, BUFFERED = 2
 
 cdef class PointCalls(CommBase):
     """The calls that send, receive and probe."""
-
-    # -- what they share --
 
     cdef Point _sending(self, buf, dest, tag, int mode, str call):
         cdef CommState c = self.state(call)
@@ -411,9 +411,9 @@ cdef Request _started(Operation op):
 cdef int receive_as(PointCalls comm, buf, source, tag, str call) except -1:
     """Receive, under the name of a call."""
     _run(comm._receiving(buf, source, tag, call), None)
-    return 0
 
 
 cdef Request post_receive_as(PointCalls comm, buf, source, tag, str call):
     """Start to receive, under the name of a call."""
-    return _started(comm._receiving(buf, source, tag, call))
+    cdef Point op = receive_plain(comm, buf, source, tag, call)
+    return _started(comm._receiving(buf, source, tag, call)) if op is None else request_of(op)

@@ -2,6 +2,8 @@
 # cython: language_level=3
 from shmnd.mpi.buffers.plain cimport Plain
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
+from shmnd.mpi.objects.handle cimport State
+from shmnd.mpi.point_to_point.operation cimport Point, SENT
 from shmnd.mpi.point_to_point.status cimport Status
 
 
@@ -12,3 +14,12 @@ cdef int receive_direct(
     str call) except -1
 cdef object receive_object(
     CommBase comm, CommState c, int peer, int tag, Status status, str call)
+cdef Point receive_plain(CommBase comm, buf, source, tag, str call)
+cdef bint end_plain(Point op, Status status) noexcept
+
+
+cdef inline bint is_over(State ob) noexcept:
+    """Whether it is a send or a receive that has ended: it stays so. False: `ready` knows."""
+    if ob is SENT:
+        return True
+    return type(ob) is Point and (<Point>ob).req != NULL and (<Point>ob).req.done

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Blocking sends and receives of plain messages and of objects: no operation is made for one.
+"""Sends and receives of plain messages and of objects, without the steps of other messages.
 
-The memory of the message is the caller's: it lives until the call returns, and beyond that where
-the call ends by an exception while the message still moves.
+No operation is made for blocking ones. The memory of the message is the caller's: it lives until
+the call returns, and beyond that where the call ends by an exception while the message still moves.
+A receive with a request has an operation, which is made, and ends, in one step.
 """
 
-from shmnd.mpi.buffers.plain cimport memory_of
+from shmnd.mpi.buffers.plain cimport memory_of, plain, release
 from shmnd.mpi.communicators.comm_state cimport set_status, status_of
+from shmnd.mpi.point_to_point.arguments cimport rank_from, tag_of, usable_state
 from shmnd.mpi.point_to_point.left_requests cimport leave_request
-from shmnd.mpi.point_to_point.operation cimport fault_class, unpickled
+from shmnd.mpi.point_to_point.operation cimport fault_class, point, unpickled
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_FAILED_PEER, cancel, note, note_end, req_free, req_new, shmpi_came,
     shmpi_receive_now, shmpi_req, spin, start_receive, start_send, stop_req, turn,
@@ -18,6 +20,7 @@ from shmnd.mpi.transport.engine cimport (
 from shmnd.mpi import constants
 
 cdef int ANY_SOURCE = constants.ANY_SOURCE
+cdef int PROC_NULL = constants.PROC_NULL
 
 
 cdef int send_direct(
@@ -135,3 +138,50 @@ cdef int _wait_long(
     finally:
         note_end()
     return 0
+
+
+# -- with a request --
+
+cdef Point receive_plain(CommBase comm, buf, source, tag, str call):
+    """Start to receive a plain message. None: it is another, or wrong, and nothing has begun."""
+    cdef Plain given
+    cdef CommState c = usable_state(comm, call)
+    cdef int peer = rank_from(comm, c, source, call)
+    cdef int number = tag_of(comm, tag, True, call)
+    if peer == PROC_NULL or not plain(buf, False, &given):
+        return None
+    cdef Point op
+    cdef shmpi_req *r
+    try:
+        op = point(comm, c, call, True, peer, number)
+    except BaseException:
+        release(&given)
+        raise
+    # The memory is the operation's from here on, also where no request can be had.
+    op.given = given
+    op.is_plain = True
+    op.length = given.nbytes
+    op.active = True
+    op.req = r = req_new()
+    r.peer = peer
+    r.tag = number
+    r.context = c.context
+    r.receives = True
+    r.buffer = given.addr
+    r.bytes = given.nbytes
+    start_receive(r)
+    return op
+
+
+cdef bint end_plain(Point op, Status status) noexcept:
+    """End an operation with a plain message that is done without a fault. False: it is another."""
+    cdef shmpi_req *r = op.req
+    if r == NULL or not r.done or r.fault or not (op.active and op.is_plain) or op.persistent:
+        return False
+    op.active = False
+    set_status(status, op.state, r)
+    req_free(r)
+    op.req = NULL
+    op.is_plain = False
+    release(&op.given)
+    return True

@@ -70,5 +70,4 @@ cdef class Ended(Operation):
 
 cdef Point point(CommBase comm, CommState c, str call, bint receives, int peer, int tag)
 cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call)
-cdef bint end_plain(Point op, Status status) noexcept
 cdef int fault_class(int fault) except -1

@@ -370,27 +370,14 @@ cdef class Point(Operation):
             return
         if self.persistent or self.handle or self.req != NULL or self.is_plain:
             return
-        self._drop_message()  # one to or from PROC_NULL ended without a request of the engine
+        if self.spec is not None or self.keep is not None or self.used != NULL:
+            self._drop_message()  # one to or from PROC_NULL ended without a request of the engine
         self.comm = self.state = self.call = None
         self.requested = self.sync = self.is_object = self.buffered = self.doubtful = False
         self.length = 0
         Py_INCREF(self)
         _spare[_spares] = <PyObject *>self
         _spares += 1
-
-
-cdef bint end_plain(Point op, Status status) noexcept:
-    """End an operation with a plain message that is done without a fault. False: it is another."""
-    cdef shmpi_req *r = op.req
-    if r == NULL or not r.done or r.fault or not (op.active and op.is_plain) or op.persistent:
-        return False
-    op.active = False
-    set_status(status, op.state, r)
-    req_free(r)
-    op.req = NULL
-    op.is_plain = False
-    release(&op.given)
-    return True
 
 
 cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call):

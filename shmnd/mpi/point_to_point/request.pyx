@@ -9,7 +9,8 @@ from typing import Any, Literal
 from shmnd.mpi.communicators.comm_state cimport empty_status
 from shmnd.mpi.objects.handle cimport BareHandle, State, referred
 from shmnd.mpi.objects.handle import constant
-from shmnd.mpi.point_to_point.operation cimport Point, end_plain
+from shmnd.mpi.point_to_point.direct cimport end_plain, is_over
+from shmnd.mpi.point_to_point.operation cimport Point, SENT
 from shmnd.mpi.point_to_point.waiting cimport (
     all_ready, first_ready, publish_wait, ready_ones, wait_first, wait_op,
 )
@@ -20,7 +21,7 @@ from shmnd.mpi.objects.errors import Exception as MPIException
 
 cdef extern from "point_to_point/spare_requests.h":
     void shmpi_requests_keep(object type)
-    object shmpi_request_make(object type)
+    object shmpi_request_make(object type, object ob, bint lone)
 
 cdef int UNDEFINED = constants.UNDEFINED
 cdef object _NONE_GIVEN = object()
@@ -37,20 +38,23 @@ cdef list _operations(object requests):
     return [_request(each).operation() for each in requests]
 
 
-cdef int _wait_all(list requests) except -1:
-    """Wait without a list of the operations: each is its request's alone, and is recycled."""
+cdef list _wait_all(object given):
+    """Wait for requests, and return them: no list of operations, which they recycle."""
+    cdef list requests = list(given)
     cdef Wait wait = Wait(0, False)
     cdef Operation op
     cdef tuple published = None
     try:
         for each in requests:  # one that is ready stays so
+            if type(each) is Request and is_over((<Request>each).ob):
+                continue
             while (op := _request(each).operation()) is not None and not op.ready():
                 if wait_turn(&wait) or (wait.noted and (op, op.awaited()) != published):
                     published = op, op.awaited()
                     publish_wait(_operations(requests), True)
     finally:
         wait_end(&wait)
-    return 0
+    return requests
 
 
 cdef object _fit(object statuses, Py_ssize_t count):
@@ -71,11 +75,11 @@ cdef list _end(list requests, object statuses, bint results=True):
     """End these requests; their results. Last comes ERR_IN_STATUS, in the words of one error."""
     cdef list found = [None] * len(requests) if results else None
     cdef bint reports = len(statuses) > 0
-    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t i = 0, n = len(requests)
     cdef object failure = None
-    while i < len(requests):
+    while i < n:
         try:
-            while i < len(requests):
+            while i < n:
                 result = _request(requests[i]).finish(_at(statuses, i) if reports else None)
                 if results:
                     found[i] = result
@@ -106,13 +110,17 @@ cdef class Request(BareHandle):
 
     cdef object finish(self, Status status):
         """End the operation, which is ready."""
-        cdef Operation op
-        if type(self.ob) is Point:
-            op = <Operation>self.ob
-            if end_plain(<Point>op, status):
+        cdef Operation op = <Operation>self.ob
+        if op is SENT:
+            self.ob = None
+            empty_status(status)
+            return None
+        if type(op) is Point and end_plain(<Point>op, status):
+            if op.handle:
                 self.release()
-                op.recycle()
-                return None
+            self.ob = None
+            op.recycle()
+            return None
         op = self.operation()
         if op is None:
             empty_status(status)
@@ -271,8 +279,7 @@ cdef class Request(BareHandle):
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> Literal[True]:
         """Wait for all previously initiated requests to complete."""
-        cdef list held = list(requests)
-        _wait_all(held)
+        cdef list held = _wait_all(requests)
         _end(held, _fit(statuses, len(held)), False)
         return True
 
@@ -306,8 +313,7 @@ cdef class Request(BareHandle):
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> list[Any]:
         """Wait for all previously initiated requests to complete."""
-        cdef list held = list(requests)
-        _wait_all(held)
+        cdef list held = _wait_all(requests)
         return _end(held, _fit(statuses, len(held)))
 
     @classmethod
@@ -396,9 +402,10 @@ cdef class Request(BareHandle):
 
 
 cdef Request request_of(Operation op):
-    cdef Request request = <Request>shmpi_request_make(Request)
+    cdef Request request = <Request>shmpi_request_make(Request, op, op is SENT)
     op.requested = True
-    request.ob = op
+    if request.ob is None:
+        request.ob = op
     return request
 
 

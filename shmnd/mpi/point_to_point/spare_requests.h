@@ -63,15 +63,16 @@ static inline void shmpi_requests_keep(PyObject *type)
     t->tp_dealloc = shmpi_request_drop;
 }
 
-/* A null request: a new reference, or NULL with an exception. */
-static inline PyObject *shmpi_request_make(PyObject *type)
+/* A request that refers to `ob`, or a null one where none is spare: a new reference, or NULL with an
+ * exception. A `lone` one, whose `ob` refers to nothing, is in no cycle: the collector never sees it. */
+static inline PyObject *shmpi_request_make(PyObject *type, PyObject *ob, bool lone)
 {
     if (shmpi_requests.count) {
         PyObject *o =
             PyObject_Init(shmpi_requests.spare[--shmpi_requests.count], shmpi_requests.type);
-        /* As its constructor leaves it. */
-        ((struct shmpi_handle_object *)o)->ob = Py_NewRef(Py_None);
-        PyObject_GC_Track(o);
+        ((struct shmpi_handle_object *)o)->ob = Py_NewRef(ob);
+        if (!lone)
+            PyObject_GC_Track(o);
         return o;
     }
     PyObject *none = PyTuple_New(0);
