@@ -129,6 +129,7 @@ class Job:
         self._memory = memory
         passed = -1
         try:
+            refusals.refuse_missing_script(self._wish)
             # A copy for the ranks: a child that is forked off closes that of the segment.
             passed = duplicate(memory.fd)
             job_memory.lay_out(memory, size, lane, self._crowded, arena)

@@ -8,10 +8,18 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 MOST: Final = 1024
 """Ranks of one job."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports an error in one line, as all commands do; `--help` has the rest."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with the exit code of a wrong command."""
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 class Wish(NamedTuple):
@@ -144,11 +152,14 @@ def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
 
 def parse(arguments: Sequence[str], prog: str) -> Wish:
     """Parse a command line of the launcher; end the program where it is wrong."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=prog, description="Start a program as N ranks that talk by MPI, on this host."
     )
     configure(parser)
-    return wish_of(parser.parse_args(list(arguments)), parser)
+    args, unknown = parser.parse_known_args(list(arguments))
+    if unknown:
+        parser.error(f"{unknown[0]!r} is not an option here; --help lists the options")
+    return wish_of(args, parser)
 
 
 def _seconds(text: str) -> float:

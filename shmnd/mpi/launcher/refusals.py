@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why a rank could not be started: in words with a remedy, and as an exit code."""
 
+import contextlib
 import errno
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +16,21 @@ NO_PROGRAM: Final = 127
 """Exit codes, as those of shells."""
 
 
+def refuse_missing_script(wish: Wish) -> None:
+    """Raise FileNotFoundError for a Python file that is not there: each rank would say so."""
+    script = wish.command[1:2]
+    if wish.command[0] == sys.executable and script and script[0].endswith(".py"):
+        with contextlib.suppress(PermissionError):  # the interpreter reports that one
+            Path(wish.folder or "", script[0]).stat()
+
+
 def explain(exc: OSError, wish: Wish) -> tuple[str, int]:
     """Return the words for an error of a start, and the exit code of the job."""
     name = exc.filename
     if name == wish.folder and name is not None:
         return f"--wdir {name}: {exc.strerror}", 1
     if isinstance(exc, (FileNotFoundError, NotADirectoryError)):
-        return f"{name}: no such program", NO_PROGRAM
+        return f"{name}: no such program{_of_file_here(name, wish)}", NO_PROGRAM
     if isinstance(exc, PermissionError) and name is not None:
         if Path(os.fsdecode(name)).is_dir():
             return f"{name}: a folder, not a program", NOT_EXECUTABLE
@@ -35,3 +45,12 @@ def explain(exc: OSError, wish: Wish) -> tuple[str, int]:
         ), NOT_EXECUTABLE
     limit = remedy_of_start(exc)
     return f"{wish.ranks} ranks could not be started: {exc.strerror}{limit}", 1
+
+
+def _of_file_here(name: str, wish: Wish) -> str:
+    """Return why a file that is there is no program, if there is one."""
+    if not Path(wish.folder or "", name).exists():
+        return ""
+    if "/" in name:
+        return " as the interpreter that its first line names"
+    return f" in PATH; ./{name} is the file in the folder of the ranks"

@@ -28,13 +28,18 @@ from shmnd.mpi.launcher.options import parse
         ("-n 1 --timeout -1 true", "'-1' is not a number of seconds above 0"),
         ("-n 1 --timeout nan true", "'nan' is not a number of seconds above 0"),
         ("-n 1 --timeout soon true", "'soon' is not a number of seconds above 0"),
+        ("-n 1 --map-by core true", "'--map-by' is not an option here; --help lists the options"),
+        ("-n 1", "a program is missing"),
     ],
 )
 def test_a_wrong_option_is_named(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(line.split(), "mpiexec")
     assert ended.value.code == 2
-    assert words in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("mpiexec: ")
+    assert words in said
+    assert said.count("\n") == 1
 
 
 def test_a_variable_that_is_not_set_stays_so_in_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,10 +141,35 @@ def test_the_module_takes_every_kind_of_stream(shell: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("program", ["no-such-program", "/no/such/program", "/dev/null/program"])
+@pytest.mark.parametrize(
+    "program",
+    ["no-such-program", "/no/such/program", "/dev/null/program", "no-such.py", "/dev/null/no.py"],
+)
 def test_a_program_that_is_missing_is_named(program: str) -> None:
     ran = launch(2, program, expect=127)
-    assert f"shmnd mpiexec: {program}: no such program\n" in ran.stderr
+    assert ran.stderr == f"shmnd mpiexec: {program}: no such program\n"
+
+
+def test_a_python_file_is_missing_in_the_folder_of_the_ranks(tmp_path: Path) -> None:
+    (tmp_path / "here.py").write_text("print(1)")
+    assert launch(2, "--wdir", str(tmp_path), "here.py").stdout == "1\n1\n"
+    ran = launch(2, "--wdir", str(tmp_path), "there.py", expect=127)
+    assert ran.stderr == f"shmnd mpiexec: {tmp_path / 'there.py'}: no such program\n"
+
+
+def test_a_file_that_no_path_leads_to_is_named_with_its_folder(tmp_path: Path) -> None:
+    script = tmp_path / "a-tool-of-ours"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    ran = launch(1, "--wdir", str(tmp_path), "a-tool-of-ours", expect=127)
+    assert ran.stderr == (
+        "shmnd mpiexec: a-tool-of-ours: no such program in PATH; ./a-tool-of-ours is the file in "
+        "the folder of the ranks\n"
+    )
+    ran = launch(1, str(script), expect=127)
+    assert ran.stderr == (
+        f"shmnd mpiexec: {script}: no such program as the interpreter that its first line names\n"
+    )
 
 
 def test_an_executor_of_a_communicator_uses_the_ranks_that_serve_already(tmp_path: Path) -> None:
