@@ -5,7 +5,10 @@
 def main() -> int:
     """Run the command; return its exit code."""
     try:
-        from .main import main as run
+        from .loading import ended_by_ctrl_c
+
+        with ended_by_ctrl_c():
+            from .main import main as run
 
         return run()
     except KeyboardInterrupt:

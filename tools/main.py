@@ -11,6 +11,8 @@ from typing import Final
 from shmnd import NdError
 from shmnd.common.streams import discard_output, open_streams
 
+from .loading import ended_by_ctrl_c
+
 _SAID: Final = (NdError, OSError, ImportError)
 """Errors that are one line, besides those of `shmnd.ipc`, which not every command loads."""
 
@@ -35,21 +37,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         # Who typed a command has called nothing of that name.
         with contextlib.suppress(OSError):
-            print(f"shmnd: {str(exc).removeprefix('open_adapter: ')}", file=sys.stderr)
+            print(f"shmnd: {_words(exc)}", file=sys.stderr)
         discard_output()
         return 1
+
+
+def _words(exc: Exception) -> str:
+    """Return the text of an error: that of a file as its name and the reason."""
+    if isinstance(exc, OSError) and exc.filename is not None and exc.strerror:
+        return f"{os.fsdecode(exc.filename)}: {exc.strerror}"
+    return str(exc).removeprefix("open_adapter: ")
 
 
 def _run(line: list[str]) -> int:
     if line[:1] == ["mpiexec"] and line[1:] not in (["-h"], ["--help"]):
         return _mpiexec(line[1:])
-    from shmnd.broker.place import namespace_name  # the ranks of a job need none of this
+    with ended_by_ctrl_c():
+        from shmnd.broker.place import namespace_name  # the ranks of a job need none of this
 
-    from .commands import in_order, parser_of
+        from .commands import in_order, parser_of
 
-    given = in_order(line)
-    wanted = next((word for word in given if not word.startswith("-")), None)
-    args = parser_of(wanted).parse_args(given)
+        given = in_order(line)
+        wanted = next((word for word in given if not word.startswith("-")), None)
+        args = parser_of(wanted).parse_args(given)
     with _in_place(args):
         if hasattr(args, "namespace"):
             namespace_name(None)  # a name that is not allowed ends every command alike

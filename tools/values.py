@@ -13,14 +13,14 @@ __all__ = ["address", "at_most", "how_many", "number", "process_id", "seconds"]
 
 def how_many(text: str) -> int:
     """Read the number of things to show."""
-    return _whole(text, "number of things")
+    return _whole(text, "whole number")
 
 
 def at_most(most: int) -> Callable[[str], int]:
     """Return a reader of numbers from 1 to a bound."""
 
     def read(text: str) -> int:
-        found = _whole(text, "number of things")
+        found = _whole(text, "whole number")
         if found > most:
             raise argparse.ArgumentTypeError(f"{text!r} is more than {most:,}")
         return found

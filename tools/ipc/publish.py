@@ -30,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("value", help="Python literal, as [1, 2] or {'a': 1}; text for bytes")
     parser.add_argument(
         "--type",
+        type=_known_type,
         default="f8",
         help="numpy dtype of the topic, as i4 or [('x', 'i4'), ('y', 'f8')]; or bytes, or object "
         "(default f8)",
@@ -91,6 +92,18 @@ def _type_of(text: str) -> Any:
         with contextlib.suppress(SyntaxError, ValueError, MemoryError, RecursionError):
             return ast.literal_eval(text)
     return {"bytes": bytes, "object": object}.get(text, text)
+
+
+def _known_type(text: str) -> str:
+    """Read the type of a topic."""
+    try:
+        forms.form_of(_type_of(text), "publish")
+    except (TypeError, ValueError) as exc:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a dtype of numbers and text, as i4 or [('x', 'i4'), ('y', 'f8')]; "
+            "nor is it bytes or object"
+        ) from exc
+    return text
 
 
 def _fitting(value: Any, form: forms.TopicType) -> Any:

@@ -62,7 +62,12 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self._path: Final = path
-        self._file: FileIO = path.open("xb", buffering=0)
+        try:
+            self._file: FileIO = path.open("xb", buffering=0)
+        except FileExistsError:
+            raise FileExistsError(
+                f"{path} exists already; name a new file, or remove that one"
+            ) from None
         self._places = bytearray()  # of a sample, 24 bytes: there may be billions
         self._topics = 0
         self._layouts: dict[str, int] = {}

@@ -23,11 +23,15 @@ def wait_for_subscriber(publisher: ipc.Publisher, seconds: float | None) -> None
     """Wait for one subscriber, and say so where it takes long."""
     first = _SILENT if seconds is None else min(_SILENT, seconds)
     try:
-        publisher.wait_for_subscribers(1, first)
-    except TimeoutError:
-        if first == seconds:
-            raise
-        print(
-            f"shmnd: waiting for a subscriber of {publisher.topic!r}", file=sys.stderr, flush=True
-        )
-        publisher.wait_for_subscribers(1, None if seconds is None else seconds - first)
+        try:
+            publisher.wait_for_subscribers(1, first)
+        except TimeoutError:
+            if first == seconds:
+                raise
+            text = f"shmnd: waiting for a subscriber of {publisher.topic!r}"
+            print(text, file=sys.stderr, flush=True)
+            publisher.wait_for_subscribers(1, None if seconds is None else seconds - first)
+    except TimeoutError as exc:  # who typed a command has called nothing that it names
+        raise TimeoutError(
+            f"no subscriber of {publisher.topic!r} came within {seconds:g} s, the limit of --wait"
+        ) from exc

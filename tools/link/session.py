@@ -55,7 +55,7 @@ class Wire:
                     made.insert_json5(name, json.dumps(value))
             self._session: Any = self._zenoh.open(made)
         except self._zenoh.ZError as exc:
-            raise OSError(f"shmnd ipc link: {what}: {_WHERE.sub('', str(exc))}") from exc
+            raise OSError(f"{what}: {_WHERE.sub('', str(exc))}") from exc
         self._declared: list[Any] = []
 
     @property

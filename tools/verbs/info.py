@@ -30,8 +30,9 @@ VARIABLES: Final = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("address", nargs="?", help="the same as --host")
-    parser.add_argument("--host", default="127.0.0.1", help="address of the adapter")
+    host = parser.add_mutually_exclusive_group()
+    host.add_argument("address", nargs="?", help="the same as --host")
+    host.add_argument("--host", help="address of the adapter (default 127.0.0.1)")
     add_namespace(parser, "namespace of the adapter")
     parser.add_argument(
         "--config",
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if args.config:
         show_facts(args, _config(args))
         return 0
-    host = args.address or args.host
+    host = args.address or args.host or "127.0.0.1"
     bound = least_bound()
     facts = {
         "version": shmnd.__version__,

@@ -67,12 +67,15 @@ def test_every_verb_has_an_example_that_is_right(command: argparse.ArgumentParse
     [
         (["top", "--interval", "0"], "'0' is not a number of seconds from 0.01 to 3,600"),
         (["top", "--interval", "soon"], "'soon' is not a number of seconds from 0.01 to 3,600"),
-        (["top", "--count", "0"], "'0' is not a number of things from 1 on"),
+        (["top", "--count", "0"], "'0' is not a whole number from 1 on"),
         (["trace", "--for", "nan"], "'nan' is not a number of seconds from 0 to 1,000,000"),
         (["trace", "--pid", "-1"], "'-1' is not a process id from 1 on"),
         (["trace", "--address", "::1"], "'::1' is not an address as 127.0.0.1:50123"),
         (["trace", "--address", "here:1"], "'here:1' is not an address as 127.0.0.1:50123"),
         (["broker", "run", "--idle", "-1"], "'-1' is not a number of seconds from 0 to"),
+        (["info", "::1", "--host", "::1"], "--host: not allowed with argument address"),
+        (["ipc", "publish", "t", "1", "--type", "x9"], "'x9' is not a dtype of numbers and text"),
+        (["ipc", "publish", "t", "1", "--type", "O"], "'O' is not a dtype of numbers and text"),
     ],
 )
 def test_an_option_says_what_it_takes(
@@ -216,6 +219,7 @@ def test_everything_has_an_example(command: argparse.ArgumentParser) -> None:
     [
         (NdError(Status.NO_MEMORY, "no room"), 1, "shmnd: no room\n"),
         (OSError("broken"), 1, "shmnd: broken\n"),
+        (IsADirectoryError(21, "Is a directory", "here"), 1, "shmnd: here: Is a directory\n"),
         (ImportError("not built"), 1, "shmnd: not built\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
@@ -269,6 +273,40 @@ sys.exit(main())
 """
     ran = subprocess.run(
         [sys.executable, "-c", program, "ps"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "made_of_it", ["raise ImportError from None", "raise RuntimeError", "pass"]
+)
+def test_ctrl_c_that_a_module_takes_for_its_own_error_ends_the_command(made_of_it: str) -> None:
+    program = f"""
+import signal, sys
+sys.path[:0] = {sys.path!r}
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from shmnd_tools.main import main
+
+class Loading:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                {made_of_it}
+
+sys.meta_path.insert(0, Loading())
+code = main()
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+sys.exit(code)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "ipc", "list"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands of `shmnd ipc` say when they fail: the file or the name, and the remedy."""
+
+import importlib.util
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from shmnd_tools.main import main
+
+
+@pytest.fixture
+def name() -> str:
+    return f"messages-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.mark.parametrize("seconds", ["0", "0.01", "1.1"])
+def test_a_publisher_that_nothing_receives_names_its_option(
+    name: str, seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ipc", "publish", name, "1", "--wait", seconds]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"shmnd: no subscriber of '{name}' came within {seconds} s, the limit of --wait"
+    )
+
+
+def test_a_recording_is_not_overwritten(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.rec"
+    path.write_bytes(b"kept")
+    assert main(["ipc", "record", str(path), name, "--seconds", "0"]) == 1
+    assert capsys.readouterr().err == (
+        f"shmnd: {path} exists already; name a new file, or remove that one\n"
+    )
+    assert path.read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("verb", ["record", "replay"])
+def test_a_path_that_leads_nowhere_is_named(
+    name: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none" / "run.rec"
+    assert main(["ipc", verb, str(path), *([name] if verb == "record" else [])]) == 1
+    assert capsys.readouterr().err == f"shmnd: {path}: No such file or directory\n"
+
+
+@pytest.mark.slow
+def test_a_link_names_its_endpoint_once() -> None:
+    if importlib.util.find_spec("zenoh") is None:
+        pytest.skip("zenoh is not installed")
+    program = f"import sys; sys.path[:0] = {sys.path!r}; from shmnd_tools.main import main; main()"
+    line = ["ipc", "link", "--listen", "tcp/[::1]:99999", "--topic", "a"]
+    ran = subprocess.run(  # zenoh keeps descriptors in its process
+        [sys.executable, "-c", program, *line],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.stderr.startswith("shmnd: zenoh cannot open tcp/[::1]:99999: ")
