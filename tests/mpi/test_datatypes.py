@@ -4,6 +4,8 @@
 import itertools
 import pickle
 import random
+import re
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from shmnd.mpi.datatypes import datatype
 from shmnd.mpi.datatypes.datatype import BYTE, CHAR, DOUBLE, INT, LONG, SHORT, Datatype
 from shmnd.mpi.objects.errors import Exception as MPIException
 
+DEFAULT: Final = constants.DISTRIBUTE_DFLT_DARG
 COMM = object()
 """Packing asks only whether there is a communicator."""
 
@@ -62,6 +65,72 @@ def test_the_shares_of_a_distributed_array_have_every_item_once(order: int, kind
         seen.extend(packed(made, memory))
         assert made.Get_extent() == (0, 63)
     assert sorted(seen) == sorted(memory)
+
+
+def places_of(kind: int, argument: int, size: int, processes: int) -> np.ndarray[Any, Any]:
+    """Return the process of each index of a dimension, by the definition of the standard."""
+    at = np.arange(size)
+    if kind == constants.DISTRIBUTE_NONE:
+        return at * 0
+    if kind == constants.DISTRIBUTE_BLOCK:
+        return at // (-(-size // processes) if argument == DEFAULT else argument)
+    return at // (1 if argument == DEFAULT else argument) % processes
+
+
+@pytest.mark.parametrize("order", [constants.ORDER_C, constants.ORDER_FORTRAN])
+@pytest.mark.parametrize(
+    ("kinds", "arguments", "grid"),
+    [
+        ((constants.DISTRIBUTE_BLOCK, constants.DISTRIBUTE_CYCLIC), (DEFAULT, DEFAULT), (2, 3)),
+        ((constants.DISTRIBUTE_CYCLIC, constants.DISTRIBUTE_CYCLIC), (3, 2), (2, 3)),
+        ((constants.DISTRIBUTE_BLOCK, constants.DISTRIBUTE_CYCLIC), (6, 4), (3, 2)),
+        ((constants.DISTRIBUTE_NONE, constants.DISTRIBUTE_BLOCK), (DEFAULT, 2), (1, 6)),
+        ((constants.DISTRIBUTE_CYCLIC, constants.DISTRIBUTE_NONE), (2, DEFAULT), (6, 1)),
+    ],
+)
+def test_a_share_of_a_distributed_array_is_what_the_standard_says(
+    kinds: tuple[int, int], arguments: tuple[int, int], grid: tuple[int, int], order: int
+) -> None:
+    letters = "C" if order == constants.ORDER_C else "F"
+    memory = memory_of(7 * 9)
+    array = np.frombuffer(memory, "u1").reshape((7, 9), order=letters)
+    rows, columns = map(places_of, kinds, arguments, (7, 9), grid)
+    for rank, place in enumerate(np.ndindex(grid)):
+        mine = array[np.ix_(rows == place[0], columns == place[1])]
+        made = BYTE.Create_darray(6, rank, (7, 9), kinds, arguments, grid, order)
+        assert packed(made, memory) == mine.tobytes(order=letters)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"rank": 6}, "rank 6 of 6 processes in a grid of [2, 3]"),
+        ({"rank": -1}, "rank -1 of 6 processes"),
+        ({"psizes": (2, 2)}, "rank 0 of 6 processes in a grid of [2, 2]"),
+        ({"psizes": (-2, -3), "distribs": (1, 1)}, "rank 0 of 6 processes in a grid of [-2, -3]"),
+        ({"gsizes": (7, 0)}, "an array of [7, 0] items; expected 1 or more"),
+        ({"gsizes": (-7, 9)}, "an array of [-7, 9] items; expected 1 or more"),
+        ({"distribs": (9, 1)}, "distribution 9: expected one of DISTRIBUTE_*"),
+        ({"distribs": (constants.DISTRIBUTE_NONE, 1)}, "DISTRIBUTE_NONE over 2 processes"),
+        ({"dargs": (0, DEFAULT)}, "a distribution argument of 0; expected 1 or more"),
+        ({"dargs": (-5, DEFAULT)}, "a distribution argument of -5; expected 1 or more"),
+        ({"dargs": (3, DEFAULT)}, "2 blocks of 3 are fewer than 7 items"),
+        ({"order": 7}, "order 7: expected ORDER_C or ORDER_FORTRAN"),
+    ],
+)
+def test_a_distributed_array_that_cannot_be_is_refused(given: dict[str, Any], words: str) -> None:
+    right: dict[str, Any] = {
+        "size": 6,
+        "rank": 0,
+        "gsizes": (7, 9),
+        "distribs": (constants.DISTRIBUTE_BLOCK, constants.DISTRIBUTE_CYCLIC),
+        "dargs": (DEFAULT, DEFAULT),
+        "psizes": (2, 3),
+    }
+    BYTE.Create_darray(**right)
+    with pytest.raises(MPIException, match=re.escape(f"Datatype.Create_darray: {words}")) as raised:
+        BYTE.Create_darray(**right | given)
+    assert raised.value.Get_error_class() == constants.ERR_ARG
 
 
 def test_a_struct_is_padded_as_a_struct_of_c() -> None:

@@ -130,8 +130,12 @@ def darray(
     total = 1
     for procs in psizes:
         total *= procs
-    if not gsizes or total != size or not 0 <= rank < size:
+    if not gsizes or total != size or not 0 <= rank < size or min(psizes) < 1:
         raise _refuse(call, f"rank {rank} of {size} processes in a grid of {list(psizes)}")
+    if min(gsizes) < 1:
+        raise _refuse(
+            call, f"an array of {list(gsizes)} items; expected 1 or more in each dimension"
+        )
     places: list[int] = []
     left = rank
     for procs in reversed(psizes):
