@@ -27,7 +27,7 @@ ELSEWHERE: Final = {
     ".venv/bin/python docs/by_hand.py": "tests/unit/project/test_readme.py",
     ".venv/bin/python docs/by_hand.py client": "tests/unit/project/test_readme.py",
     "python -m venv parallel": "`./run package` makes an environment for the wheel",
-    "parallel/bin/pip install shmnd numpy": "`./run package` installs the wheel",
+    "parallel/bin/pip install .": "`./run package` builds a wheel and installs it",
     "shmnd ipc link --listen tcp/0.0.0.0:7447 --topic 'camera*' --service plan": "tests/link",
     "shmnd ipc link --connect tcp/192.0.2.7:7447 --topic 'camera*' --service plan": "tests/link",
 }

@@ -59,12 +59,13 @@ class SlowSubscriber:
 class Publisher(Sender, Closing):
     """Sends samples to all subscribers of a topic.
 
-    It keeps the last `history` samples for subscribers that come late. `max_sample` bounds the
-    bytes of a sample, `slots` how many samples are on loan, unread or held, besides the history.
-    Without them the memory grows by size classes. Memory that is not used for some seconds is given
-    back to the system. `max_subscribers` bounds how many subscribers there may be. Other processes
-    see the `attributes`. `on_slow`, a function, is called with a `SlowSubscriber` when a subscriber
-    begins to lose samples or to block.
+    `type` is a numpy dtype, an `Array`, `Arrays`, a dataclass of numbers and arrays, bytes or
+    object; None: each sample says what it is. The publisher keeps the last `history` samples for
+    subscribers that come late. `max_sample` bounds the bytes of a sample, `slots` how many samples
+    are on loan, unread or held, besides the history. Without them the memory grows by size classes.
+    Memory that is not used for some seconds is given back to the system. `max_subscribers` bounds
+    how many subscribers there may be. Other processes see the `attributes`. `on_slow`, a function,
+    is called with a `SlowSubscriber` when a subscriber begins to lose samples or to block.
     """
 
     def __init__(

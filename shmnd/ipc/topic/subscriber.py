@@ -34,11 +34,14 @@ _HELD: Final = 256
 class Subscriber(MeetsPublishers):
     """Receives the samples of a topic, from all its publishers.
 
-    It may fall `buffer` samples behind; `overflow` says what happens then: 'drop_oldest',
-    'drop_newest', 'conflate' (only the newest is received) or 'block' (the publisher waits).
+    `type` is that of the publishers; None takes theirs. The subscriber may fall `buffer` samples
+    behind; `overflow` says what happens then: 'drop_oldest', 'drop_newest', 'conflate' (only the
+    newest is received) or 'block' (the publisher waits).
     `history` bounds how many samples it receives that were sent before it was opened; None: all
     that are kept. `max_held` bounds how many samples it holds at once. Without
-    `wait_for_publisher` a receive raises NoPublisher when there is none.
+    `wait_for_publisher` a receive raises NoPublisher when there is none. Its attribute `spin` is
+    the time in seconds for which `receive` polls before it sleeps, which the waits before it make
+    longer or shorter: 50 µs in a new one; 0 sleeps at once.
     """
 
     def __init__(
