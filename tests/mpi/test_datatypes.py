@@ -5,6 +5,7 @@ import itertools
 import pickle
 import random
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -83,6 +84,7 @@ def places_of(kind: int, argument: int, size: int, processes: int) -> np.ndarray
     [
         ((constants.DISTRIBUTE_BLOCK, constants.DISTRIBUTE_CYCLIC), (DEFAULT, DEFAULT), (2, 3)),
         ((constants.DISTRIBUTE_CYCLIC, constants.DISTRIBUTE_CYCLIC), (3, 2), (2, 3)),
+        ((constants.DISTRIBUTE_CYCLIC, constants.DISTRIBUTE_CYCLIC), (1, 4), (3, 2)),
         ((constants.DISTRIBUTE_BLOCK, constants.DISTRIBUTE_CYCLIC), (6, 4), (3, 2)),
         ((constants.DISTRIBUTE_NONE, constants.DISTRIBUTE_BLOCK), (DEFAULT, 2), (1, 6)),
         ((constants.DISTRIBUTE_CYCLIC, constants.DISTRIBUTE_NONE), (2, DEFAULT), (6, 1)),
@@ -127,10 +129,57 @@ def test_a_distributed_array_that_cannot_be_is_refused(given: dict[str, Any], wo
         "dargs": (DEFAULT, DEFAULT),
         "psizes": (2, 3),
     }
-    BYTE.Create_darray(**right)
+    assert BYTE.Create_darray(**right).Get_size() == 4 * 3
+    assert BYTE.Create_darray(**right | {"gsizes": (1, 9)}).Get_size() == 3
     with pytest.raises(MPIException, match=re.escape(f"Datatype.Create_darray: {words}")) as raised:
         BYTE.Create_darray(**right | given)
     assert raised.value.Get_error_class() == constants.ERR_ARG
+
+
+@pytest.mark.parametrize(
+    ("digits", "size"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 4), (9, 4), (10, 8), (18, 8)]
+)
+def test_an_integer_of_fortran_has_room_for_its_digits(digits: int, size: int) -> None:
+    made = Datatype.Create_f90_integer(digits)
+    assert made.Get_size() == size
+    assert made.decode()[1:] == ("F90_INTEGER", {"r": digits})
+    assert made.is_predefined
+    assert made == Datatype.Create_f90_integer(digits)  # the standard has one handle for both
+
+
+@pytest.mark.parametrize(
+    ("digits", "exponent", "size"),
+    [
+        (6, 37, 4), (7, 37, 8), (6, 38, 8), (15, 307, 8), (16, 307, 16), (15, 308, 16),
+        (33, 4931, 16), (15, constants.UNDEFINED, 8), (constants.UNDEFINED, 37, 4),
+    ],
+)  # fmt: skip
+def test_reals_of_fortran_have_digits_and_an_exponent(
+    digits: int, exponent: int, size: int
+) -> None:
+    for make, times, kind in (
+        (Datatype.Create_f90_real, 1, "F90_REAL"),
+        (Datatype.Create_f90_complex, 2, "F90_COMPLEX"),
+    ):
+        made = make(digits, exponent)
+        assert made.Get_size() == times * size
+        assert made.decode()[1:] == (kind, {"p": digits, "r": exponent})
+        assert made == make(digits, exponent)
+        assert made != make(digits - 1, exponent)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: INT.Create_indexed([1, 2], [0]), "Create_indexed: 2 blocklengths and 1 displ"),
+        (lambda: INT.Create_hindexed([1], [0, 8]), "Create_hindexed: 1 blocklengths and 2 displ"),
+        (lambda: Datatype.Create_struct([1, 2], [0], [INT]), "Create_struct: 2 blocklengths and 1"),
+        (lambda: Datatype.Create_struct([1], [0], [INT] * 2), "1 blocklengths and 2 datatypes"),
+    ],
+)
+def test_lists_of_different_lengths_are_refused(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call()
 
 
 def test_a_struct_is_padded_as_a_struct_of_c() -> None:

@@ -16,6 +16,8 @@ a, b = np.arange(10.0), np.zeros(10)
 fixed = np.zeros(10)
 fixed.flags.writeable = False
 loose = MPI.DOUBLE.Create_contiguous(2)
+F90_INTEGER, F90_REAL = MPI.Datatype.Create_f90_integer, MPI.Datatype.Create_f90_real
+F90_COMPLEX = MPI.Datatype.Create_f90_complex
 gaps = MPI.DOUBLE.Create_vector(2, 1, 2)
 
 
@@ -167,6 +169,11 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: MPI.INT.Create_subarray([2**40] * 2, [1, 1], [0, 0]), "Datatype.Create_subarray"),
         (lambda: MPI.INT.Create_subarray([4], [3], [2]), "3 items from 2 on, in an array of 4"),
         (lambda: MPI.INT.Create_resized(0, 2**63), "an extent of 9223372036854775808"),
+        (lambda: F90_INTEGER(19), "Create_f90_integer: no type for r=19; at most r=18"),
+        (lambda: F90_INTEGER(MPI.UNDEFINED), "no type for r=UNDEFINED; at most r=18"),
+        (lambda: F90_REAL(34, 1), "Create_f90_real: no type for p=34, r=1; at most p=33, r=4931"),
+        (lambda: F90_COMPLEX(1, 4932), "Create_f90_complex: no type for p=1, r=4932; at most p=33"),
+        (lambda: F90_REAL(MPI.UNDEFINED, MPI.UNDEFINED), "no type for p=UNDEFINED, r=UNDEFINED"),
         (lambda: comm.Create_graph([1], [5]), "Comm.Create_graph: an edge with 5; the nodes are 0"),
         (lambda: comm.Create_graph([3], [0]), "index [3] does not count 1 edges up"),
         (lambda: comm.Split(-5), "Comm.Split: color -5 is negative"),

@@ -234,7 +234,11 @@ def f90(kind: str, p: int, r: int, types: dict[str, TypeState]) -> TypeState:
             if (p == undefined or p <= digits) and (r == undefined or r <= exponent)
         ]
     if not names or (p == undefined and r == undefined):
-        raise MPIException(constants.ERR_ARG, f"Datatype.{call}: no type for p={p}, r={r}")
+        given = {name: "UNDEFINED" if n == undefined else n for name, n in decoded.items()}
+        asked = ", ".join(f"{name}={n}" for name, n in given.items())
+        most = "r=18" if kind == "INTEGER" else "p=33, r=4931; one of both may be UNDEFINED"
+        text = f"Datatype.{call}: no type for {asked}; at most {most}"
+        raise MPIException(constants.ERR_ARG, text)
     state = _by_digits.get((kind, p, r))
     if state is None:
         combiner = getattr(constants, f"COMBINER_F90_{kind}")
