@@ -177,8 +177,8 @@ class BrokerClient(Session):
             self._flush_when_free()
             return self._take_events()
         except BaseException:
-            # The handler of a signal has raised. What was read by then is for the next call, and
-            # the socket does not wake for it again.
+            # The handler of a signal has raised. The next call takes the messages that were read
+            # by then, for which the socket wakes no thread again.
             self._announce_events()
             raise
 

@@ -58,6 +58,9 @@ class BrokerEvents(ConnectionStateMachine):
     def _forget_request(self, listener: int) -> None:
         self._request = None
         self._state = State.NEW
+        self._leave_request(listener)
+
+    def _leave_request(self, listener: int) -> None:
         self._engine.unfollow_object(self._number)
         self._engine.broker_state.armed.pop((listener, self._number), None)
 
@@ -69,24 +72,34 @@ class BrokerEvents(ConnectionStateMachine):
             self._poll_link()
             self._EVENTS[event["ev"]](self, event, fds)
 
+    # Where the handler of a signal raises in one of these, it is called again. So what a repeated
+    # call goes by is changed last: an operation is completed before the state moves on.
+
     def _on_accepted(self, event: Event, fds: list[int]) -> None:
-        if not self._is_undecided(event):
-            self._engine.post("withdraw", connection=event["connection"])
-            return
-        step("answer-arrived")
         attempt = self._attempt
-        assert attempt is not None
+        if attempt is None or attempt.connection != event["connection"]:
+            self._engine.post("withdraw", connection=event["connection"])
+        elif self._state is _CONNECTING:
+            self._take_answer(attempt, event, fds)
+        elif self._state is State.ACCEPTED:
+            self._answer_taken(attempt)
+
+    def _take_answer(self, attempt: Attempt, event: Event, fds: list[int]) -> None:
+        step("answer-arrived")
         attempt.theirs = Terms.read(event["answer"])
         attempt.peer_adapter = event["peer_adapter"]
         try:
             self._take_link(attempt, event["size"], fds)
         except NdError as exc:
             self._withdraw()
-            self._start_over()
             self._decide(exc.status, detail_of(exc))
+            self._start_over()
             return
         self._private = private_of(event)
         self._state = State.ACCEPTED
+        self._answer_taken(attempt)
+
+    def _answer_taken(self, attempt: Attempt) -> None:
         step("answer-taken")
         self._engine.unfollow("active", attempt.connection)  # the rest is in the link
         self._broker.forget_answer()
@@ -108,7 +121,7 @@ class BrokerEvents(ConnectionStateMachine):
             attempt.peer_adapter, call, Status.CONNECTION_REFUSED, "the process that accepted"
         )
         limits = attempt.mine.limits.meeting(attempt.theirs.limits)
-        self._qp_link.take_answer(attempt, fds.pop(0), size, peer, limits)
+        self._qp_link.take_answer(attempt, fds[0], size, peer, limits)
         self._limits = limits
 
     def _on_refused(self, event: Event, fds: list[int]) -> None:
@@ -131,9 +144,9 @@ class BrokerEvents(ConnectionStateMachine):
             else:
                 self._connect_taken(event["connection"], event["port"])
             return
-        self._broker.forget_answer()
         if refused and self._state is State.ACCEPTING:
             self._accept_refused(Status(event["status"]), event["message"])
+        self._broker.forget_answer()
 
     def _connect_taken(self, connection: int, port: int) -> None:
         attempt = self._attempt
@@ -151,13 +164,12 @@ class BrokerEvents(ConnectionStateMachine):
         assert self._qp_link is not None
         assert self._attempt is not None
         self._qp_link.give_up()
+        self._decide(status, detail)
         if status is Status.CONNECTION_ABORTED:
             self._finish(aborted=True)
         else:  # the offer stands: the program may accept once more
             self._broker.forget_live(self._attempt)
-            self._qp_link = None
-            self._state = State.OFFERED
-        self._decide(status, detail)
+            self._qp_link, self._state = None, State.OFFERED
 
     def _is_undecided(self, event: Event) -> bool:
         """Return whether an event is about the Connect that is pending now."""
@@ -168,13 +180,14 @@ class BrokerEvents(ConnectionStateMachine):
         )
 
     def _on_offer(self, event: Event, fds: list[int]) -> None:
-        request = self._request
-        if request is None or request[1] != event["object"]:
+        request, attempt = self._request, self._attempt
+        if request is not None and request[1] == event["object"]:
+            self._take_offer(event, *request)
+        elif attempt is None or attempt.connection != event["connection"]:
             # It was for a request to another listener, which was closed meanwhile.
             self._engine.post("reject", connection=event["connection"])
-            return
-        overlapped, listener = request
-        self._forget_request(listener)
+
+    def _take_offer(self, event: Event, overlapped: Overlapped, listener: int) -> None:
         theirs = Terms.read(event["offer"])
         self._attempt = Attempt(
             "passive",
@@ -193,6 +206,8 @@ class BrokerEvents(ConnectionStateMachine):
         step("offer-taken")
         self._engine.follow("passive", event["connection"], self)
         overlapped._complete(Status.SUCCESS)
+        self._leave_request(listener)
+        self._request = None
 
     def _on_withdrawn(self, event: Event, fds: list[int]) -> None:
         if self._attempt is None or self._attempt.connection != event["connection"]:
@@ -211,8 +226,6 @@ class BrokerEvents(ConnectionStateMachine):
         if attempt is None or not (asked or (attempt.role, attempt.connection) in event["ends"]):
             return
         unanswered = self._broker.unanswered
-        if asked:
-            self._broker.forget_answer()
         if self._state is State.CONNECTING:
             self._fail_connect("the broker died before there was an answer", None)
         elif self._state is State.ACCEPTING and unanswered:
@@ -221,6 +234,8 @@ class BrokerEvents(ConnectionStateMachine):
             )
         elif self._state is State.OFFERED:
             self._finish(aborted=True)
+        if asked:
+            self._broker.forget_answer()
 
     def _on_port_lost(self, event: Event, fds: list[int]) -> None:
         """Another process took the port while there was no broker. A connection does not care."""

@@ -70,6 +70,7 @@ class LinkStatus(enum.Enum):
 # Looked up once: a member of an enumeration takes as long as a call.
 UNDECIDED: Final = LinkStatus.UNDECIDED
 _IDLE: Final = int(QpState.IDLE)
+_ATTACHED: Final = int(QpState.ATTACHED)
 
 _FOUND: Final[Mapping[int, LinkStatus | None]] = {
     QpState.IDLE: LinkStatus.UNDECIDED,
@@ -161,13 +162,17 @@ class QueuePairLink:
     def take_answer(
         self, attempt: Attempt, fd: int, size: int, peer: PeerLike, limits: ReadLimits
     ) -> None:
-        """Active side: map the link that the other side made, and bind the queue pair to it."""
+        """Active side: map the link that the other side made, and bind the queue pair to it.
+
+        The descriptor stays the caller's.
+        """
         assert attempt.theirs is not None
         assert attempt.mine is not None
         remote = attempt.theirs.qp
-        link = self._engine.data_plane.attach_link(fd, size, attempt.mine.qp, remote)
         qp = self._require_living("Connector.connect")
-        self._attach(qp, link, peer, attempt, limits, active=True)
+        if qp._state != _ATTACHED:  # else by a call that the handler of a signal has interrupted
+            link = self._engine.data_plane.attach_link(fd, size, attempt.mine.qp, remote)
+            self._attach(qp, link, peer, attempt, limits, active=True)
 
     def _attach(
         self,
@@ -226,7 +231,7 @@ class QueuePairLink:
             return
         qp._on_release(None)
         try:
-            if self._attached:
+            if self._attached or qp._state == _ATTACHED:
                 qp._abandon(rejected)
                 qp._detach()
             else:

@@ -111,8 +111,8 @@ class ConnectionStateMachine(PortHolder):
     def _refused_after_accept(self) -> None:
         assert self._qp_link is not None
         self._qp_link.give_up()
-        self._finish()
         self._decide(Status.CONNECTION_REFUSED, "the active side rejected or gave up")
+        self._finish()
 
     def _queue_pair_gone(self) -> None:
         """End the attempt: the queue pair was released. The peer knows; tell the broker."""
@@ -220,9 +220,9 @@ class ConnectionStateMachine(PortHolder):
         """Fail the pending Connect. The program may connect again."""
         assert self._qp_link is not None
         self._qp_link.give_up()
-        self._start_over()
         self._private = private
         self._decide(status, detail)
+        self._start_over()
 
     def _start_over(self) -> None:
         """Return to the initial state, in which Bind and Connect are possible."""

@@ -33,7 +33,7 @@ class DataPlane:
     def attach_link(
         self, fd: int, size: int, local: PairDescription, remote: PairDescription
     ) -> LinkLike:
-        """Map a link that the other side made; takes the descriptor in any case."""
+        """Map a link that the other side made. The descriptor stays the caller's."""
         return Link.attach(fd, size, local, remote)
 
     def peer_adapter(

@@ -194,7 +194,7 @@ class DataPlaneLike(Protocol):
     def attach_link(
         self, fd: int, size: int, local: PairDescription, remote: PairDescription
     ) -> LinkLike:
-        """Map a link that the other side made; takes the descriptor in any case."""
+        """Map a link that the other side made. The descriptor stays the caller's."""
 
     def peer_adapter(
         self,

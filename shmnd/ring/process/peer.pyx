@@ -206,17 +206,13 @@ cdef class Link:
 
     @staticmethod
     def attach(fd: int, size: int, local: tuple, remote: tuple) -> Link:
-        """Map it. For the active side. Takes over the descriptor, also when it fails."""
+        """Map it. For the active side. The descriptor stays the caller's."""
         cdef Link self = Link.__new__(Link)
-        try:
-            self._size(local, remote, True)
-            if size < self.map.bytes:
-                raise error(Status.INTERNAL_ERROR, "Link.attach",
-                            f"the peer's link has {size} bytes, {self.map.bytes} needed")
-        except BaseException:
-            os.close(fd)
-            raise
-        self.segment = Segment.attach(fd, self.map.bytes, writable=True,
+        self._size(local, remote, True)
+        if size < self.map.bytes:
+            raise error(Status.INTERNAL_ERROR, "Link.attach",
+                        f"the peer's link has {size} bytes, {self.map.bytes} needed")
+        self.segment = Segment.attach(os.dup(fd), self.map.bytes, writable=True,
                                       committed=self.map.committed)
         cdef c.shmnd_link_header *header = <c.shmnd_link_header *>self.segment.base
         # SYNC link-made: acquire, pairs with release in Link.create()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from shmnd.broker.protocol import close_all
 from shmnd.common.held import Held
+from shmnd.common.interruption import is_interruption
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import Event
@@ -29,7 +30,11 @@ class EventTarget(Protocol):
     """A connector or listener that the broker has something to say to."""
 
     def _on_event(self, event: Event, fds: list[int]) -> None:
-        """Take an event; descriptors that are not taken out of the list are closed."""
+        """Take an event. Its descriptors are the caller's, who closes them.
+
+        Where the handler of a signal raises in it, it is called again, until it has come to its
+        end. So each of its steps must be harmless when it is repeated.
+        """
 
 
 class EventDispatch(abc.ABC):
@@ -83,20 +88,50 @@ class EventDispatch(abc.ABC):
         self._objects.pop(number, None)
 
     def _deliver(self) -> None:
-        """Hand the event queue to the objects that it is for, in order, by one thread at a time."""
-        with Held(self._delivering):
-            while self._mail:
-                event, fds = self._mail[0]
-                kept = self._asking.pop(event["re"], None) if event["ev"] == "answer" else None
+        """Hand the event queue to the objects that it is for, in order, by one thread at a time.
+
+        What handlers of signals raise meanwhile loses no event: it is raised behind the last one.
+        """
+        interruption: BaseException | None = None
+        try:
+            with Held(self._delivering):
+                while self._mail:
+                    interruption = self._hand_over(*self._mail[0]) or interruption
+            self._wait_set.news()
+            if interruption is not None:
+                raise interruption
+        finally:
+            interruption = None  # it refers to this frame
+
+    def _hand_over(self, event: Event, fds: list[int]) -> BaseException | None:
+        """Hand over the first event, and take it out of the queue. Return what a handler raised."""
+        targets: Iterable[EventTarget] | None = None
+        interruption: BaseException | None = None
+        try:
+            while True:
                 try:
-                    for target in self._targets(event):
+                    if targets is None:  # found once: one that has taken the event is not followed
+                        targets = self._targets(event)
+                    for target in targets:
                         target._on_event(event, fds)
-                finally:
-                    del kept
-                    self._mail.popleft()
-                    if fds:
-                        close_all(fds)
-        self._wait_set.news()
+                    self._drop_first(event, fds)
+                    return interruption
+                except BaseException as exc:
+                    if not is_interruption(exc):
+                        self._drop_first(event, fds)
+                        raise
+                    interruption = exc
+        finally:
+            targets = interruption = None  # the exception refers to this frame, and so to them
+
+    def _drop_first(self, event: Event, fds: list[int]) -> None:
+        """Take an event out of the queue, unless a call within its delivery has done so."""
+        if event["ev"] == "answer":
+            self._asking.pop(event["re"], None)
+        if fds:
+            close_all(fds)
+        if self._mail and self._mail[0][0] is event:
+            del self._mail[0]
 
     def _targets(self, event: Event) -> Iterable[EventTarget]:
         name = event["ev"]

@@ -163,9 +163,9 @@ def test_the_link_of_another_layout_is_refused() -> None:
     with beginning() as pair:
         local = pair._describe()
     made = Segment.create(4096, label="test")
-    refused(lambda: Link.attach(_again(made), 4096, local, local), "bytes, .* needed")
+    refused(lambda: Link.attach(made.fd, 4096, local, local), "bytes, .* needed")
     large = Segment.create(Link.create(local, local).size, label="test")
-    refused(lambda: Link.attach(_again(large), large.size, local, local), "has layout 0")
+    refused(lambda: Link.attach(large.fd, large.size, local, local), "has layout 0")
 
 
 @pytest.mark.parametrize(
