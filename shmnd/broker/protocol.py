@@ -21,12 +21,12 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat, starmap
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shmnd.broker.access import process_of
-from shmnd.common.interruption import pass_on
+from shmnd.broker.untaken import close_all
 from shmnd.common.streams import clear_of_streams, duplicate
 from shmnd.status import Status, error
 
@@ -248,19 +248,6 @@ def contents(arrived: Arrived) -> tuple[bytes, list[int], bool]:
             numbers.frombytes(content[: len(content) - len(content) % _FD_BYTES])
             fds += numbers
     return data, fds, flags & _CUT_FLAGS != 0
-
-
-def close_all(fds: list[int]) -> None:
-    """Close descriptors that no object took.
-
-    Compiled code takes each out of the list and closes it: a handler of a signal runs behind that,
-    and what it raises leaves those that are still in the list to the next call.
-    """
-    while fds:
-        try:
-            deque(map(os.close, map(fds.pop, repeat(-1, len(fds)))), maxlen=0)
-        except OSError as exc:
-            pass_on(exc)
 
 
 def send(

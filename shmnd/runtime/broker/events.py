@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from shmnd.broker.protocol import close_all
+from shmnd.broker.untaken import close_all
 from shmnd.common.held import Held
 from shmnd.common.interruption import is_interruption
 

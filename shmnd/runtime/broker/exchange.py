@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from shmnd.broker.protocol import close_all
 from shmnd.broker.session import Lost
+from shmnd.broker.untaken import close_all
 from shmnd.common.brief_waits import TooLate, brief_until, refuse_brief_wait
 from shmnd.common.held import Attempted, Held, InTime
 from shmnd.common.interruption import is_interruption, pass_on

@@ -23,8 +23,9 @@ from shmnd.broker import client as client_module
 from shmnd.broker import session as session_module
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.place import Place, place_of
-from shmnd.broker.protocol import Arrived, close_all, contents, name_of
+from shmnd.broker.protocol import Arrived, contents, name_of
 from shmnd.broker.service.server import Server
+from shmnd.broker.untaken import close_all
 from shmnd.status import NdError, Status
 from unit.broker.client_kit import (
     ADAPTER,
