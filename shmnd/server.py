@@ -16,6 +16,7 @@ from shmnd.common.held import Held
 from shmnd.common.interruption import is_interruption
 from shmnd.common.late import asyncio
 from shmnd.connection import Connection
+from shmnd.handshake.attempt import State
 from shmnd.messaging.endpoints import READS, Arrival, Ends, Offer, Plan, SharedAdapter
 from shmnd.messaging.errors import ServerClosedError
 from shmnd.messaging.fragments import Terms
@@ -228,8 +229,13 @@ class Server(Closing):
         """
         offer, adapter = self._waiting, self._shared.adapter
         if offer is not None and offer.overlapped._over():
-            self._waiting = None
-            arrival = self._accepted(offer)
+            try:
+                self._waiting = None
+                arrival = self._accepted(offer)
+            except BaseException:
+                if offer.connector._state is State.OFFERED:
+                    self._waiting = offer  # the next call accepts it
+                raise
             if arrival is not None:
                 self._arrivals.append(arrival)
                 adapter._engine.wake_at(arrival.until)
@@ -258,7 +264,6 @@ class Server(Closing):
             return Arrival(ends, overlapped, time.monotonic() + _PATIENCE)
         except BaseException as exc:
             if isinstance(exc, TooLate) or (ends is None and is_interruption(exc)):
-                self._waiting = offer  # the next call accepts it
                 if ends is not None:
                     ends.close_queues()
                 raise

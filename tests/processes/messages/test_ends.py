@@ -180,6 +180,27 @@ def test_a_handler_that_raises_keeps_no_credits_back(
     assert [far.recv_bytes(LIMIT) for _ in messages] == messages
 
 
+def test_a_handler_that_raises_before_a_request_is_accepted_loses_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(_server: shmnd.Server, _offer: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    made: list[shmnd.Connection] = []
+    with shmnd.listen() as server:
+        asking = threading.Thread(target=lambda: made.append(shmnd.connect(server.address)))
+        asking.start()
+        monkeypatch.setattr(shmnd.Server, "_accepted", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            server.accept(LIMIT)
+        with server.accept(LIMIT) as connection:
+            asking.join(LIMIT)
+            made[0].send_bytes(b"found")
+            assert connection.recv_bytes(LIMIT) == b"found"
+        made[0].close()
+
+
 def test_a_forked_child_leaves_the_connection_alone(pair: Pair) -> None:
     near, far = pair
     child = os.fork()
