@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UNDECIDED",
-    "LinkState",
     "LinkStatus",
     "QpState",
     "QueuePairLink",
@@ -44,17 +43,6 @@ class QpState(enum.IntEnum):
     CONNECTED = 3
     DOWN = 4
     CLOSED = 5
-
-
-class LinkState(enum.IntEnum):
-    """What one side of a link shows to the other."""
-
-    ATTACHED = 0
-    OPEN = 1
-    REJECTED = 2
-    CLOSED = 3
-    FAULT = 4
-    DEAD = 5
 
 
 class LinkStatus(enum.Enum):

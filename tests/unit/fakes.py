@@ -7,6 +7,7 @@ queue pairs that share a record of who has opened, rejected or closed a link.
 """
 
 import contextlib
+import enum
 import os
 import threading
 import weakref
@@ -16,7 +17,7 @@ from typing import Any
 
 from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of
 from shmnd.broker.service.rendezvous import Rendezvous
-from shmnd.handshake.queue_pair_link import LinkState, QpState
+from shmnd.handshake.queue_pair_link import QpState
 from shmnd.info import LIMITS
 from shmnd.runtime.progress import ProgressEngine
 from shmnd.status import Status, error
@@ -352,6 +353,17 @@ class FakeDataPlane:
             os.close(fd)
         self._maybe_fail("attach_segment")
         return FakeSegment(fd, size, writable)
+
+
+class LinkState(enum.IntEnum):
+    """What one side of a link shows to the other."""
+
+    ATTACHED = 0
+    OPEN = 1
+    REJECTED = 2
+    CLOSED = 3
+    FAULT = 4
+    DEAD = 5
 
 
 class FakeQueuePair:

@@ -31,7 +31,7 @@ def wait_for_subscriber(publisher: ipc.Publisher, seconds: float | None) -> None
             text = f"shmnd: waiting for a subscriber of {publisher.topic!r}"
             print(text, file=sys.stderr, flush=True)
             publisher.wait_for_subscribers(1, None if seconds is None else seconds - first)
-    except TimeoutError as exc:  # who typed a command has called nothing that it names
+    except TimeoutError as exc:  # in the words of the command line, not of the library's call
         raise TimeoutError(
             f"no subscriber of {publisher.topic!r} came within {seconds:g} s, the limit of --wait"
         ) from exc

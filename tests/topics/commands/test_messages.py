@@ -49,9 +49,10 @@ def test_a_path_that_leads_nowhere_is_named(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(  # not imported here: it keeps descriptors in its process
+    importlib.util.find_spec("zenoh") is None, reason="pip install 'shmnd[link]'"
+)
 def test_a_link_names_its_endpoint_once() -> None:
-    if importlib.util.find_spec("zenoh") is None:
-        pytest.skip("zenoh is not installed")
     program = f"import sys; sys.path[:0] = {sys.path!r}; from shmnd_tools.main import main; main()"
     line = ["ipc", "link", "--listen", "tcp/[::1]:99999", "--topic", "a"]
     ran = subprocess.run(  # zenoh keeps descriptors in its process
