@@ -119,7 +119,9 @@ def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     before = census()
     yield
-    getattr(request.node, "funcargs", {}).clear()  # pytest holds what the fixtures gave the test
+    held = getattr(request.node, "funcargs", None)  # None where the run was interrupted
+    if held:
+        held.clear()  # pytest holds what the fixtures gave the test
     if request.node.stash.get(_FAILED, False):
         return
     deadline, pause = None, 0.0

@@ -33,7 +33,7 @@ from shmnd.broker.protocol import (
 from shmnd.common.brief_waits import too_late
 from shmnd.common.descriptors import EventCount
 from shmnd.common.interruption import is_interruption, pass_on
-from shmnd.common.streams import new_epoll
+from shmnd.common.streams import close_epoll, new_epoll
 from shmnd.status import NdError, Status, error
 
 __all__ = ["Event", "Lost", "Session"]
@@ -89,7 +89,7 @@ class Session:
             self._waiting = EventCount()
             self._epoll.register(self._waiting.fileno(), select.EPOLLIN)
         except BaseException:
-            self._epoll.close()
+            close_epoll(self._epoll)
             raise
 
     @property
@@ -125,7 +125,7 @@ class Session:
     def _release(self) -> None:
         """End the session for good."""
         self._hang_up()
-        self._epoll.close()
+        close_epoll(self._epoll)
         self._waiting.close()
         while self._events:
             close_all(self._events.popleft()[1])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
@@ -48,6 +49,15 @@ def new_epoll() -> select.epoll:
         return select.epoll.fromfd(duplicate(made.fileno()))
     finally:
         made.close()
+
+
+def close_epoll(epoll: select.epoll) -> None:
+    """Close it, also where the program has closed its number: CPython 3.15 raises for that."""
+    try:
+        epoll.close()
+    except OSError as exc:
+        if exc.errno != errno.EBADF:
+            raise
 
 
 def open_streams() -> None:

@@ -29,7 +29,7 @@ from shmnd.common.descriptors import (
 )
 from shmnd.common.held import Condition, Held
 from shmnd.common.interruption import pass_on
-from shmnd.common.streams import new_epoll
+from shmnd.common.streams import close_epoll, new_epoll
 from shmnd.ring.process.waiting import WaitSetCore
 
 __all__ = ["Readiness", "WaitSet"]
@@ -226,7 +226,7 @@ class WaitSet(WaitSetCore):
 
     def _close_descriptors(self) -> None:
         self._sleep_on(-1, -1, -1)
-        self._epoll.close()
+        close_epoll(self._epoll)
         self._own.close()
         self._doorbells.clear()
         self._timer.close()
@@ -293,7 +293,7 @@ class Readiness:
                 refuse_closed("fileno", exc)
                 raise
         except BaseException:
-            epoll.close()
+            close_epoll(epoll)
             raise
         # First the store, then the check: set() has the other order, so one of the two adds.
         self._event = event
@@ -306,7 +306,7 @@ class Readiness:
     def close_in_child(self) -> None:
         """Release the copy that fork() made, while its number is still its own."""
         if self._epoll is not None:
-            self._epoll.close()
+            close_epoll(self._epoll)
 
     def include(self, fd: int) -> None:
         """Be readable while another descriptor is; it leaves when it is closed."""
@@ -336,7 +336,7 @@ class Readiness:
             self._engine.request_progress.end(self)
             event.close()
         if epoll is not None:
-            epoll.close()
+            close_epoll(epoll)
 
 
 def _after_fork_in_child() -> None:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.held import Held
 from shmnd.common.late import asyncio
-from shmnd.common.streams import clear_of_streams, new_epoll, socket_clear_of_streams
+from shmnd.common.streams import clear_of_streams, close_epoll, new_epoll, socket_clear_of_streams
 from shmnd.ipc.common.ringer import DATAGRAMS, ringer
 from shmnd.status import NdMemoryError
 
@@ -240,7 +240,7 @@ class Bell:
             if fd < 0:
                 return
             self._wake_all()
-            self._epoll.close()
+            close_epoll(self._epoll)
             found, self._socket = self._socket, -1
             os.close(found)
             for descriptor in self._watched.values():
@@ -255,7 +255,7 @@ class Bell:
         self.fd = -1
         self._lock = threading.RLock()  # another thread may have had it
         self._sleepers.clear()
-        self._epoll.close()
+        close_epoll(self._epoll)
         copies = [found[0] for found in self._loops.values()]
         for found in self._loops.values():
             found[0] = -1
