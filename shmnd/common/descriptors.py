@@ -19,8 +19,8 @@ from typing import Final
 from shmnd.common.held import Held
 from shmnd.common.interruption import pass_on
 from shmnd.common.native import set_timerfd, timerfd
+from shmnd.common.owned import Owned
 from shmnd.common.shortages import remedy
-from shmnd.common.streams import clear_of_streams
 from shmnd.status import NdError, Status, error
 
 __all__ = [
@@ -121,35 +121,22 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-class Descriptor:
-    """An open file descriptor that belongs to this object alone.
+class Descriptor(Owned):
+    """An open file descriptor that belongs to this object alone, and to no child of the process.
 
     It gets another number where its own is that of a standard stream, which the program has closed:
-    output would ring it, and a program that opens its streams again would close it.
+    output would ring it, and a program that opens its streams again would close it. A new file is
+    opened by `of`: a number that is an argument here may be lost before.
     """
 
-    __slots__ = ("__weakref__", "_fd")
+    __slots__ = ()
 
     def __init__(self, fd: int) -> None:
-        self._fd = clear_of_streams(fd) if 0 <= fd <= 2 else fd
         if fd >= 0:
-            _open.add(self)
+            self._take(int, fd)
 
-    def fileno(self) -> int:
-        """Return the number; -1 after the end."""
-        return self._fd
-
-    def close(self) -> None:
-        """Release it to the kernel."""
-        fd, self._fd = getattr(self, "_fd", -1), -1  # none, if none was to be had
-        if fd >= 0:
-            try:
-                os.close(fd)
-            except OSError as exc:
-                pass_on(exc)  # the number is gone either way, and nothing was buffered
-
-    def __del__(self) -> None:
-        self.close()
+    def _opened(self) -> None:
+        _open.add(self)
 
 
 class EventCount(Descriptor):
@@ -158,7 +145,7 @@ class EventCount(Descriptor):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+        self._take(os.eventfd, 0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def add(self) -> None:
         """Make it readable."""
@@ -232,7 +219,7 @@ class Timer(Descriptor):
     __slots__ = ("_due", "_lock")
 
     def __init__(self) -> None:
-        super().__init__(timerfd())
+        self._take(timerfd)
         self._due = _NEVER
         # The deadline here and the one in the kernel change together. A finaliser may come in
         # between.

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from shmnd import ipc
+from shmnd.common.owned import Owned
 from shmnd.ipc.common import closed
 from shmnd.ipc.naming import shared_name
 from shmnd.ipc.queue import queueing
@@ -331,7 +332,7 @@ def test_items_behind_a_closed_queue_wait_without_a_cost() -> None:
     queue = ipc.Queue()
     for _ in range((1 << 16) + 1):
         queue.put(None)
-    other = ipc.Queue.of_descriptor(os.dup(queue._core.fd))
+    other = ipc.Queue.of_file(Owned.of(os.dup, queue._core.fd))
     queue.close()
     time.sleep(0.5)
     began = time.process_time()

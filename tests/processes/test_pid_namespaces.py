@@ -13,6 +13,7 @@ import shmnd
 from processes.kit import PATIENCE, Child, broker_pid, end_process, unshared
 from shmnd import ipc
 from shmnd.broker.place import place_of
+from shmnd.common.descriptors import Descriptor
 from shmnd.ipc.common import members
 from shmnd.ipc.common.members import Room, make_room
 from shmnd.ipc.common.processes import Process, known_as, own_process, shown_as
@@ -86,7 +87,8 @@ def test_all_objects_meet_or_say_why_they_cannot(first: str) -> None:
 def test_a_member_of_another_namespace_cannot_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has another number here, so those that sleep poll instead."""
     made = make_room("test")
-    rooms = [Room(os.open(f"/proc/self/fd/{made}", os.O_RDWR), "test") for _ in range(2)]
+    path = f"/proc/self/fd/{made.fd}"
+    rooms = [Room(Descriptor.of(os.open, path, os.O_RDWR), "test") for _ in range(2)]
     try:
         own = own_process()
         with monkeypatch.context() as patch:
@@ -97,7 +99,7 @@ def test_a_member_of_another_namespace_cannot_be_watched(monkeypatch: pytest.Mon
     finally:
         for room in rooms:
             room.close()
-        os.close(made)
+        made.close()
 
 
 def test_a_process_of_another_namespace_has_no_number_of_this_one() -> None:

@@ -44,13 +44,13 @@ class Board:
         self.pid: Final = entry.pid
         self.number = 0
         """Which of the writers it is that the reader has met, from 1."""
-        fd = room_fd = -1
         try:
-            fd = named.open_from(entry, "", os.O_RDONLY)
-            room_fd = named.open_from(entry, "room_", os.O_RDWR)
-            if fd < 0 or room_fd < 0:
+            file = named.open_from(entry, "", os.O_RDONLY)
+            room_file = named.open_from(entry, "room_", os.O_RDWR)
+            if file is None or room_file is None:
                 where = "" if is_seen(entry) else ", or is in another PID namespace (--pid=host)"
                 raise NoPublisher(f"{call}: the writer of {named.name!r} has just ended{where}")
+            fd = file.fd
             sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
             size = os.fstat(fd).st_size
             if not sealed or size < FIRST:
@@ -58,17 +58,13 @@ class Board:
                     Status.INTERNAL_ERROR, call, f"process {self.pid} announced no blackboard"
                 )
             self.words = Words(SparseMapping(fd, size, writable=False, call=call), False)
-            taken, room_fd = room_fd, -1
-            self.room = Room(taken, call)
+            file.close()
+            self.room = Room(room_file, call)
             self.room.join(call)
         except BaseException:
             if self.room is not None:
                 self.room.close()
             raise
-        finally:
-            for each in (fd, room_fd):
-                if each >= 0:
-                    os.close(each)
         self.keys: dict[str, Key] = {}
         self._keys_read = 0
 

@@ -112,7 +112,7 @@ class Blackboard(Closing):
         nbytes = most_memory(1 << 28, 1 << 36)
         try:
             flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-            self._file = Descriptor(os.memfd_create("shmnd-board", flags))
+            self._file = Descriptor.of(os.memfd_create, "shmnd-board", flags)
             fd = self._file.fileno()
             os.fchmod(fd, 0o600)
             os.ftruncate(fd, nbytes)

@@ -17,8 +17,9 @@ import struct
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from shmnd.common.descriptors import Descriptor
+from shmnd.common.interruption import pass_on
 from shmnd.common.shortages import remedy
-from shmnd.common.streams import clear_of_streams
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringer import ringer
 from shmnd.ipc.common.shared_words import Words
@@ -28,6 +29,8 @@ from shmnd.status import Status, error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from shmnd.common.owned import Owned
 
 __all__ = ["GATE", "Room", "holds_lock", "make_room", "take_lock"]
 
@@ -44,29 +47,26 @@ _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _LOCK: Final = "hhqqi4x"
 
 
-def make_room(call: str) -> int:
+def make_room(call: str) -> Descriptor:
     """Make the memory; return its descriptor."""
-    fd = -1
     try:
-        fd = os.memfd_create("shmnd-room", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        fd = clear_of_streams(fd)
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+        made = Descriptor.of(os.memfd_create, "shmnd-room", flags)
+        fd = made.fd
         os.fchmod(fd, 0o600)
         os.ftruncate(fd, _BYTES)
         require_room(_PAGE, 0, call)
         os.posix_fallocate(fd, 0, _PAGE)
         os.pwrite(fd, struct.pack("Q", _MAGIC), 0)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    except BaseException as exc:  # be it of a handler of a signal, or for want of memory
-        if fd >= 0:
-            os.close(fd)
-        if not isinstance(exc, OSError):
-            raise
+    except OSError as exc:
+        pass_on(exc)
         raise error(
             Status.INSUFFICIENT_RESOURCES,
             call,
             f"{_PAGE} bytes of shared memory wanted: {exc.strerror}; {remedy(exc, 'free memory')}",
         ) from exc
-    return fd
+    return made
 
 
 def take_lock(fd: int, at: int) -> bool:
@@ -96,8 +96,9 @@ def holds_lock(fd: int, at: int) -> bool:
 class Room:
     """One object's part in such memory. Takes the descriptor, which no other object may have."""
 
-    def __init__(self, fd: int, call: str) -> None:
-        self.fd = fd
+    def __init__(self, file: Owned, call: str) -> None:
+        self._file = file
+        self.fd = fd = file.fd
         self.number = -1
         try:
             self._ringer = ringer()
@@ -110,8 +111,7 @@ class Room:
             # Not of the module mmap, whose mappings have descriptors of their own.
             self.words = Words(SparseMapping(fd, _BYTES, writable=True, call=call))
         except BaseException:
-            os.close(fd)
-            self.fd = -1
+            self.drop()
             raise
         _all.add(self)
 
@@ -227,9 +227,8 @@ class Room:
 
     def drop(self) -> None:
         """Close the descriptor alone, as in a child that was forked off."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self.fd = -1
+        self._file.close()
 
 
 _all: weakref.WeakSet[Room] = weakref.WeakSet()

@@ -45,7 +45,7 @@ class _End(Closing):
         )
         self.name: Final[str] = name
         try:
-            self._room = Room(self._named.descriptor(lambda: make_room(call)), call)
+            self._room = Room(self._named.file(lambda: make_room(call)), call)
             self._room.join(call, waits=self._waits)
         except BaseException:
             self.close()

@@ -64,7 +64,7 @@ class Card:
         self._file = Descriptor(-1)
         self._memory: SparseMapping | None = None
         try:
-            self._file = Descriptor(os.memfd_create(_PREFIX + label, os.MFD_CLOEXEC))
+            self._file = Descriptor.of(os.memfd_create, _PREFIX + label, os.MFD_CLOEXEC)
             os.fchmod(self._file.fileno(), 0o600)
             os.pwrite(self._file.fileno(), json.dumps(dict(record)).encode(), 0)
         except OSError:

@@ -21,8 +21,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from shmnd.common.descriptors import Descriptor
+from shmnd.common.owned import Owned
 from shmnd.common.records import Entry
-from shmnd.common.streams import clear_of_streams
 from shmnd.directory import Directory
 from shmnd.ipc.common.limits import name_of
 from shmnd.ipc.common.processes import Process, own_process, shown_as
@@ -52,12 +53,11 @@ class Holder(Protocol):
     def fd(self) -> int:
         """Its descriptor."""
 
-    def keep_open(self, fd: int) -> None:
-        """Take over another descriptor of the file."""
-
 
 Here = Callable[[Any, Any], Holder | None]
 """Returns what this process has of the file of a device and a number."""
+Heir = Callable[[int], bool]
+"""Takes over a descriptor that is to be closed, if this process has its file open elsewhere."""
 
 
 def _none(device: Any, number: Any) -> Holder | None:
@@ -93,36 +93,35 @@ class SharedName:
 
     # -- one at a time --
 
-    def descriptor(self, make: Callable[[], int], here: Here = _none, **data: Any) -> int:
-        """Return a descriptor of the memory, which `make` makes when there is none.
+    def file(self, make: Callable[[], Owned]) -> Owned:
+        """Return a descriptor of the memory, which `make` makes when there is none."""
+        found = self.holder(make)
+        assert isinstance(found, Owned)
+        return found
 
-        `here` returns what this process has of a file that may be open once: its descriptor is
-        taken, and another one that was opened goes to it, for a close would end its locks.
+    def holder(
+        self, make: Callable[[], Owned], here: Here = _none, heir: Heir | None = None, **data: Any
+    ) -> Holder:
+        """Return a descriptor of the memory, as `file` does, or the holder that `here` returns.
+
+        That is of a file that may be open once. Another descriptor of it that was opened goes to
+        its heir, for a close would end its locks.
         """
-        fd = -1
+        file: Holder | None = None
 
         def take() -> None:
-            nonlocal fd
+            nonlocal file
             self._own = self._held_here(here)
-            found = self.found() if self._own is None else self._own.fd
-            if found < 0:
-                fd = make() if fd < 0 else fd
-            elif fd < 0:
-                fd = found
-            elif os.path.samestat(os.fstat(fd), os.fstat(found)):
-                _leave(found, here)
-            else:
-                fd, before = found, fd
-                _leave(before, here)
-            self.announce(fd, **data)
+            found = self.found(heir) if self._own is None else self._own
+            if found is None:
+                file = make() if file is None else file
+            elif file is None or not os.path.samestat(os.fstat(file.fd), os.fstat(found.fd)):
+                file = found
+            self.announce(file.fd, **data)
 
-        try:
-            self.in_turn(take)
-        except BaseException:
-            if fd >= 0:
-                _leave(fd, here)
-            raise
-        return fd
+        self.in_turn(take)
+        assert file is not None
+        return file
 
     def _held_here(self, here: Here) -> Holder | None:
         found = (here(each.data.get("dev"), each.data.get("ino")) for each in self.entries())
@@ -199,15 +198,15 @@ class SharedName:
         yield from self.entries()
         yield from self.unannounced()
 
-    def found(self) -> int:
-        """Take a descriptor from another that has the memory; -1 when there is none."""
+    def found(self, heir: Heir | None = None) -> Owned | None:
+        """Take a descriptor from another that has the memory; None when there is none."""
         deadline = time.monotonic() + _ENDING
         while True:
             entries = [each for each in self.entries() if each.adapter != self.adapter.uid]
             for entry in entries:
-                fd = self.open_from(entry, "", os.O_RDWR)
-                if fd >= 0:
-                    return fd
+                file = self.open_from(entry, "", os.O_RDWR, heir)
+                if file is not None:
+                    return file
             hidden = [entry.pid for entry in entries if not is_seen(entry)]
             if not hidden:
                 break
@@ -215,8 +214,8 @@ class SharedName:
             if time.monotonic() > deadline:
                 raise self._hidden(hidden[0])
             time.sleep(_PAUSE)  # it may have ended, and the broker says so soon
-        fds = (self.open_from(entry, "", os.O_RDWR) for entry in self.unannounced())
-        return next((fd for fd in fds if fd >= 0), -1)
+        files = (self.open_from(entry, "", os.O_RDWR, heir) for entry in self.unannounced())
+        return next((file for file in files if file is not None), None)
 
     def _hidden(self, pid: int) -> NdError:
         return error(
@@ -232,14 +231,16 @@ class SharedName:
         own = (entry.pid for entry in self.entries() if entry.adapter == self.adapter.uid)
         return next(own, self._pid)
 
-    def open_from(self, entry: Entry, which: str, flags: int) -> int:
-        """Take a descriptor from one process; -1 when it has just ended or closed it."""
+    def open_from(
+        self, entry: Entry, which: str, flags: int, heir: Heir | None = None
+    ) -> Owned | None:
+        """Take a descriptor from one process; None when it has just ended or closed it."""
         try:
             number = int(entry.data[f"{which}fd"])
             wanted = entry.data[f"{which}dev"], entry.data[f"{which}ino"]
-            return open_of_process(_shown_as(entry), number, wanted, flags)
+            return open_of_process(_shown_as(entry), number, wanted, flags, heir)
         except (FileNotFoundError, KeyError, TypeError, ValueError):
-            return -1
+            return None
         except OSError as exc:
             if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
                 raise self._no_descriptor(exc) from exc
@@ -289,31 +290,20 @@ def identity(which: str, fd: int) -> dict[str, Any]:
     return {f"{which}fd": fd, f"{which}dev": found.st_dev, f"{which}ino": found.st_ino}
 
 
-def _leave(fd: int, here: Here) -> None:
-    """Close a descriptor, or give it to what this process has of its file."""
-    found = os.fstat(fd)
-    holder = here(found.st_dev, found.st_ino)
-    if holder is None:
-        os.close(fd)
-    elif holder.fd != fd:
-        holder.keep_open(fd)
-
-
-def open_of_process(pid: int, number: int, wanted: tuple[Any, Any], flags: int) -> int:
-    """Open a file that a process holds under a descriptor; -1 when it is another file by now.
+def open_of_process(
+    pid: int, number: int, wanted: tuple[Any, Any], flags: int, heir: Heir | None = None
+) -> Owned | None:
+    """Open a file that a process holds under a descriptor; None when it is another file by now.
 
     FileNotFoundError when that process is not seen (a number of 0), or has closed it.
     """
     # Non-blocking: it may be any file by now.
     path = f"/proc/{pid}/fd/{number}"
-    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
-    if fd <= 2:
-        fd = clear_of_streams(fd)
-    found = os.fstat(fd)
-    if (found.st_dev, found.st_ino) == wanted:
-        return fd
-    os.close(fd)
-    return -1
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK
+    kind = Owned if heir else Descriptor
+    file = kind.of(os.open, path, flags, heir=heir)
+    found = os.fstat(file.fd)
+    return file if (found.st_dev, found.st_ino) == wanted else None
 
 
 def is_seen(entry: Entry) -> bool:

@@ -15,14 +15,12 @@ from libc.errno cimport errno
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport getpid
 
+from shmnd.common.owned import Owned
 from shmnd.ipc.common.ringer import ringer
 from shmnd.ipc.queue.queue_core import QueueCore
 from shmnd.ipc.queue.queue_file import make_file
 
-cdef extern from "unistd.h" nogil:
-    int _close "close" (int fd)
-
-__all__ = ["core_here", "core_of", "new_core"]
+__all__ = ["core_here", "core_of", "new_core", "taken_over"]
 
 cdef object _cores = weakref.WeakValueDictionary()  # by process, device and number of the file
 # Two parts would have the same locks, and take each other's pages.
@@ -36,33 +34,39 @@ cdef object _held(tuple key):
     return None if found is None else found()
 
 
-def core_of(int fd):
+def core_of(file):
     """Return this process's part in the queue of a descriptor, which it takes over."""
     cdef struct_stat found
-    cdef int left = fd
+    if not isinstance(file, Owned):  # the part that this process has
+        return file
+    cdef int fd = file.fd
     if fstat(fd, &found):
         raise OSError(errno, os.strerror(errno))
     key = (getpid(), found.st_dev, found.st_ino)
-    try:
-        ring = ringer().ring
-        with _lock:
-            core = _held(key)
-            left = -1
-            if core is None:
-                core = QueueCore(fd, ring)  # which closes it, also if it cannot be made
-                core.announce()
-                _cores[key] = core
-            elif core.fd != fd:
-                core.keep_open(fd)
-        return core
-    except BaseException:
-        if left >= 0:
-            core = _held(key)
-            if core is None:
-                _close(left)
-            elif core.fd != left:
-                core.keep_open(left)  # a close would end its locks
-        raise
+    ring = ringer().ring
+    with _lock:
+        core = _held(key)
+        if core is None:
+            core = QueueCore(file.detach(), ring)  # which closes it, also if it cannot be made
+            core.announce()
+            _cores[key] = core
+        elif core.fd != fd:
+            core.keep_open(file.detach())
+    return core
+
+
+def taken_over(int fd):
+    """Take over another descriptor of a queue, if this process has a part in that.
+
+    To close it would end the locks of the part.
+    """
+    cdef struct_stat found
+    core = None if fstat(fd, &found) else _held((getpid(), found.st_dev, found.st_ino))
+    if core is None:
+        return False
+    if core.fd != fd:
+        core.keep_open(fd)
+    return True
 
 
 def new_core(slots, limited):

@@ -12,8 +12,9 @@ from shmnd.ipc.queue.queue_c cimport *
 
 from shmnd.ipc.common.limits import most_memory
 from shmnd.ring.shared_memory.bounds import require_room
+from shmnd.common.interruption import pass_on
+from shmnd.common.owned import Owned
 from shmnd.common.shortages import remedy
-from shmnd.common.streams import clear_of_streams
 from shmnd.status import Status, error
 
 __all__ = ["commit", "make_file"]
@@ -38,7 +39,7 @@ def commit(fd: int, at: int, nbytes: int, call: str) -> None:
             ) from err
 
 
-def make_file(slots: int, limited: bool) -> int:
+def make_file(slots: int, limited: bool) -> Owned:
     """Make the memory of a queue of so many slots; return its descriptor."""
     cdef shmnd_queue_shape shape
     cdef size_t page = SHMND_QUEUE_PAGE
@@ -59,26 +60,22 @@ def make_file(slots: int, limited: bool) -> int:
         // SHMND_CHUNK_BYTES * SHMND_CHUNK_BYTES
     )
     shape.file_bytes = shape.chunks_off + shape.chunks * SHMND_CHUNK_BYTES
-    fd = -1
     try:
-        fd = os.memfd_create("shmnd-queue", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        if fd <= 2:
-            fd = clear_of_streams(fd)
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+        made = Owned.of(os.memfd_create, "shmnd-queue", flags)
+        fd = made.fd
         os.fchmod(fd, 0o600)
         os.ftruncate(fd, shape.file_bytes)
         commit(fd, 0, page, call)
         os.pwrite(fd, (<unsigned char *>&shape)[:sizeof(shape)], 0)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    except BaseException as err:  # be it of a handler of a signal, or for want of memory
-        if fd >= 0:
-            os.close(fd)
-        if not isinstance(err, OSError):
-            raise
+    except OSError as err:
+        pass_on(err)
         raise error(
             Status.INSUFFICIENT_RESOURCES, call,
             f"cannot make a queue's memory: {err.strerror}; {remedy(err, 'free memory')}",
         ) from err
-    return fd
+    return made
 
 
 cdef read_shape(int fd, shmnd_queue_shape *shape):

@@ -24,15 +24,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from shmnd.common.arguments import integer
 from shmnd.common.deadline import end_after
 from shmnd.common.held import Held
+from shmnd.common.owned import Owned
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import PAUSE
-from shmnd.ipc.queue.parts import core_here, core_of, new_core
+from shmnd.ipc.queue.parts import core_here, core_of, new_core, taken_over
 from shmnd.ipc.queue.queue_core import QueueCalls
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.waits import ITEM, ROOM, Waits
 
 if TYPE_CHECKING:
-    from shmnd.ipc.naming.shared_name import SharedName
+    from shmnd.ipc.naming.shared_name import Holder, SharedName
     from shmnd.ipc.queue.queue_core import QueueCore
 
 __all__ = ["QUEUE", "Queue"]
@@ -61,7 +62,7 @@ class Queue(QueueCalls, Waits):
         self._named = self._by_name(name)
         try:
             make = partial(make_file, limit or _LONGEST, bool(limit))
-            self._start(core_of(self._named.descriptor(make, core_here)))
+            self._start(core_of(self._named.holder(make, core_here, taken_over)))
         except BaseException:
             self._named.close()
             raise
@@ -78,11 +79,11 @@ class Queue(QueueCalls, Waits):
         return size
 
     @classmethod
-    def of_descriptor(cls, fd: int) -> Self:
-        """Return the queue of a descriptor, which it takes over."""
+    def of_file(cls, file: Holder) -> Self:
+        """Return the queue of a descriptor, which it takes over, or of this process's part."""
         made = cls.__new__(cls)
         made._named = None
-        made._start(core_of(fd))
+        made._start(core_of(file))
         return made
 
     def _start(self, core: QueueCore) -> None:
@@ -116,7 +117,7 @@ class Queue(QueueCalls, Waits):
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         passed, name = state
         self._named = None
-        self._start(core_of(passed.detach()))
+        self._start(core_of(Owned.of(passed.detach, heir=taken_over)))
         if name is not None:
             self._named = self._by_name(name)
             self._named.announce(self._core.fd)

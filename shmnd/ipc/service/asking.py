@@ -11,7 +11,7 @@ from typing import Final
 from shmnd.common.descriptors import taking_from_the_system
 from shmnd.ipc.common.processes import Process, known_as, shown_as
 from shmnd.ipc.naming.shared_name import open_of_process
-from shmnd.ipc.queue.parts import core_here
+from shmnd.ipc.queue.parts import core_here, taken_over
 from shmnd.ipc.queue.queue_core import QueueCore
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.status import NdError, NdMemoryError
@@ -66,9 +66,9 @@ def open_of(who: tuple[Process, int], number: int, key: tuple[int, int], name: s
         with taking_from_the_system(f"Server {name!r}"):
             core = core_here(*key)  # a client of this process
             if core is not None:
-                return Queue.of_descriptor(core.fd)
-            fd = open_of_process(shown_as(*who), number, key, os.O_RDWR)
-            return None if fd < 0 else Queue.of_descriptor(fd)
+                return Queue.of_file(core)
+            file = open_of_process(shown_as(*who), number, key, os.O_RDWR, taken_over)
+            return None if file is None else Queue.of_file(file)
     except NdMemoryError:
         raise
     except (OSError, NdError):

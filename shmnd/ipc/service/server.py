@@ -13,6 +13,7 @@ import queue
 import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from shmnd.common.arguments import within
@@ -25,7 +26,7 @@ from shmnd.ipc.common.processes import Process, own_process
 from shmnd.ipc.common.ringing import POLL, Bell
 from shmnd.ipc.errors import Closed, unusable
 from shmnd.ipc.naming.shared_name import SharedName
-from shmnd.ipc.queue.parts import core_here
+from shmnd.ipc.queue.parts import core_here, taken_over
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.asking import Asking, open_of
@@ -70,8 +71,8 @@ def open_service(
     try:
         for entry in named.every_entry():
             require_same_types(types, entry.data, f"process {entry.pid}", call)
-        fd = named.descriptor(lambda: make_file(slots, True), core_here, **types)
-        requests = _Requests.of_descriptor(fd)
+        make = partial(make_file, slots, True)
+        requests = _Requests.of_file(named.holder(make, core_here, taken_over, **types))
         requests._core.unreadable = _Unreadable
         return named, requests
     except BaseException:
