@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.place import place_of
 from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.interruption import is_interruption
 from shmnd.common.late import asyncio
 from shmnd.connection import Connection
 from shmnd.messaging.endpoints import READS, Ends, Plan, SharedAdapter
@@ -108,7 +109,7 @@ class _Attempt:
             yield
         except TimeoutError as exc:
             self.close()
-            if isinstance(exc, NdError):
+            if isinstance(exc, NdError) or is_interruption(exc):
                 raise
             raise self._late(call, timeout) from None
         except BaseException:

@@ -15,11 +15,13 @@ from shmnd.broker.protocol import written
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
 from shmnd.common.held import Condition, Held
+from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.weak_methods import without_owner
 from shmnd.messaging.buffers import outgoing, writable
 from shmnd.messaging.errors import ended
 from shmnd.messaging.exits import remember
+from shmnd.messaging.turns import Turns
 from shmnd.status import OWN_IN_CHILD, NdError, Status
 from shmnd.waiter import Waiter
 
@@ -90,9 +92,7 @@ class Connection(Closing):
     def _start_locks(self) -> None:
         self._lock = lock = threading.RLock()
         self._changed = changed = Condition(lock)
-        self._turn = threading.Lock()
-        """Held for a message that takes more than one step to send."""
-        self._turn_in_loop: asyncio.Lock | None = None
+        self._turns = Turns()
 
         def wake() -> None:
             with Held(lock):
@@ -115,8 +115,8 @@ class Connection(Closing):
     def __repr__(self) -> str:
         state = "closed" if self.closed else "connected" if self.connected else "disconnected"
         ends = f"{written(self.local_address)} to {written(self.peer_address)}"
-        unread = len(self._inbox)
-        return f"<Connection {state} {ends}, {self._messages!r}, {unread} messages unread>"
+        unread = f"{len(self._inbox)} messages unread"
+        return f"<Connection {state} {ends}, {self._messages!r}, {unread}>"
 
     # -- blocking --
 
@@ -134,16 +134,15 @@ class Connection(Closing):
         out = outgoing(data, call)
         deadline = deadline_of(timeout, call)
         self._check_events(call)
-        left = left_until(deadline)
-        if not self._turn.acquire(timeout=-1 if left is None else min(left, threading.TIMEOUT_MAX)):
-            raise self._late(call, "another message was being sent")
-        try:
-            self._messages.busy = True
-            if not self._wait(lambda: self._pushed(out, call), deadline):
-                raise self._late(call, _NO_ROOM)
-        finally:
-            self._messages.busy = False
-            self._turn.release()
+        with self._turns.of_thread(call, left_until(deadline)) as ours:
+            if not ours:
+                raise self._late(call, "another message was being sent")
+            try:
+                self._messages.busy = True
+                if not self._wait(lambda: self._pushed(out, call), deadline):
+                    raise self._late(call, _NO_ROOM)
+            finally:
+                self._messages.busy = False
 
     def recv_bytes(self, timeout: float | None = None, *, maxlength: int | None = None) -> bytes:
         """Wait for a message and return it.
@@ -193,7 +192,8 @@ class Connection(Closing):
         deadline = deadline_of(timeout, call)
         try:
             return self._wait(lambda: self._arrived(call), deadline)
-        except (EOFError, ConnectionResetError):
+        except (EOFError, ConnectionResetError) as exc:
+            pass_on(exc)
             return True
 
     def __iter__(self) -> Iterator[bytes]:
@@ -201,7 +201,8 @@ class Connection(Closing):
         while True:
             try:
                 message = self.recv_bytes()
-            except EOFError:
+            except EOFError as exc:
+                pass_on(exc)
                 return
             yield message
 
@@ -212,18 +213,18 @@ class Connection(Closing):
         if self._send_now(data):
             return
         call = "Connection.asend_bytes"
-        out = outgoing(data, call)
+        out, end = outgoing(data, call), deadline_of(timeout, call)
         self._check_events(call)
-        if self._turn_in_loop is None:
-            self._turn_in_loop = asyncio.Lock()
         try:
-            async with asyncio.timeout(left_until(deadline_of(timeout, call))), self._turn_in_loop:
-                self._messages.busy = True
-                try:
-                    await self._wait_in_loop(lambda: self._pushed(out, call))
-                finally:
-                    self._messages.busy = False
-        except TimeoutError:
+            async with asyncio.timeout(left_until(end)), self._turns.of_loop():
+                with self._turns.of_task(call):
+                    try:
+                        self._messages.busy = True
+                        await self._wait_in_loop(lambda: self._pushed(out, call))
+                    finally:
+                        self._messages.busy = False
+        except TimeoutError as exc:
+            pass_on(exc)
             raise self._late(call, _NO_ROOM) from None
 
     async def arecv_bytes(
@@ -235,7 +236,8 @@ class Connection(Closing):
             if not self._arrived(call):
                 async with asyncio.timeout(left_until(deadline_of(timeout, call))):
                     await self._wait_in_loop(lambda: self._arrived(call))
-        except TimeoutError:
+        except TimeoutError as exc:
+            pass_on(exc)
             raise self._late(call, _NOTHING) from None
         return self._next(0, maxlength, call)
 
@@ -244,7 +246,8 @@ class Connection(Closing):
         while True:
             try:
                 message = await self.arecv_bytes()
-            except EOFError:
+            except EOFError as exc:
+                pass_on(exc)
                 return
             yield message
 
@@ -260,8 +263,8 @@ class Connection(Closing):
             try:
                 await self._told
             except NdError as err:
-                if err.status is not Status.CANCELED:
-                    raise
+                if err.status is not Status.CANCELED and not self._refusal:
+                    raise  # else another task has closed this connection
 
     # -- descriptors --
 
@@ -353,8 +356,8 @@ class Connection(Closing):
             else:
                 try:
                     messages.pump(left)
-                except NdError as err:
-                    if err.status is not Status.INVALID_HANDLE or not self._refusal:
+                except NdError:
+                    if not self._refusal:
                         raise  # else another thread has closed this connection
             if left == 0:
                 return ready()

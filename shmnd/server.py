@@ -13,7 +13,7 @@ from shmnd.common.brief_waits import TooLate
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
 from shmnd.common.held import Held
-from shmnd.common.interruption import is_interruption
+from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio
 from shmnd.connection import Connection
 from shmnd.handshake.attempt import State
@@ -112,8 +112,12 @@ class Server(Closing):
                 if ready is not None:
                     return Connection(self._shared, ready)
                 news.result(left_until(deadline))
-            except TimeoutError:
+            except TimeoutError as exc:
+                pass_on(exc)
                 raise self._late(call, timeout) from None
+            except NdError:
+                if not self._closed:
+                    raise  # else the server was closed meanwhile, and maybe its adapter
             finally:
                 news._complete(Status.SUCCESS)
                 self._rest()
@@ -129,8 +133,12 @@ class Server(Closing):
                     return Connection(self._shared, ready)
                 async with asyncio.timeout(left_until(deadline)):
                     await news
-            except TimeoutError:
+            except TimeoutError as exc:
+                pass_on(exc)
                 raise self._late(call, timeout) from None
+            except NdError:
+                if not self._closed:
+                    raise  # else the server was closed meanwhile, and maybe its adapter
             finally:
                 news._complete(Status.SUCCESS)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
+from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.weak_methods import without_owner
 from shmnd.runtime.awaiting.resuming import UntilWoken
@@ -101,7 +102,8 @@ class Waiter(Closing):
         try:
             async with asyncio.timeout(timeout):
                 await self._until_ready()
-        except TimeoutError:
+        except TimeoutError as exc:
+            pass_on(exc)
             return self._poll()
         return True
 

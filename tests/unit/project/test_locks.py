@@ -20,9 +20,8 @@ NO_LOCKS: Final = {
     ("handshake/attempt.py", "view"),
     ("ipc/naming/shared_name.py", "taken"),
     ("mpi/launcher/job.py", "rank.process"),
-    ("connection.py", "self._turn_in_loop"),
 }
-"""Names that are entered as they are: of files and processes, and of a lock of asyncio."""
+"""Names that are entered as they are: of files and processes."""
 
 
 def test_there_are_sources() -> None:

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that wait while another thread or task closes the last object of their adapter."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from multiprocessing.connection import Connection as Pipe
+
+import pytest
+
+import shmnd
+from processes.messages.kit import LIMIT, Address, MakePeer, pattern
+
+Waited = Callable[[shmnd.Connection], object]
+Accepting = Callable[[shmnd.Server], Awaitable[object]]
+
+
+def deaf(address: Address, pipe: Pipe) -> None:
+    """Connect and receive nothing until told."""
+    with shmnd.connect(address):
+        pipe.recv()
+
+
+async def each_in_loop(server: shmnd.Server) -> list[shmnd.Connection]:
+    return [connection async for connection in server]
+
+
+def closing(wait: Callable[[], object], close: Callable[[], None]) -> object:
+    """Close in this thread what another one waits for; return what that one returned or raised."""
+    ended: list[object] = []
+
+    def run() -> None:
+        try:
+            ended.append(wait())
+        except Exception as exc:
+            ended.append(exc)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(0.1)  # it sleeps by then: where it does not, the close is found without a wait
+    close()
+    thread.join(LIMIT)
+    return ended.pop()
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda near: near.send_bytes(pattern(10_000_000)),
+        lambda near: near.recv_bytes(),
+        lambda near: near.recv_bytes(maxlength=1),
+        lambda near: near.poll(None),
+        lambda near: asyncio.run(near.asend_bytes(pattern(10_000_000))),
+        lambda near: asyncio.run(near.arecv_bytes()),
+    ],
+    ids=["send_bytes", "recv_bytes", "maxlength", "poll", "asend_bytes", "arecv_bytes"],
+)
+def test_a_call_says_that_its_connection_was_closed(peer_of: MakePeer, wait: Waited) -> None:
+    peer = peer_of(deaf)
+    peer.server.close()  # the connection is the last object of its adapter
+    near = peer.connection
+    said = closing(lambda: wait(near), near.close)
+    assert isinstance(said, OSError), said
+    assert "the connection is closed" in str(said)
+    peer.pipe.send("end")
+
+
+@pytest.mark.parametrize("way", [shmnd.Server.accept, list])
+def test_a_thread_that_accepts_learns_that_the_server_was_closed(
+    way: Callable[[shmnd.Server], object],
+) -> None:
+    for _ in range(5):  # which of two causes it finds first is up to the threads
+        server = shmnd.listen()
+        said = closing(lambda server=server: way(server), server.close)  # type: ignore[misc]
+        assert said == [] if way is list else isinstance(said, OSError), said
+
+
+@pytest.mark.parametrize("way", [shmnd.Server.aaccept, each_in_loop])
+def test_a_task_that_accepts_learns_that_the_server_was_closed(way: Accepting) -> None:
+    async def work() -> object:
+        server = shmnd.listen()
+        accepting = asyncio.ensure_future(way(server))
+        await asyncio.sleep(0.1)
+        server.close()
+        return (await asyncio.gather(accepting, return_exceptions=True))[0]
+
+    said = asyncio.run(work())
+    assert said == [] if way is each_in_loop else isinstance(said, OSError), said
