@@ -43,17 +43,27 @@ class RequestProgress(Sleepers):
     def add(self, queue: PolledQueue) -> None:
         """Have its requests carried on. It is held weakly."""
         key = id(queue)
+        self._forget(key)  # an earlier one that was there may have left its entries
         self._queues[key] = weakref.ref(queue, lambda _: self._forget(key))
         queue._announcing = bool(self._sleepers)
 
     def _forget(self, key: int) -> None:
+        """Drop the entries of a queue. The handler of a signal may raise before it does: where a
+        weak reference ends, the interpreter drops that exception, and the entries stay.
+        """
         self._queues.pop(key, None)
         self._watched.discard(key)
         self._seen.pop(key, None)
 
     def _all(self) -> list[PolledQueue]:
-        references = list(self._queues.values())
-        return [queue for reference in references if (queue := reference()) is not None]
+        found = []
+        for key, reference in list(self._queues.items()):
+            queue = reference()
+            if queue is not None:
+                found.append(queue)
+            elif self._queues.get(key) is reference:
+                self._forget(key)
+        return found
 
     def poll(self, besides: PolledQueue | None = None) -> None:
         """Carry all of them on but one, as far as they go now."""
