@@ -25,6 +25,16 @@ static inline const struct shmnd_grant *shmnd_peer_grant(const struct shmnd_qp *
     return m->base ? &((const struct shmnd_grant *)m->base)[idx % SHMND_TABLE_ENTRIES] : NULL;
 }
 
+/* Why the other side's memory was refused. A side that closes withdraws its memory afterwards: then
+ * the connection has ended, and the request named nothing wrong. */
+static inline uint32_t shmnd_tx_refused(const struct shmnd_qp *qp)
+{
+    /* SYNC closing: fence, pairs with the closer's. A grant that was found revoked after it shows
+     * `closing` too. */
+    shmnd_loads_before();
+    return shmnd_relaxed32(&qp->link.theirs->closing) ? SHMND_CANCELED : qp->target_fault;
+}
+
 /* Checks both ends of a Read or Write and prepares its copy. Returns a status; SHMND_PENDING: a
  * segment must be mapped first. */
 static inline uint32_t shmnd_tx_resolve_rdma(struct shmnd_qp *qp, const struct shmnd_wqe *w,
@@ -53,12 +63,12 @@ static inline uint32_t shmnd_tx_resolve_rdma(struct shmnd_qp *qp, const struct s
     uint32_t right = reading ? SHMND_ALLOW_READ : SHMND_ALLOW_WRITE;
     if (!shmnd_grant_check(grant, w->remote_token, right, w->remote_address, w->length,
                            qp->link.connection, &target))
-        return qp->target_fault;
+        return shmnd_tx_refused(qp);
     shmnd_spans_clear(remote);
     int got =
         shmnd_peer_add_span(qp->peer, target.segment, target.offset, w->length, !reading, remote);
     if (got <= 0)
-        return got == 0 ? SHMND_PENDING : qp->target_fault;
+        return got == 0 ? SHMND_PENDING : shmnd_tx_refused(qp);
     job->kind = SHMND_JOB_RDMA;
     job->request = qp->wq_next;
     job->unmapped = qp->peer->unmapped;
@@ -72,7 +82,7 @@ static inline uint32_t shmnd_tx_resolve_rdma(struct shmnd_qp *qp, const struct s
 static inline uint32_t shmnd_run_rdma(struct shmnd_qp *qp, struct shmnd_job *job)
 {
     if (!shmnd_hazard_enter(&qp->link.mine->hazard, job->grant, job->token))
-        return qp->target_fault;
+        return shmnd_tx_refused(qp);
     /* SYNC closing: the fence in shmnd_hazard_enter() pairs with the closer's */
     if (shmnd_relaxed32(&qp->link.theirs->closing)) {
         shmnd_hazard_leave(&qp->link.mine->hazard);

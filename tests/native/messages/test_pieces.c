@@ -92,6 +92,27 @@ static void a_grant_withdrawn_between_two_pieces(void)
     duo_close(&s.d);
 }
 
+/* The owner disconnects and then withdraws its memory, between the check of its state here and that
+ * of the grant: the connection has ended, and the Write named nothing wrong. */
+static void a_grant_withdrawn_by_a_side_that_has_closed(void)
+{
+    struct scene s;
+    open_scene(&s, false);
+    post_write(&s);
+    CHECK(run_piece(&s));
+    struct shmnd_qp *q = &s.d.a->q;
+    disconnect(s.d.b);
+    region_withdraw(s.d.pb, s.tb);
+    struct shmnd_job job = q->tx_job;
+    struct shmnd_wqe *w = &q->wqes[job.request & q->wq_mask];
+    const struct shmnd_sge *sges = shmnd_wqe_sges(q, job.request);
+    EQUAL(shmnd_run_rdma(q, &q->tx_job), SHMND_CANCELED);
+    EQUAL(shmnd_tx_resolve_rdma(q, w, sges, NULL, &job), SHMND_CANCELED);
+    EXPECT(s.d.qa, SHMND_WRITE, 1, SHMND_CANCELED);
+    EQUAL(s.dst[SHMND_PIECE], 0);
+    duo_close(&s.d);
+}
+
 static void an_end_between_two_pieces(void)
 {
     for (int dies = 0; dies < 2; dies++) {
@@ -153,6 +174,7 @@ static void a_sender_ends_what_its_receiver_began(void)
 static const struct check_test tests[] = {
     TEST(a_write_in_pieces),
     TEST(a_grant_withdrawn_between_two_pieces),
+    TEST(a_grant_withdrawn_by_a_side_that_has_closed),
     TEST(an_end_between_two_pieces),
     TEST(a_receiver_ends_what_its_sender_began),
     TEST(a_sender_ends_what_its_receiver_began),
