@@ -15,7 +15,7 @@ from shmnd_bench.report.table import render
 
 from .output import printable
 
-__all__ = ["Column", "amount", "amounts", "draw", "moment", "size", "sizes", "text"]
+__all__ = ["Column", "amount", "amounts", "counted", "draw", "moment", "size", "sizes", "text"]
 
 _UNITS: Final = ("", "k", "M", "G", "T", "P")
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -46,6 +46,11 @@ def text(heading: str, name: str = "", *, right: bool = False) -> Column:
         return "-" if row[name] is None else printable(str(row[name]))
 
     return Column(heading, cell, right)
+
+
+def counted(number: int, one: str, more: str = "") -> str:
+    """Write a number of things with their noun."""
+    return f"{number} {one if number == 1 else more or f'{one}s'}"
 
 
 def amounts(heading: str, name: str = "") -> Column:

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 
 from shmnd import __version__
 
+from . import values
 from .output import add_namespace
 
 _NOUNS: Final[Mapping[str, tuple[str, Callable[[], Mapping[str, str]]]]] = {
@@ -70,6 +71,9 @@ _ALONE: Final = ("broker", "bench", "ipc")
 """Nouns that print their help where nothing follows."""
 _LIKE_MOST: Final = ("--format", "--namespace", "--group")
 """Options of nearly every verb, which may stand before the noun too."""
+
+_READERS: Final = {"--namespace": values.namespace, "--group": values.group}
+"""Readers of the options that every verb has, whichever module adds them."""
 
 _NEAR: Final = 0.7
 """How much of a word must be right for another to be named: 'rate' is not a mistyped 'format'."""
@@ -201,6 +205,8 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
         parser.add_argument(
             "--group", help="use the namespace of this group (default: SHMND_GROUP, or none)"
         )
+    for option, read in _READERS.items():
+        parser._option_string_actions[option].type = read
     codes = {
         0: "success",
         1: getattr(module, "FAILURE", _FAILURE),

@@ -53,7 +53,8 @@ def _run(line: list[str]) -> int:
     if line[:1] == ["mpiexec"] and line[1:] not in (["-h"], ["--help"]):
         return _mpiexec(line[1:])
     with ended_by_ctrl_c():
-        from shmnd.broker.place import namespace_name  # the ranks of a job need none of this
+        from shmnd.broker.access import access_of  # the ranks of a job need none of this
+        from shmnd.broker.place import namespace_name
 
         from .commands import in_order, parser_of
 
@@ -62,7 +63,8 @@ def _run(line: list[str]) -> int:
         args = parser_of(wanted).parse_args(given)
     with _in_place(args):
         if hasattr(args, "namespace"):
-            namespace_name(None)  # a name that is not allowed ends every command alike
+            namespace_name(None)  # a variable that is wrong ends every command alike
+            access_of()
         code: int = args.run(args)
     return code
 

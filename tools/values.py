@@ -2,13 +2,27 @@
 """The values of options, and the errors of invalid ones."""
 
 import argparse
+import contextlib
 import ipaddress
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from shmnd import NdError
+from shmnd.broker.access import access_of
+from shmnd.broker.place import namespace_name
 from shmnd.broker.protocol import written
+from shmnd.status import detail_of
 
-__all__ = ["address", "at_most", "how_many", "number", "process_id", "seconds"]
+__all__ = [
+    "address",
+    "at_most",
+    "group",
+    "how_many",
+    "namespace",
+    "number",
+    "process_id",
+    "seconds",
+]
 
 
 def how_many(text: str) -> int:
@@ -26,6 +40,19 @@ def at_most(most: int) -> Callable[[str], int]:
         return found
 
     return read
+
+
+def namespace(text: str) -> str:
+    """Read the name of a namespace."""
+    with _as_wrong_option("namespace "):
+        return namespace_name(text)
+
+
+def group(text: str) -> str:
+    """Read the name or the number of a group, which this process must be in."""
+    with _as_wrong_option("group "):
+        access_of(text)
+    return text
 
 
 def process_id(text: str) -> int:
@@ -68,6 +95,15 @@ def address(text: str) -> str:
     if not good:
         raise argparse.ArgumentTypeError(f"{text!r} is not an address as 127.0.0.1:50123")
     return written((str(bare), int(port)))
+
+
+@contextlib.contextmanager
+def _as_wrong_option(noun: str) -> Iterator[None]:
+    """Report an error of the provider as one of an option, which has said its name."""
+    try:
+        yield
+    except NdError as exc:
+        raise argparse.ArgumentTypeError(detail_of(exc).removeprefix(noun)) from exc
 
 
 def _said(number: float) -> str:

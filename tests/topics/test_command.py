@@ -90,8 +90,6 @@ def test_publish_and_echo(name: str, command: Any, capsys: pytest.CaptureFixture
             assert sample.value.tolist() == [1, 2.5]
         thread.join()
     assert codes == [0]
-    assert main(["ipc", "publish", name, "[1, 2.5]", "--wait", "0"]) == 1
-    assert f"no subscriber of '{name}' came within 0 s" in capsys.readouterr().err
     assert main(["ipc", "publish", name, "[1, 2.5]", "--wait", "1.2"]) == 1
     assert f"waiting for a subscriber of '{name}'" in capsys.readouterr().err
     for wrong in (["--rate", "nan"], ["--rate", "-1"], ["--wait", "x"], ["--count", "0"]):

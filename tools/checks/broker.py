@@ -14,6 +14,7 @@ from shmnd.broker.place import Place, place_of
 from shmnd.broker.protocol import VERSION
 from shmnd.handshake.queue_pair_link import QpState
 
+from ..columns import counted
 from ..observe.counter_reader import CounterReader
 from ..observe.snapshot import Scene
 from .finding import Finding, mebibytes, ok, problem, warning
@@ -50,7 +51,8 @@ def _processes(namespace: str | None, group: str | None) -> str:
     connections = {
         end.words["connection"] for end in scene.ends if end.words["state"] == QpState.CONNECTED
     }
-    return f"{len({page.pid for page in scene.pages})} processes, {len(connections)} connections"
+    processes = counted(len({page.pid for page in scene.pages}), "process", "processes")
+    return f"{processes}, {counted(len(connections), 'connection')}"
 
 
 def _broker(place: Place) -> Finding:
@@ -74,7 +76,8 @@ def _broker(place: Place) -> Finding:
             "adapters of this installation cannot be opened in the namespace",
             f"install one release everywhere, then {replace}; or another SHMND_NAMESPACE",
         )
-    return ok(check, f"pid {pid}, version {spoken}; it knows {counts['processes']} processes")
+    known = counted(counts["processes"], "process", "processes")
+    return ok(check, f"pid {pid}, version {spoken}; it knows {known}")
 
 
 def _obstacle(check: str, place: Place) -> Finding | None:

@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--type",
         type=_known_type,
         default="f8",
+        dest="form",
         help="numpy dtype of the topic, as i4 or [('x', 'i4'), ('y', 'f8')]; or bytes, or object "
         "(default f8)",
     )
@@ -48,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--wait",
         type=seconds(0, 1e6),
         metavar="SECONDS",
-        help="wait so long for a subscriber at most (default: until one comes)",
+        help="wait so long for a subscriber at most (default: until one comes; 0: publish at once)",
     )
 
 
@@ -56,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
     """Wait for a subscriber, and send."""
     header = None if args.header is None else os.fsencode(args.header)
     try:
-        value = value_of(args.value, args.type)
-        with ipc.Publisher(args.topic, _type_of(args.type)) as pub:
+        value = value_of(args.value, args.form.kind)
+        with ipc.Publisher(args.topic, args.form) as pub:
             value = _fitting(value, pub.type)
             wait_for_subscriber(pub, args.wait)
             due = time.monotonic()
@@ -72,14 +73,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def value_of(text: str, type_: str) -> Any:
+def value_of(text: str, kind: int) -> Any:
     """Return the literal that a text is, or its bytes."""
-    if type_ == "bytes":
+    if kind == forms.BYTES:
         return os.fsencode(text)
     try:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last ones: nested deeply
-        if type_ == "object":
+        if kind == forms.OBJECT:
             return text
         shown = repr(text) if len(text) < 60 else f"{text[:60]!r}..."
         raise ValueError(f"{shown} is not a literal of Python, as 1.5 or [1, 2]") from None
@@ -94,16 +95,15 @@ def _type_of(text: str) -> Any:
     return {"bytes": bytes, "object": object}.get(text, text)
 
 
-def _known_type(text: str) -> str:
+def _known_type(text: str) -> forms.TopicType:
     """Read the type of a topic."""
     try:
-        forms.form_of(_type_of(text), "publish")
+        return forms.form_of(_type_of(text), "publish")
     except (TypeError, ValueError) as exc:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a dtype of numbers and text, as i4 or [('x', 'i4'), ('y', 'f8')]; "
             "nor is it bytes or object"
         ) from exc
-    return text
 
 
 def _fitting(value: Any, form: forms.TopicType) -> Any:

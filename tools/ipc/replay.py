@@ -63,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
                 if args.topic is None or topic["name"] in args.topic
             }
             for pub in pubs.values():
-                if args.wait:
-                    wait_for_subscriber(pub, args.wait)
+                wait_for_subscriber(pub, args.wait)
             while True:
                 sent = _play(recording, pubs, args.speed)
                 if not args.loop or sent == 0:

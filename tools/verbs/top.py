@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, Final
 
-from ..columns import amount, amounts, draw, sizes, text
+from ..columns import amount, amounts, counted, draw, sizes, text
 from ..observe.counter_reader import CounterReader
 from ..observe.snapshot import End, Scene, place
 from ..output import add_format, add_namespace, add_repetition
@@ -133,8 +133,8 @@ def _page(scene: Scene, rows: list[dict[str, Any]], screen: bool, nothing: str) 
     processes = {end.process.pid for end in scene.ends}
     total = sum(row["received_per_s"] for row in rows)
     line = (
-        f"{time.strftime('%H:%M:%S')}  {len(processes)} processes, {len(rows)} queue pairs,"
-        f" {amount(total)} messages/s taken"
+        f"{time.strftime('%H:%M:%S')}  {counted(len(processes), 'process', 'processes')},"
+        f" {counted(len(rows), 'queue pair')}, {amount(total)} messages/s taken"
     )
     if nothing or not rows:
         line = f"{time.strftime('%H:%M:%S')}  {nothing or 'no process has a queue pair'}"

@@ -110,7 +110,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
     """Return what the parsed arguments ask for; end the program where that cannot be."""
-    hosts = _hosts_of(args.hosts or "")
+    hosts = _hosts_of(args.hosts or "", parser)
     if args.hostfile is not None:
         hosts += _hosts_in(args.hostfile, parser)
     ranks = args.ranks
@@ -183,13 +183,17 @@ def _ranks(text: str) -> int:
     return ranks
 
 
-def _hosts_of(text: str) -> list[str]:
+def _hosts_of(text: str, parser: argparse.ArgumentParser) -> list[str]:
     """Return the hosts of a list such as a,b:4: each as often as it has slots."""
     hosts = []
     for each in filter(None, text.split(",")):
-        name, colon, slots = each.partition(":")
-        counts = bool(name and colon) and slots.isdecimal()  # not the address ::1
-        hosts += _slots(name, slots) if counts else [each]
+        name, *slots = each.split(":")
+        if len(slots) != 1:  # a name alone, or an address such as ::1
+            hosts.append(each)
+        elif name and slots[0].isdecimal():
+            hosts += _slots(name, slots[0])
+        else:
+            parser.error(f"--host {each}: must be a host, or a host and its slots, as in a:4")
     return hosts
 
 

@@ -509,9 +509,9 @@ def test_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
         assert child.hear() == "here"
         found = only(check_broker.check("doctored"), check)
         assert found.level is Level.OK
-        assert found.found.endswith("it knows 1 processes")
+        assert found.found.endswith("it knows 1 process")
         used = only(check_broker.check("doctored"), "processes")
-        assert used.found == "1 processes, 0 connections"
+        assert used.found == "1 process, 0 connections"
         monkeypatch.setattr(check_broker, "VERSION", 99)
         found = only(check_broker.check("doctored"), check)
         assert found.level is Level.PROBLEM

@@ -283,6 +283,16 @@ def test_rates(adapter: shmnd.Adapter, echo: Child, capsys: pytest.CaptureFixtur
     assert "2 processes, 2 queue pairs" in capsys.readouterr().out
 
 
+def test_things_are_counted_in_words(adapter: shmnd.Adapter, echo: Child) -> None:
+    talk = Talk.to(adapter, tuple(echo.hear()))
+    scene = look()
+    rows = top.rate_rows(scene, {}, 1.0)
+    assert "2 processes, 2 queue pairs" in top._page(scene, rows, screen=False, nothing="")
+    scene.ends = [end for end in scene.ends if end.process.pid == ME]
+    assert "1 process, 1 queue pair," in top._page(scene, rows[:1], screen=False, nothing="")
+    talk.qp.close()
+
+
 def test_a_connection_is_traced_to_its_end(adapter: shmnd.Adapter) -> None:
     with Child(ECHO) as echo:
         address = tuple(echo.hear())

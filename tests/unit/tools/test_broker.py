@@ -151,11 +151,6 @@ def test_the_broker_of_a_group_is_another_one(
     assert not place.directory.exists(), "a question makes nothing"
 
 
-def test_a_bad_namespace_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["broker", "status", "--namespace", "a/b"]) == 1
-    assert "'a/b'" in capsys.readouterr().err
-
-
 def test_a_silent_broker_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observer, "LIMIT", 0.05)
     place = place_of("silent")

@@ -150,18 +150,39 @@ def test_every_verb_takes_a_namespace_and_a_group(command: argparse.ArgumentPars
     assert {"--namespace", "--group"} <= set(command._option_string_actions)
 
 
-@pytest.mark.parametrize("line", ["ps", "top --count 1", "bench core", "ipc list", "doctor"])
-def test_a_namespace_that_is_not_allowed_is_one_line(
-    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", VERBS, ids=lambda command: command.prog)
+@pytest.mark.parametrize(
+    "wrong", ["--namespace=a/b", "--namespace=", "--group=no such", "--group="]
+)
+def test_a_namespace_or_a_group_that_cannot_be_is_a_wrong_option(
+    wrong: str, command: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*line.split(), "--namespace", "a/b"]) == 1
-    option = capsys.readouterr()
-    monkeypatch.setenv("SHMND_NAMESPACE", "a/b")
+    with pytest.raises(SystemExit, match="2"):
+        command.parse_known_args([wrong])
+    option, _, value = wrong.partition("=")
+    said = capsys.readouterr().err
+    assert said.startswith(f"{command.prog}: argument {option}: {value!r}")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("line", ["ps", "top --count 1", "bench core", "ipc list", "doctor"])
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [("NAMESPACE", "namespace 'a/b': 1 to 64 letters"), ("GROUP", "group 'a/b' does not exist")],
+)
+def test_a_variable_that_is_not_allowed_is_one_line(
+    line: str,
+    variable: str,
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(f"SHMND_{variable}", "a/b")
     assert main(line.split()) == 1
-    for said in (option, capsys.readouterr()):
-        assert said.out == ""
-        assert said.err.startswith("shmnd: namespace 'a/b': 1 to 64 letters")
-        assert said.err.count("\n") == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"shmnd: {words}")
+    assert said.err.count("\n") == 1
 
 
 def test_tables_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
