@@ -34,6 +34,11 @@ def every_page(test: object) -> object:
     )
 
 
+def test_pages_have_commands_of_each_kind() -> None:
+    found = {command.split()[0] for page in PAGES for command in commands(page)}
+    assert {"shmnd", "./run"} <= found
+
+
 @every_page
 def test_every_command_is_one(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in commands(page):

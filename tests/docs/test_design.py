@@ -47,6 +47,15 @@ def quoted(page: Path) -> set[str]:
     return set(re.findall(r"`([^`\n]+)`", text))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [r"(?i:shmnd)_[a-z_A-Z0-9]+", r"[\w./*-]+\.pyx", r"[a-z]+(-[a-z]+)+", r"[A-Z]\w+\.[a-z_]+"],
+)
+def test_pages_have_words_of_each_kind(words: str) -> None:
+    """The tests of single pages pass where a page has none."""
+    assert any(re.fullmatch(words, name) for page in PAGES for name in quoted(page))
+
+
 def every_page(test: object) -> object:
     return pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)(test)
 

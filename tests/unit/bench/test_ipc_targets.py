@@ -29,6 +29,7 @@ def told(alone: list[float], many: list[float]) -> Answers:
 def test_both_sides_of_every_target_are_measured() -> None:
     subjects = {subject.name: subject for subject in SUBJECTS}
     asked = targets.questions()
+    assert len(targets.targets()) > 5
     for target in targets.targets():
         assert target.question in asked
         assert target.against is not None

@@ -318,6 +318,7 @@ def test_a_broker_that_takes_nobody_is_none(place: Place, listening: socket.sock
     while (sock := place.connect()) is not None:
         socks.append(sock)
         assert len(socks) < 100
+    assert socks, "it takes some, until its queue is full"
     for sock in socks:
         sock.close()
 
