@@ -143,6 +143,7 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: loose.Pack_external("external32", a, bytearray(99), 0), "Pack_external: the data"),
         (lambda: loose.Unpack_external("external32", a, 0, b), "Unpack_external: the datatype is"),
         (lambda: MPI.DOUBLE.Free(), "Datatype.Free: DOUBLE is predefined"),
+        (lambda: F90_INTEGER(9).Free(), "Datatype.Free: this datatype is predefined"),
         (lambda: _accumulated(MPI.DOUBLE, MPI.FLOAT), "MPI_DOUBLE, and of MPI_FLOAT at the targ"),
         (lambda: _accumulated(MPI.DOUBLE, MPI.INT64_T), "Win.Accumulate: items of MPI_DOUBLE, an"),
         (lambda: _accumulated(MPI.FLOAT_INT, MPI.INT_INT), "items of MPI_FLOAT_INT, and of MPI_"),

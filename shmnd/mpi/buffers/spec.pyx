@@ -121,8 +121,8 @@ cdef class Spec:
         return 0
 
     cdef Py_ssize_t items(self, Py_ssize_t displ) except -1:
-        """Return how many items the buffer holds after a displacement; they have to fill it."""
-        cdef Py_ssize_t extent = self.type.extent
+        """Return how many items fill the buffer after a displacement: they lie in it whole."""
+        cdef Py_ssize_t extent = self.type.extent, count
         if extent <= 0:
             raise ValueError(
                 f"message: the count has to be given, the datatype has an extent of {extent}"
@@ -132,11 +132,13 @@ cdef class Spec:
                 f"message: {self.nbytes} bytes are not a whole number of items of {extent} bytes; "
                 "give the count"
             )
-        if displ > self.nbytes // extent:
-            raise ValueError(
-                f"message: displacement {displ} in a buffer of {self.nbytes // extent} items"
-            )
-        return self.nbytes // extent - displ
+        count = self.nbytes // extent
+        if displ > count:
+            raise ValueError(f"message: displacement {displ} in a buffer of {count} items")
+        count -= displ
+        if self.type.true_lb < 0 or self.type.true_lb + self.type.true_extent > extent:
+            self.check(displ, count, self.type, 0)  # its items have bytes outside their extents
+        return count
 
     cdef int reach(
         self, Py_ssize_t displ, Py_ssize_t count, TypeState type, Py_ssize_t off

@@ -173,7 +173,8 @@ cdef class BareHandle:
         """Raise Exception(error) where the handle is null or refers to a constant."""
         self._require(error, call)
         if self.ob.predefined:
-            raise MPIException(error, f"{self._family}.{call}: {self.ob.label} is predefined")
+            which = self.ob.label or f"this {self._family.lower()}"  # one of Create_f90_real
+            raise MPIException(error, f"{self._family}.{call}: {which} is predefined")
 
 
 cdef class Handle(BareHandle):

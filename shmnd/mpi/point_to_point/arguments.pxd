@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Usual arguments without a call; CommBase takes all others, and raises the errors."""
+"""Usual ranks and tags without a call, and lists of statuses.
+
+CommBase takes all other ranks and tags, and raises the errors.
+"""
 
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
+from shmnd.mpi.point_to_point.status cimport Status
 from shmnd.mpi.transport.engine cimport E, SHMPI_ANY
 
 cdef extern from "objects/small_int.h":
@@ -34,3 +38,17 @@ cdef inline int tag_of(CommBase comm, tag, bint any_allowed, str call) except -1
     if shmpi_small_int(tag, &number) and (number >= 0 or any_allowed and number == SHMPI_ANY):
         return number
     return comm.tag(tag, any_allowed, call)
+
+
+cdef inline object fitting(object statuses, Py_ssize_t count):
+    """The statuses to fill: a list grows as far as needed."""
+    if statuses is None:
+        return ()
+    if isinstance(statuses, list):
+        while len(statuses) < count:
+            statuses.append(Status())
+    return statuses
+
+
+cdef inline Status status_at(object statuses, Py_ssize_t i):
+    return statuses[i] if i < len(statuses) else None

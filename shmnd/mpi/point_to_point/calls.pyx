@@ -164,9 +164,7 @@ cdef class PointCalls(CommBase):
 
     # -- receives --
 
-    def Recv(
-        self, buf: Any, source: int = -1, tag: int = -1, status: Status | None = None
-    ) -> None:
+    def Recv(self, buf: Any, source: int = -1, tag: int = -1, status: Status | None = None) -> None:
         """Blocking receive."""
         cdef Plain given
         cdef CommState c = usable_state(self, "Recv")
@@ -251,9 +249,7 @@ cdef class PointCalls(CommBase):
 
     # -- probes --
 
-    def Probe(
-        self, source: int = -1, tag: int = -1, status: Status | None = None
-    ) -> Literal[True]:
+    def Probe(self, source: int = -1, tag: int = -1, status: Status | None = None) -> Literal[True]:
         """Blocking test for a message."""
         return message.probed(self, source, tag, status, True, "Probe")
 
@@ -273,9 +269,7 @@ cdef class PointCalls(CommBase):
         """Nonblocking test for a matched message."""
         return message.matched(self, source, tag, status, False, "Improbe")
 
-    def probe(
-        self, source: int = -1, tag: int = -1, status: Status | None = None
-    ) -> Literal[True]:
+    def probe(self, source: int = -1, tag: int = -1, status: Status | None = None) -> Literal[True]:
         """Blocking test for a message."""
         return message.probed(self, source, tag, status, True, "probe")
 
@@ -415,5 +409,10 @@ cdef int receive_as(PointCalls comm, buf, source, tag, str call) except -1:
 
 cdef Request post_receive_as(PointCalls comm, buf, source, tag, str call):
     """Start to receive, under the name of a call."""
-    cdef Point op = receive_plain(comm, buf, source, tag, call)
-    return _started(comm._receiving(buf, source, tag, call)) if op is None else request_of(op)
+    cdef CommState c = usable_state(comm, call)
+    cdef int peer = rank_from(comm, c, source, call)
+    cdef Point op = point(comm, c, call, True, peer, tag_of(comm, tag, True, call))
+    if peer == PROC_NULL or not receive_plain(op, buf):
+        op.take(buf)
+        op.begin()
+    return request_of(op)

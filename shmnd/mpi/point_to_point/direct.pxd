@@ -14,7 +14,7 @@ cdef int receive_direct(
     str call) except -1
 cdef object receive_object(
     CommBase comm, CommState c, int peer, int tag, Status status, str call)
-cdef Point receive_plain(CommBase comm, buf, source, tag, str call)
+cdef bint receive_plain(Point op, buf) except -1
 cdef bint end_plain(Point op, Status status) noexcept
 
 

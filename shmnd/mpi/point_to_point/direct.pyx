@@ -9,9 +9,8 @@ A receive with a request has an operation, which is made, and ends, in one step.
 
 from shmnd.mpi.buffers.plain cimport memory_of, plain, release
 from shmnd.mpi.communicators.comm_state cimport set_status, status_of
-from shmnd.mpi.point_to_point.arguments cimport rank_from, tag_of, usable_state
 from shmnd.mpi.point_to_point.left_requests cimport leave_request
-from shmnd.mpi.point_to_point.operation cimport fault_class, point, unpickled
+from shmnd.mpi.point_to_point.operation cimport fault_class, unpickled
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_FAILED_PEER, cancel, note, note_end, req_free, req_new, shmpi_came,
     shmpi_receive_now, shmpi_req, spin, start_receive, start_send, stop_req, turn,
@@ -142,35 +141,24 @@ cdef int _wait_long(
 
 # -- with a request --
 
-cdef Point receive_plain(CommBase comm, buf, source, tag, str call):
-    """Start to receive a plain message. None: it is another, or wrong, and nothing has begun."""
-    cdef Plain given
-    cdef CommState c = usable_state(comm, call)
-    cdef int peer = rank_from(comm, c, source, call)
-    cdef int number = tag_of(comm, tag, True, call)
-    if peer == PROC_NULL or not plain(buf, False, &given):
-        return None
-    cdef Point op
+cdef bint receive_plain(Point op, buf) except -1:
+    """Start to receive a plain message. False: it is another, or wrong, and nothing has begun."""
     cdef shmpi_req *r
-    try:
-        op = point(comm, c, call, True, peer, number)
-    except BaseException:
-        release(&given)
-        raise
+    if not plain(buf, False, &op.given):
+        return False
     # The memory is the operation's from here on, also where no request can be had.
-    op.given = given
     op.is_plain = True
-    op.length = given.nbytes
+    op.length = op.given.nbytes
     op.active = True
     op.req = r = req_new()
-    r.peer = peer
-    r.tag = number
-    r.context = c.context
+    r.peer = op.peer
+    r.tag = op.tag
+    r.context = op.context
     r.receives = True
-    r.buffer = given.addr
-    r.bytes = given.nbytes
+    r.buffer = op.given.addr
+    r.bytes = op.length
     start_receive(r)
-    return op
+    return True
 
 
 cdef bint end_plain(Point op, Status status) noexcept:

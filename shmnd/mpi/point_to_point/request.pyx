@@ -3,12 +3,15 @@
 # cython: annotation_typing=False
 """Requests: handles to operations, and the calls that wait for one, any, some or all of them."""
 
+cimport cython
+
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from shmnd.mpi.communicators.comm_state cimport empty_status
 from shmnd.mpi.objects.handle cimport BareHandle, State, referred
 from shmnd.mpi.objects.handle import constant
+from shmnd.mpi.point_to_point.arguments cimport fitting, status_at
 from shmnd.mpi.point_to_point.direct cimport end_plain, is_over
 from shmnd.mpi.point_to_point.operation cimport Point, SENT
 from shmnd.mpi.point_to_point.waiting cimport (
@@ -57,32 +60,28 @@ cdef list _wait_all(object given):
     return requests
 
 
-cdef object _fit(object statuses, Py_ssize_t count):
-    """The statuses to fill: a list grows as far as needed."""
-    if statuses is None:
-        return ()
-    if isinstance(statuses, list):
-        while len(statuses) < count:
-            statuses.append(Status())
-    return statuses
-
-
-cdef Status _at(object statuses, Py_ssize_t i):
-    return statuses[i] if i < len(statuses) else None
-
-
+@cython.boundscheck(False)
+@cython.wraparound(False)
 cdef list _end(list requests, object statuses, bint results=True):
-    """End these requests; their results. Last comes ERR_IN_STATUS, in the words of one error."""
+    """End these requests, which a wait has seen and this call alone has in a list; their results.
+
+    Last comes ERR_IN_STATUS, in the words of one error.
+    """
     cdef list found = [None] * len(requests) if results else None
     cdef bint reports = len(statuses) > 0
     cdef Py_ssize_t i = 0, n = len(requests)
     cdef object failure = None
+    cdef Request each
     while i < n:
         try:
             while i < n:
-                result = _request(requests[i]).finish(_at(statuses, i) if reports else None)
-                if results:
-                    found[i] = result
+                each = <Request>requests[i]
+                if each.ob is SENT and not reports:  # one of a window of short messages
+                    each.ob = None
+                elif results:
+                    found[i] = each.finish(status_at(statuses, i) if reports else None)
+                else:
+                    each.finish(status_at(statuses, i) if reports else None)
                 i += 1
         except BaseException as error:
             failure, i = failure or error, i + 1
@@ -280,7 +279,7 @@ cdef class Request(BareHandle):
     ) -> Literal[True]:
         """Wait for all previously initiated requests to complete."""
         cdef list held = _wait_all(requests)
-        _end(held, _fit(statuses, len(held)), False)
+        _end(held, fitting(statuses, len(held)), False)
         return True
 
     @classmethod
@@ -300,12 +299,12 @@ cdef class Request(BareHandle):
             poll()
         if not all_ready(ops):
             return False
-        statuses = _fit(statuses, len(ops))
+        statuses = fitting(statuses, len(ops))
         for i, op in enumerate(ops):
             if op is None:
-                empty_status(_at(statuses, i))
+                empty_status(status_at(statuses, i))
             else:
-                (<Operation>op).peek(_at(statuses, i))
+                (<Operation>op).peek(status_at(statuses, i))
         return True
 
     @classmethod
@@ -314,7 +313,7 @@ cdef class Request(BareHandle):
     ) -> list[Any]:
         """Wait for all previously initiated requests to complete."""
         cdef list held = _wait_all(requests)
-        return _end(held, _fit(statuses, len(held)))
+        return _end(held, fitting(statuses, len(held)))
 
     @classmethod
     def testall(
@@ -327,7 +326,7 @@ cdef class Request(BareHandle):
             poll()
         if not all_ready(ops):
             return (False, None)
-        return (True, _end(held, _fit(statuses, len(held))))
+        return (True, _end(held, fitting(statuses, len(held))))
 
     @classmethod
     def get_status_all(
@@ -362,9 +361,9 @@ cdef class Request(BareHandle):
             return None
         poll()
         found = ready_ones(ops)
-        statuses = _fit(statuses, len(found))
+        statuses = fitting(statuses, len(found))
         for at, i in enumerate(found):
-            (<Operation>ops[i]).peek(_at(statuses, at))
+            (<Operation>ops[i]).peek(status_at(statuses, at))
         return found
 
     @classmethod
@@ -377,7 +376,7 @@ cdef class Request(BareHandle):
         if wait_first(ops) < 0:
             return (None, None)
         found = ready_ones(ops)
-        return (found, _end([held[i] for i in found], _fit(statuses, len(found))))
+        return (found, _end([held[i] for i in found], fitting(statuses, len(found))))
 
     @classmethod
     def testsome(
@@ -391,7 +390,7 @@ cdef class Request(BareHandle):
         if first_ready(ops) == -1:
             poll()
         found = ready_ones(ops)
-        return (found, _end([held[i] for i in found], _fit(statuses, len(found))))
+        return (found, _end([held[i] for i in found], fitting(statuses, len(found))))
 
     @classmethod
     def get_status_some(

@@ -37,6 +37,32 @@ def test_a_type_does_not_reach_before_memory_that_is_not_a_view() -> None:
     before.Free()
 
 
+@pytest.mark.parametrize(
+    ("place", "taken"),
+    [(4, "4 to 36"), (-8, "-8 to 24")],
+    ids=["behind the extents", "before the extents"],
+)
+def test_items_whose_number_follows_from_the_buffer_lie_in_it(place: int, taken: str) -> None:
+    """They were taken as far as their extents: a receive wrote behind the end of its array."""
+    shifted = MPI.INT.Create_hindexed([2], [place]).Create_resized(0, 8).Commit()
+    numbers, comm = np.zeros(8, "i4"), MPI.COMM_SELF
+    for call in (comm.Isend, comm.Issend, comm.Irecv, comm.Recv_init):
+        with pytest.raises(ValueError, match=f"take the bytes {taken} of a buffer of 32 bytes"):
+            call([numbers, shifted], 0)
+    shifted.Free()
+
+
+def test_columns_without_a_count_do_not_reach_behind_their_matrix() -> None:
+    column = MPI.INT.Create_vector(3, 1, 3).Create_resized(0, 4).Commit()
+    matrix, comm = np.arange(9, dtype="i4"), MPI.COMM_SELF
+    with pytest.raises(ValueError, match="9 items at displacement 0 take the bytes 0 to 60 of a b"):
+        comm.Isend([matrix, column], 0)
+    row = np.empty(9, "i4")
+    comm.Sendrecv([matrix, 3, column], 0, 0, row, 0, 0)
+    assert row.tolist() == [0, 3, 6, 1, 4, 7, 2, 5, 8]
+    column.Free()
+
+
 @pytest.mark.parametrize("nbytes", [0, 4, 40])
 def test_memory_at_an_address_has_no_end_but_that_of_the_message(nbytes: int) -> None:
     """As in mpi4py: programs with tensors name an address, and a length that they do not count."""
