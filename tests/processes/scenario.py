@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import shmnd
+from census import descriptors
 from shmnd import MrFlag, NdError, Overlapped
 
 WAIT = 20.0
@@ -80,12 +81,8 @@ def held() -> tuple[set[str], int]:
     """Descriptors, and mappings of shared memory."""
     for _ in range(3):
         gc.collect()
-    fds = set()
-    for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            fds.add(f"{entry.name} {entry.readlink()}")
     maps = Path("/proc/self/maps").read_text().splitlines()
-    return fds, sum("memfd:shmnd" in line for line in maps)
+    return descriptors(), sum("memfd:shmnd" in line for line in maps)
 
 
 def attempt(**options: Any) -> tuple[str, str]:

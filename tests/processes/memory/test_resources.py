@@ -66,7 +66,7 @@ def sweep(which: str, limits: str) -> list[tuple[str, str]]:
 
 
 def test_descriptors_used_up_at_each_step(broker: None) -> None:
-    limits = "limits = range(max(int(fd.split()[0]) for fd in before[0]) + 1, 60)"
+    limits = "limits = range(max(int(fd.split()[1]) for fd in before[0]) + 1, 60)"
     seen = sweep("RLIMIT_NOFILE", limits)
     steps = [reached for reached, _ in seen]
     assert {"nothing", "open_adapter", "the end"} <= set(steps)
