@@ -30,7 +30,7 @@ cdef extern from "common/futex.h" nogil:
     void shmnd_futex_sleep(const void *word, uint32_t seen, uint64_t ns)
     long shmnd_futex_wake(const void *word, int most)
 
-cdef extern from "common/cpus.h" nogil:
+cdef extern from "wire/cpus.h" nogil:
     cbool shmnd_on_one_cpu()
     void shmnd_yield()
 

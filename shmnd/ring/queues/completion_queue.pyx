@@ -17,6 +17,10 @@ from shmnd.ring.queues.polling cimport PairCore
 
 from shmnd.common.arguments import seconds, within
 
+cdef extern from "wire/cpus.h" nogil:
+    bint shmnd_on_one_cpu()
+    void shmnd_yield()
+
 cdef object _USUAL = 64  # the default of `max`
 cdef object _ONE = 1
 # The first polls of a wait keep the interpreter's lock for this long.
@@ -206,16 +210,20 @@ cdef class CompletionCore(PollingCore):
         """Poll the next slots of a few links with the lock released, for up to 20 µs.
 
         References keep their memory mapped meanwhile. The outcome is only a hint for a full poll.
+        On a single CPU the peer may have the same one: it runs when this thread yields.
         """
         cdef const c.word64 *ready[4]
         cdef uint64_t expected[4]
         cdef uint32_t n = 0, i
         cdef uint64_t stop
         cdef list held = []
+        cdef bint yields
         cdef c.shmnd_qp *qp
         if self.raw.unsettled or self.raw.link_count > 4:
             with nogil:
                 c.shmnd_pause()
+                if shmnd_on_one_cpu():
+                    shmnd_yield()
             return
         for i in range(self.raw.link_count):
             qp = self.raw.links[i]
@@ -224,10 +232,13 @@ cdef class CompletionCore(PollingCore):
             expected[n] = qp.in_.read_pos + 1
             n += 1
         with nogil:
+            yields = shmnd_on_one_cpu()
             stop = c.shmnd_now_ns() + 20000
             if stop > end:
                 stop = end
             while c.shmnd_now_ns() < stop:
+                if yields:
+                    shmnd_yield()
                 for i in range(n):
                     if c.shmnd_relaxed64(ready[i]) == expected[i]:
                         stop = 0

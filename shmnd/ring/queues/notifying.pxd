@@ -11,6 +11,7 @@ cdef class NotifyCore(CompletionCore):
     cdef readonly int _turns  # tasks that poll now
     cdef unsigned int turns_taken
     cdef uint64_t awaiting_since
+    cdef bint yields  # in a task that polls: the peer may have the same CPU
 
     cdef arm(self)
     cdef tell(self)

@@ -18,6 +18,10 @@ from shmnd.ring.process.waiting cimport Sleepers
 
 from shmnd.status import CqNotify, Status
 
+cdef extern from "wire/cpus.h" nogil:
+    bint shmnd_on_one_cpu()
+    void shmnd_yield()
+
 cdef object _ANY = CqNotify.ANY
 cdef object _SOLICITED = CqNotify.SOLICITED
 cdef object _SUCCESS = Status.SUCCESS
@@ -126,6 +130,7 @@ cdef class NotifyCore(CompletionCore):
     def _poll_window(self) -> float:
         """A task begins to wait: return the seconds for which it polls before it sleeps."""
         self.awaiting_since = c.shmnd_now_ns()
+        self.yields = shmnd_on_one_cpu()
         return self._window()
 
     def _begin_turns(self) -> None:
@@ -151,7 +156,10 @@ cdef class NotifyCore(CompletionCore):
         c.shmnd_bell_disarm(&self.raw.arming)
 
     def _take_turn(self) -> None:
-        """Poll once."""
+        """Poll once; on a single CPU the peer may have the same one, and runs before."""
+        if self.yields:
+            with nogil:  # before anything is read: other threads may run
+                shmnd_yield()
         if not self.notify_mode:
             return
         self.turns_taken += 1

@@ -3,8 +3,8 @@
  * What a wait that polls wants to know of its CPU: the process that it waits for may have the same
  * one, and then runs only when the waiter yields.
  */
-#ifndef SHMND_CPUS_H
-#define SHMND_CPUS_H
+#ifndef SHMND_WIRE_CPUS_H
+#define SHMND_WIRE_CPUS_H
 
 #include <sched.h>
 #include <stdbool.h>
