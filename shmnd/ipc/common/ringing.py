@@ -32,10 +32,12 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from shmnd.common.descriptors import taking_from_the_system
+from shmnd.common.descriptors import Descriptor, taking_from_the_system
 from shmnd.common.held import Held
+from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
-from shmnd.common.streams import clear_of_streams, close_epoll, new_epoll, socket_clear_of_streams
+from shmnd.common.owned import Owned
+from shmnd.common.streams import close_epoll, new_epoll
 from shmnd.ipc.common.ringer import DATAGRAMS, ringer
 from shmnd.status import NdMemoryError
 
@@ -70,23 +72,19 @@ class Bell:
     def __init__(self) -> None:
         self._ringer = ringer()
         with taking_from_the_system("fileno"):
-            made = socket_clear_of_streams(socket.socket(socket.AF_UNIX, DATAGRAMS))
-            made.bind("")  # the kernel gives an address that no other socket has
-            self.address: Final[bytes] = made.getsockname()
-            self._socket = made.detach()
-            try:
-                self._epoll = new_epoll()
-            except BaseException:
-                os.close(self._socket)
-                raise
+            with socket.socket(socket.AF_UNIX, DATAGRAMS) as made:
+                made.bind("")  # the kernel gives an address that no other socket has
+                self.address: Final[bytes] = made.getsockname()
+                self._socket = Descriptor.of(made.detach)
+            self._epoll = new_epoll()
         self.fd = self._epoll.fileno()
         self._epoll.register(self._socket, select.EPOLLIN)
         self._pid = os.getpid()
-        self._watched: dict[int, int] = {}
+        self._watched: dict[int, Descriptor] = {}
         self._dead: set[int] = set()
         self._lock = threading.RLock()  # a destructor may run inside
         self._sleepers: set[Sleeper | TaskSleeper] = set()
-        self._loops: dict[asyncio.AbstractEventLoop, list[int]] = {}  # descriptor and tasks of each
+        self._loops: dict[asyncio.AbstractEventLoop, _Polled] = {}
         self.blind = False
         """A process cannot be watched: a sleeper polls every `PAUSE`."""
         _all.add(self)
@@ -97,14 +95,24 @@ class Bell:
 
     def drain(self) -> None:
         """Take all rings. Threads and tasks that sleep at the bell check again."""
-        came = False
         with Held(self._lock):
-            with contextlib.suppress(BlockingIOError):
-                while self._socket >= 0:
-                    os.read(self._socket, 16)
-                    came = True
-            if self._bury() or came:
-                self._wake_all()
+            try:
+                came = self._take_rings()
+                if self._bury() or came:
+                    self._wake_all()
+            except BaseException:
+                self._wake_all()  # a ring that was taken does not come again
+                raise
+
+    def _take_rings(self) -> bool:
+        came = False
+        try:
+            while self._socket.fd >= 0:
+                os.read(self._socket.fd, 16)
+                came = True
+        except BlockingIOError:
+            pass  # these were all
+        return came
 
     # -- processes --
 
@@ -125,35 +133,34 @@ class Bell:
 
     def _begin(self, pid: int) -> None:
         try:
-            descriptor = os.pidfd_open(pid)
-            if descriptor <= 2:
-                descriptor = clear_of_streams(descriptor)
+            descriptor = Descriptor.of(os.pidfd_open, pid)
         except ProcessLookupError:
             self._dead.add(pid)
             return
-        except (OSError, OverflowError):
+        except (OSError, OverflowError) as exc:
+            pass_on(exc)
             self.blind = True  # no descriptor is free
             return
         if pid in self._dead:  # it still has what tells that it lives, or the number is another's
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             if poll.poll(0):
-                os.close(descriptor)
                 return
             self._dead.discard(pid)
-        self._watched[pid] = descriptor
+        # In this order: a handler of a signal that raises in between leaves none that is not seen.
         self._epoll.register(descriptor, select.EPOLLIN)
+        self._watched[pid] = descriptor
 
     def _forget(self, pid: int) -> None:
         descriptor = self._watched.pop(pid)
         self._epoll.unregister(descriptor)
-        os.close(descriptor)
+        descriptor.close()
 
     def _bury(self) -> bool:
         """Watch those no more that have died; tell whether there was one."""
         if not self._watched or self.fd < 0:
             return False
-        by_descriptor = {fd: pid for pid, fd in self._watched.items()}
+        by_descriptor = {descriptor.fd: pid for pid, descriptor in self._watched.items()}
         dead = [by_descriptor[fd] for fd, _ in self._epoll.poll(0) if fd in by_descriptor]
         for pid in dead:
             self._forget(pid)
@@ -181,38 +188,40 @@ class Bell:
         """Be one of the tasks that a ring wakes, as `sleeper` for threads."""
         loop = asyncio.get_running_loop()
         made = TaskSleeper(self, loop)
-        with Held(self._lock):
-            self._sleepers.add(made)
-            made.polls = not self._enter(loop)
         try:
+            with Held(self._lock):
+                self._sleepers.add(made)
+                made.polls = not self._enter(loop, made)
             yield made
         finally:
-            with Held(self._lock):
-                self._sleepers.discard(made)
-                self._leave(loop)
+            _surely(self._leave, loop, made)
 
-    def _enter(self, loop: asyncio.AbstractEventLoop) -> bool:
+    def _enter(self, loop: asyncio.AbstractEventLoop, task: TaskSleeper) -> bool:
         """Have a loop poll the bell, by a descriptor of its own: the program may poll `fd`.
 
         False where no descriptor is free.
         """
         found = self._loops.get(loop)
         if found is None:
-            found = self._loops[loop] = [_copy(self.fd), 0]
-            if found[0] >= 0:
-                loop.add_reader(found[0], self._rung, loop)
-        found[1] += 1
-        return found[0] >= 0
+            found = self._loops[loop] = _Polled(self.fd)
+            if found.copy.fd >= 0:
+                loop.add_reader(found.copy.fd, self._rung, loop)
+        found.tasks.add(task)
+        return found.copy.fd >= 0
 
-    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
-        found = self._loops[loop]
-        found[1] -= 1
-        if found[1] == 0:
-            del self._loops[loop]
-            if found[0] >= 0:
-                with contextlib.suppress(RuntimeError):  # the loop is closed
-                    loop.remove_reader(found[0])
-                os.close(found[0])
+    def _leave(self, loop: asyncio.AbstractEventLoop, task: TaskSleeper) -> None:
+        with Held(self._lock):
+            self._sleepers.discard(task)
+            found = self._loops.get(loop)
+            if found is None:
+                return
+            found.tasks.discard(task)
+            if not found.tasks:
+                if found.copy.fd >= 0:
+                    with contextlib.suppress(RuntimeError):  # the loop is closed
+                        loop.remove_reader(found.copy.fd)
+                    found.copy.close()
+                self._loops.pop(loop, None)
 
     def _rung(self, loop: asyncio.AbstractEventLoop) -> None:
         with Held(self._lock):
@@ -236,15 +245,12 @@ class Bell:
     def close(self) -> None:
         """Close the descriptors; those that sleep at it check again. Harmless twice."""
         with Held(self._lock):
-            fd, self.fd = self.fd, -1
-            if fd < 0:
-                return
+            self.fd = -1
             self._wake_all()
             close_epoll(self._epoll)
-            found, self._socket = self._socket, -1
-            os.close(found)
+            self._socket.close()
             for descriptor in self._watched.values():
-                os.close(descriptor)
+                descriptor.close()
             self._watched.clear()
 
     def drop(self) -> None:
@@ -254,20 +260,30 @@ class Bell:
         """
         self.fd = -1
         self._lock = threading.RLock()  # another thread may have had it
+        for sleeper in self._sleepers:
+            sleeper.close()
         self._sleepers.clear()
         close_epoll(self._epoll)
-        copies = [found[0] for found in self._loops.values()]
-        for found in self._loops.values():
-            found[0] = -1
+        copies = [found.copy for found in self._loops.values()]
         for each in (self._socket, *self._watched.values(), *copies):
-            if each >= 0:
-                os.close(each)
-        self._socket = -1
+            each.close()
         self._watched.clear()
 
     def __del__(self) -> None:
         if getattr(self, "fd", -1) >= 0:
             self.close()
+
+
+class _Polled:
+    """The descriptor by which an event loop polls a bell, and the tasks that sleep there."""
+
+    def __init__(self, fd: int) -> None:
+        self.tasks: Final[set[TaskSleeper]] = set()
+        try:
+            self.copy = Owned.of(os.dup, fd) if fd >= 0 else Owned()
+        except OSError as exc:
+            pass_on(exc)
+            self.copy = Owned()  # none is free
 
 
 _all: weakref.WeakSet[Bell] = weakref.WeakSet()
@@ -292,7 +308,7 @@ def sleeper_at(*bells: Bell) -> Iterator[Sleeper]:
         yield made
     finally:
         for bell in bells:
-            bell.leave(made)
+            _surely(bell.leave, made)
         made.close()
 
 
@@ -301,12 +317,11 @@ class Sleeper:
 
     def __init__(self, *bells: Bell) -> None:
         self._bells = bells
+        self._event: Owned | None = None
         try:
-            self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            if self._event <= 2:
-                self._event = clear_of_streams(self._event)
-        except OSError:
-            self._event = -1  # no descriptor is free: it polls
+            self._event = Owned.of(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except OSError as exc:
+            pass_on(exc)  # no descriptor is free: it polls
 
     def sleep(self, seconds: float, *also: int) -> None:
         """Sleep until a bell rings, a watched process dies, or so many seconds are over.
@@ -320,7 +335,7 @@ class Sleeper:
         for descriptor in (*rung, *also):
             poll.register(descriptor, select.POLLIN)
         longest = min(bell.longest(seconds) for bell in self._bells)
-        if self._event >= 0:
+        if self._event is not None:
             poll.register(self._event, select.POLLIN)
         else:
             longest = min(longest, POLL)
@@ -328,14 +343,16 @@ class Sleeper:
 
     def wake(self) -> None:
         """Have it check again."""
-        if self._event >= 0:
-            with contextlib.suppress(OSError):
-                os.eventfd_write(self._event, 1)
+        if self._event is not None:
+            try:
+                os.eventfd_write(self._event.fd, 1)
+            except OSError as exc:
+                pass_on(exc)  # it was woken already, or sleeps no more
 
     def close(self) -> None:
         """Close its descriptor."""
-        if self._event >= 0:
-            os.close(self._event)
+        if self._event is not None:
+            self._event.close()
 
 
 class TaskSleeper:
@@ -346,6 +363,9 @@ class TaskSleeper:
         self.loop: Final = loop
         self.came: Final[asyncio.Future[None]] = loop.create_future()
         self.polls = False
+
+    def close(self) -> None:
+        """It has no descriptor."""
 
     async def sleep(self, seconds: float) -> None:
         """Sleep as a thread does, and let other tasks run meanwhile."""
@@ -383,11 +403,13 @@ def task_at(bell: Callable[[], Bell]) -> Iterator[TaskSleeper | Poller]:
         yield sleeper
 
 
-def _copy(descriptor: int) -> int:
+def _surely(end: Callable[..., None], *args: object) -> None:
+    """Call what may be called twice; once more where a handler of a signal has interrupted it."""
     try:
-        return os.dup(descriptor) if descriptor >= 0 else -1
-    except OSError:
-        return -1  # none is free
+        end(*args)
+    except BaseException:
+        end(*args)
+        raise
 
 
 def finish(future: asyncio.Future[None]) -> None:

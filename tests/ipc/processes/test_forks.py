@@ -135,3 +135,27 @@ def test_a_child_waits_at_a_bell_of_its_own() -> None:
         os.kill(other, 9)
         os.waitpid(other, 0)
         with_it.close()
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__.strip("_"))
+def test_an_end_is_harmless_after_the_program_has_closed_all_descriptors(
+    make: Callable[[str], list[Any]],
+) -> None:
+    """`os.closerange(3, 256)` is common in older programs: it closes ours, too."""
+
+    def closes_first() -> list[str]:
+        objects = make(f"closed-{os.getpid()}")
+        for each in objects:
+            if hasattr(each, "fileno"):
+                each.fileno()
+        os.closerange(3, ABOVE)
+        inner = os.fork()
+        if inner == 0:
+            os._exit(0)
+        os.waitpid(inner, 0)
+        for each in objects:
+            each.close()
+            each.close()
+        return ["closed"]
+
+    assert in_a_child(closes_first) == "['closed']"
