@@ -86,7 +86,7 @@ class Reading:
 
 
 class FailingOnce(Table):
-    """A wire whose first message is not sent."""
+    """A wire that does not send the next message."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,6 +97,37 @@ class FailingOnce(Table):
             self.fails = False
             raise OSError("faked")
         super().send(key, payload, attachment, block=block)
+
+
+def test_ends_that_were_not_sent_are_sent_later(namespace: str) -> None:
+    """All of them, with their numbers; and the topic is carried as before."""
+    table, said = FailingOnce(), list[str]()
+    table.fails = False
+    traffic = Traffic("out", "topic", "t")
+    made = Outgoing(cast("Any", table), "here", "t", traffic, namespace, said.append, objects=False)
+    pubs = [ipc.Publisher("t", "i8", namespace=namespace) for _ in range(3)]
+    try:
+        for pub in pubs:
+            _offer(made, pub)
+            pub.wait_for_subscribers(1, PATIENCE)
+            pub.send(np.int64(0))
+        until(lambda: all(len(table.kinds_of(_uid(pub))) == 2 for pub in pubs))
+        table.fails = True
+        for pub in pubs[:2]:
+            made.leave(_uid(pub))
+        for pub in pubs[:2]:
+            until(lambda pub=pub: table.kinds_of(_uid(pub))[-1] == (wire.END, 1))
+            until(lambda pub=pub: not made.offers(_uid(pub)))
+        assert said == ["t: faked"]
+        table.fails = True
+        pubs[2].send(np.int64(1))
+        until(lambda: traffic.lost == 1)
+        pubs[2].send(np.int64(2))
+        until(lambda: table.kinds_of(_uid(pubs[2]))[-1][1] == 2)
+    finally:
+        made.close()
+        for pub in pubs:
+            pub.close()
 
 
 def test_a_begin_that_was_not_sent_is_sent_with_the_next_sample(
@@ -278,6 +309,26 @@ def _arrive(incoming: Incoming, kind: int, sequence: int) -> None:
     array = np.array(sequence, "i8")
     meta = b"" if kind in (wire.BEGIN, wire.END) else wire.forms.description(array, "test")
     incoming._hear("", array.tobytes(), wire.pack(Message(kind, sequence, None, meta)))
+
+
+def test_what_was_taken_is_told_again_where_that_failed(
+    incoming: Incoming, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The far publisher waits for it."""
+    tried: list[int] = []
+
+    def send(_: str, payload: bytes, *, block: bool) -> None:
+        assert block
+        tried.append(int.from_bytes(payload, "little"))
+        if len(tried) == 1:
+            raise OSError("faked")
+
+    monkeypatch.setattr(table, "send", send)
+    incoming.want(WAITING)
+    _arrive(incoming, ARRAY, 0)
+    until(lambda: len(tried) == 2)
+    _arrive(incoming, ARRAY, 1)
+    until(lambda: tried == [0, 0, 1])
 
 
 @pytest.mark.parametrize(("mode", "lost"), [(LATEST, 8), (None, 2)])

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd import ipc
+from shmnd.status import NdError
 
 from ..sample_kinds import ARRAYS, BYTES, OBJECT
 from . import wire
@@ -27,6 +29,8 @@ WAITING: Final = "waiting"
 WINDOW: Final = 64
 """Samples that may be on the way to subscribers that are waited for."""
 _END_LIMIT: Final = 2.0
+_AGAIN_SECONDS: Final = 0.25
+"""Seconds from a message that the wire did not take to its next try."""
 _BEHIND: Final = 256
 """Samples that wait to be published here, where no subscriber is waited for."""
 
@@ -167,7 +171,7 @@ class Incoming:
                 self._take(message, payload)
             except ipc.Closed:
                 return
-            except (ValueError, TypeError, ipc.LoanLimit) as exc:
+            except (ValueError, TypeError, MemoryError, ipc.LoanLimit, NdError) as exc:
                 self._traffic.lost += 1
                 self._complain(f"{self.publisher.name}: a sample was dropped: {exc}")
             if self.mode == WAITING and (not left or message.sequence % (WINDOW // 4) == 0):
@@ -201,8 +205,16 @@ class Incoming:
         self._traffic.nbytes += len(payload)
 
     def _acknowledge(self, sequence: int) -> None:
+        """Report to the far link how far this one has come: it waits for that."""
         key = wire.key("taken", self.origin, self.uid, self._here)
-        self._session.send(key, sequence.to_bytes(8, "little"), block=True)
+        while not self._closed:
+            try:
+                self._session.send(key, sequence.to_bytes(8, "little"), block=True)
+            except OSError as exc:
+                self._complain(f"{self.publisher.name}: {exc}")
+                time.sleep(_AGAIN_SECONDS)
+            else:
+                return
 
     def close(self, *, drain: bool = True) -> None:
         """End the publisher here, after the samples that have come or are on the way."""

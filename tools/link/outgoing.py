@@ -11,6 +11,7 @@ import numpy as np
 
 from shmnd import ipc
 from shmnd.ipc.types import forms
+from shmnd.status import NdError
 
 from ..sample_kinds import KINDS
 from . import wire
@@ -162,29 +163,37 @@ class Outgoing:
         sub: Chosen | None = None
         try:
             while not self._closed.is_set():
-                sub = self._as_wished(sub)
-                if sub is not None:
-                    self._begin(sub)
-                self._end_those_that_ended(sub)
-                if sub is None:
-                    with self._changed:
-                        if not (self._closed.is_set() or self._ended or self._wanted()):
-                            self._changed.wait()
-                    continue
                 try:
-                    sample = sub.receive(_POLL_SECONDS)
+                    sub = self._as_wished(sub)
+                    self._step(sub)
                 except TimeoutError:
                     continue
                 except (ipc.PeerLost, ipc.TypeMismatch, ipc.LoanLimit) as exc:
                     self._complain(f"{self.name}: {exc}")
-                    sub.close()
-                    sub = None
-                    continue
-                with sample:
-                    self._send(sub, sample, newest=not sub.ready())
+                    if sub is None:
+                        self._closed.wait(_POLL_SECONDS)  # there was no place for one
+                    else:
+                        sub.close()
+                        sub = None
+                except (OSError, NdError) as exc:  # the wire failed, or memory is short
+                    self._complain(f"{self.name}: {exc}")
+                    self._closed.wait(_POLL_SECONDS)
         finally:
             if sub is not None:
                 sub.close()
+
+    def _step(self, sub: Chosen | None) -> None:
+        """Send what precedes the next sample, wait for that one and send it."""
+        if sub is not None:
+            self._begin(sub)
+        self._end_those_that_ended(sub)
+        if sub is not None:
+            with sub.receive(_POLL_SECONDS) as sample:
+                self._send(sub, sample, newest=not sub.ready())
+            return
+        with self._changed:
+            if not (self._closed.is_set() or self._ended or self._wanted()):
+                self._changed.wait()
 
     def _wanted(self) -> bool:
         return any(self._wants.values())
@@ -253,8 +262,13 @@ class Outgoing:
                 namespace=self._namespace,
             )
         if old is not None:
-            if policy is not None:
-                self._drain(old)
+            try:
+                if new is not None:
+                    self._drain(old)
+            except BaseException:
+                if new is not None:
+                    new.close()  # the old one is replaced at the next time
+                raise
             old.close()
         return new
 
@@ -271,28 +285,40 @@ class Outgoing:
             ended, self._ended = self._ended, []
         if not ended:
             return
-        if sub is not None:
-            _ = sub.publishers  # hears of all that came and went
-            self._drain(sub)
-            sub.note_totals()
-            for uid in ended:
-                sub.leave(uid)  # here, as it notes a total once more
-        for uid in ended:
-            total = max(self._totals.pop(uid, 0), self._next.pop(uid, 0))
-            message = wire.pack(Message(wire.END, total))
-            self._session.send(wire.key("data", self._here, uid), b"", message, block=True)
+        try:
+            if sub is not None:
+                _ = sub.publishers  # hears of all that came and went
+                self._drain(sub)
+                sub.note_totals()
+                for uid in ended:
+                    sub.leave(uid)  # here, as it notes a total once more
+            while ended:
+                self._end(ended[0])
+                del ended[0]
+        except BaseException:
             with self._changed:
-                token = self._tokens.pop(uid, None)
-                for far in self._wants.pop(uid, ()):
-                    self._begun.discard((uid, far))
-                    self._taken.pop((uid, far), None)
-                self._fresh.pop(uid, None)
-            self._session.end([token] if token is not None else [])
-            with self._changed:
-                self._ending.discard(uid)
-                again = self._again.pop(uid, None)
-                if again is not None:
-                    self._offer(uid, again)
+                self._ended[:0] = ended  # sent at the next time
+            raise
+
+    def _end(self, uid: str) -> None:
+        """Report to the links how many samples a publisher has sent, and end its token."""
+        total = max(self._totals.get(uid, 0), self._next.get(uid, 0))
+        message = wire.pack(Message(wire.END, total))
+        self._session.send(wire.key("data", self._here, uid), b"", message, block=True)
+        self._totals.pop(uid, None)
+        self._next.pop(uid, None)
+        with self._changed:
+            token = self._tokens.pop(uid, None)
+            for far in self._wants.pop(uid, ()):
+                self._begun.discard((uid, far))
+                self._taken.pop((uid, far), None)
+            self._fresh.pop(uid, None)
+        self._session.end([token] if token is not None else [])
+        with self._changed:
+            self._ending.discard(uid)
+            again = self._again.pop(uid, None)
+            if again is not None:
+                self._offer(uid, again)
 
     def _send(self, sub: Chosen, sample: Any, *, newest: bool = False) -> None:
         """Send a sample. The newest one is never dropped on the way: none may come after it."""
@@ -324,7 +350,11 @@ class Outgoing:
             return
         message = Message(KINDS[kind], sample.sequence, sample.header, meta)
         payload = np.ascontiguousarray(array).tobytes()
-        self._session.send(key, payload, wire.pack(message), block=newest or bool(waited))
+        try:
+            self._session.send(key, payload, wire.pack(message), block=newest or bool(waited))
+        except OSError:
+            self._traffic.lost += 1  # the far side finds the gap in the numbers
+            raise
         self._traffic.number += 1
         self._traffic.nbytes += len(payload)
 

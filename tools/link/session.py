@@ -64,14 +64,20 @@ class Wire:
         return len(list(self._session.info.peers_zid()))
 
     def send(self, key: str, payload: bytes, attachment: bytes = b"", *, block: bool) -> None:
-        """Send bytes; with `block` wait for room on the way, else they may be dropped there."""
+        """Send bytes; with `block` wait for room on the way, else they may be dropped there.
+
+        OSError: zenoh did not take them.
+        """
         control = self._zenoh.CongestionControl
-        self._session.put(
-            key,
-            payload,
-            attachment=attachment,
-            congestion_control=control.BLOCK if block else control.DROP,
-        )
+        try:
+            self._session.put(
+                key,
+                payload,
+                attachment=attachment,
+                congestion_control=control.BLOCK if block else control.DROP,
+            )
+        except self._zenoh.ZError as exc:
+            raise OSError(f"zenoh did not send: {_WHERE.sub('', str(exc))}") from exc
 
     def listen(self, key: str, heard: Callable[[str, bytes, bytes], None]) -> Any:
         """Have a function called, in any thread, with the messages sent to keys."""

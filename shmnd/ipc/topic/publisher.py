@@ -206,7 +206,10 @@ class Publisher(Sender, Closing):
         return self._seats.count
 
     def wait_for_subscribers(self, n: int = 1, timeout: float | None = None) -> None:
-        """Wait until there are `n` subscribers. TimeoutError when `timeout` seconds end first."""
+        """Wait until there are `n` subscribers. TimeoutError when `timeout` seconds end first.
+
+        A subscriber counts from a call of its own on in which it meets this publisher.
+        """
         call = "Publisher.wait_for_subscribers"
         self._require_open(call)
         self._wanted = number(call, "n", n, 0, _MOST_SEATS)
