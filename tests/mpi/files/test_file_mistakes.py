@@ -12,6 +12,7 @@ from shmnd.mpi import MPI
 RDWR: Final = MPI.MODE_RDWR | MPI.MODE_CREATE
 DOWN: Final = MPI.BYTE.Create_hindexed([1, 1], [4, 0]).Commit()
 TWICE: Final = MPI.BYTE.Create_hindexed([2, 2], [0, 1]).Commit()
+LAST_TWICE: Final = MPI.BYTE.Create_hindexed([4, 2], [0, 3]).Commit()
 BEFORE: Final = MPI.BYTE.Create_hindexed([1], [-1]).Commit()
 NO_EXTENT: Final = MPI.INT.Create_resized(0, 0).Commit()
 LOOSE: Final = MPI.INT.Create_contiguous(2)
@@ -28,6 +29,7 @@ OF_VIEWS: Final[list[tuple[int, str, tuple[Any, ...]]]] = [
     (MPI.ERR_TYPE, "multiple of the 8", (0, MPI.DOUBLE, MPI.INT)),
     (MPI.ERR_TYPE, "ascending order", (0, MPI.BYTE, DOWN)),
     (MPI.ERR_TYPE, "overlap", (0, MPI.BYTE, TWICE)),
+    (MPI.ERR_TYPE, "overlap", (0, MPI.BYTE, LAST_TWICE)),
     (MPI.ERR_TYPE, "before its address", (0, MPI.BYTE, BEFORE)),
     (MPI.ERR_TYPE, "extent of filetype is 0", (0, MPI.BYTE, NO_EXTENT)),
     (MPI.ERR_UNSUPPORTED_DATAREP, "Pack_external", (0, MPI.BYTE, MPI.BYTE, "external32")),

@@ -72,7 +72,14 @@ def test_this_host_is_not_handed_over(name: str) -> None:
 
 def test_without_another_mpi_the_hosts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elsewhere, "find_mpiexec", lambda: None)
-    with pytest.raises(SystemExit, match="the hosts a, b need a real MPI"):
+    with pytest.raises(SystemExit, match=r"the hosts a, b need a real MPI.* no mpiexec of an MPI"):
+        main(["--host", "a,b", "prog"])
+
+
+def test_without_mpi4py_the_hosts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elsewhere, "find_mpiexec", lambda: "/opt/mpiexec")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(SystemExit, match=r"the hosts a, b need a real MPI.* no mpi4py is"):
         main(["--host", "a,b", "prog"])
 
 
