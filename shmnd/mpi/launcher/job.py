@@ -205,6 +205,7 @@ class Job:
             now = time.monotonic()
             if last is not None and now > last and self._ending is None:
                 self._output.say(f"the job has run for {limit} seconds, the limit of --timeout")
+                self._tell_of_waits(0.0)  # those of a deadlock have lasted, and are known
                 self._hurries = True
                 self._fail(124)
             if self._repeat is not None and now > self._repeat:
@@ -293,9 +294,9 @@ class Job:
             job_memory.release(self._memory, number)
         return bool(staying)
 
-    def _tell_of_waits(self) -> None:
-        """Say what the other ranks wait for, as far as they do within half a second or end."""
-        last = time.monotonic() + _PATIENCE
+    def _tell_of_waits(self, patience: float = _PATIENCE) -> None:
+        """Say what the ranks that run wait for, as far as they do within some seconds or end."""
+        last = time.monotonic() + patience
         running = sorted(self._running, key=lambda rank: rank.number)
         waits = [job_memory.wait_of(self._memory, rank.number) for rank in running]
         while time.monotonic() < last and any(

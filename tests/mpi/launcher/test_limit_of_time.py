@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job that `--timeout` ends shows what its ranks did: no error tells of a deadlock."""
+
+from mpi.launcher.jobs import launch
+
+DEADLOCK = """
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+second = comm.Dup()
+second.name = "second"
+comm.Barrier()
+if comm.rank == 0:
+    comm.Barrier()
+elif comm.rank == 1:
+    second.Barrier()
+else:
+    while True:
+        pass
+"""
+
+
+def test_the_limit_names_what_each_rank_waited_in() -> None:
+    said = launch(3, "--timeout", "6", "-c", DEADLOCK, expect=124).stderr.splitlines()
+    first, *waits = [line.removeprefix("shmnd mpiexec: ") for line in said]
+    assert first == "the job has run for 6.0 seconds, the limit of --timeout"
+    assert waits[0].startswith("rank 0 waited in Barrier of MPI_COMM_WORLD for rank ")
+    assert waits[1].startswith("rank 1 waited in Barrier of second for rank ")
+    assert waits[2:] == ["rank 2 did not wait"]
