@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes in, checked requests out: nothing else may come through."""
 
+import array
+import errno
 import json
 import os
 import socket
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +133,66 @@ def test_a_descriptor_can_be_given_away() -> None:
     again.close()
     again.close()
     assert not is_open(number)
+
+
+def rights(*numbers: int) -> tuple[int, int, bytes]:
+    return socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", numbers).tobytes()
+
+
+def test_only_descriptors_are_taken_for_descriptors() -> None:
+    other = array.array("i", [7, 8, 9]).tobytes()
+    ancillary = [
+        (socket.SOL_SOCKET, socket.SCM_CREDENTIALS, other),
+        (socket.IPPROTO_IP, socket.SCM_RIGHTS, other),
+        rights(5, 6),
+    ]
+    assert protocol.contents((b"data", ancillary, 0, None)) == (b"data", [5, 6], False)
+
+
+class Moving:
+    """Descriptors that arrive under the numbers of streams, with the numbers that were closed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fds: list[int]) -> None:
+        self.arrived: deque[Any] = deque([(b"data", [rights(*fds)], 0, None)])
+        self.closed: list[int] = []
+        self.free = 100
+        monkeypatch.setattr(protocol, "duplicate", self.duplicate)
+        monkeypatch.setattr(protocol, "close_all", self.closed.extend)
+
+    def duplicate(self, fd: int) -> int:
+        if self.free <= 0:
+            raise OSError(errno.EMFILE, "none is free")
+        self.free -= 1
+        return 1000 + fd
+
+    def move(self) -> list[int]:
+        protocol._clear_of_streams(self.arrived)
+        return protocol.contents(self.arrived[0])[1] if self.arrived else []
+
+
+def test_descriptors_leave_the_numbers_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    moving = Moving(monkeypatch, [0, 7, 2])
+    assert moving.move() == [1000, 7, 1002]
+    assert moving.closed == [0, 2]
+
+
+def test_descriptors_stay_where_no_number_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    moving = Moving(monkeypatch, [0, 7, 2])
+    moving.free = 1
+    assert moving.move() == [0, 7, 2]
+    assert moving.closed == [1000], "the copy alone"
+
+
+def test_what_a_handler_took_meanwhile_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    moving = Moving(monkeypatch, [0, 7, 2])
+
+    def duplicate(fd: int) -> int:
+        moving.arrived.clear()
+        return 1000 + fd
+
+    monkeypatch.setattr(protocol, "duplicate", duplicate)
+    assert moving.move() == []
+    assert moving.closed == [1000, 1002], "the copies alone"
 
 
 def test_sizes_are_those_of_shared_memory_that_nobody_can_cut_short() -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages to clients: which go together in a datagram, and when."""
 
+import errno
+import math
 import socket
 import time
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from shmnd.broker.protocol import MAX_MESSAGE, Descriptor, decode, receive, split
+from shmnd.broker.service import client_queues
 from shmnd.broker.service.client_queues import Line, Lines, ServerLimits
 from unit.sealed import sealed_memory
 
@@ -97,3 +100,23 @@ def test_what_is_gathered_waits_behind_what_had_no_room(lines: Lines) -> None:
         lines.flush(queued[0])
         came += taken(slow)
         assert [message["ev"] for each in came for message in each] == list(range(number + 1))
+
+
+def test_a_client_that_goes_while_the_kernel_has_no_room_is_not_tried_again(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOBUFS, "no room")
+
+    monkeypatch.setattr(client_queues, "send", full)
+    with client(lines):
+        lines.push(1, {"ev": 1})
+        lines.send_gathered()
+        assert lines.next_retry() < math.inf
+        lines.doom(1, "it went")
+        taken_out = lines.take_doomed()
+        assert taken_out is not None
+        assert taken_out[1] == "it went"
+        assert lines.next_retry() == math.inf
+        lines.retry(math.inf)
+        assert len(lines) == 0
