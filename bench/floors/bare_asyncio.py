@@ -88,6 +88,8 @@ class BareAsyncioEnd:
             arrival = loop.create_future()
             if not first:
                 send()
+        # The loop runs on for a moment, and the first message of the next run is that one's.
+        loop.remove_reader(self._reading)
 
     def close(self) -> None:
         """Close the pipes."""

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages that a task awaits: in asyncio's own loop, in that of uvloop, and without a library."""
 
+import asyncio
 import dataclasses
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
 
-from shmnd_bench.floors.bare_asyncio import BareAsyncio
+from shmnd_bench.floors.bare_asyncio import BareAsyncio, BareAsyncioEnd
 from shmnd_bench.measure.environment import choose_cpus
 from shmnd_bench.report.targets import ASLEEP, AWAITED
 from shmnd_bench.subjects.own import Shmnd, ShmndUvloop
 from shmnd_bench.subjects.subject import WorkerSubject
 from shmnd_bench.workers.harness import Stage
+from shmnd_bench.workers.worker import SERVER
 
 PROGRAM = """
 import asyncio
@@ -40,6 +43,20 @@ def test_a_task_is_woken_round_after_round(make: Callable[[], WorkerSubject]) ->
     with Stage(choose_cpus([])) as stage:
         subject.start(stage)
         assert all(subject.measure(AWAITED, 30).seconds > 0 for _ in range(2))
+
+
+def test_a_run_leaves_the_first_message_of_the_next_one() -> None:
+    end = BareAsyncioEnd(SERVER, {})
+    try:
+        paths = end.offer(AWAITED)
+        peer = os.open(paths["writing"], os.O_WRONLY)
+        os.write(peer, bytes(3 * 40))
+        os.close(peer)
+        os.set_blocking(end._reading, False)
+        asyncio.run(end._bounce(40, 2))
+        assert os.read(end._reading, 200) == bytes(40)
+    finally:
+        end.close()
 
 
 @pytest.mark.parametrize("make", [ShmndUvloop, BareAsyncio])
