@@ -114,6 +114,10 @@ cdef extern from "send/post.h" nogil:
     void shmnd_receives_add(shmnd_receives *r, void *context, const shmnd_sge *sges, uint32_t n)
     uint32_t shmnd_post_receive(shmnd_qp *qp, void *context, const shmnd_sge *sges, uint32_t n)
 
+cdef extern from "wire/cpus.h" nogil:
+    cbool shmnd_on_one_cpu()
+    void shmnd_yield()
+
 cdef extern from "sys/prctl.h" nogil:
     int PR_SET_PTRACER
     unsigned long PR_SET_PTRACER_ANY

@@ -17,10 +17,6 @@ from shmnd.ring.queues.polling cimport PairCore
 
 from shmnd.common.arguments import seconds, within
 
-cdef extern from "wire/cpus.h" nogil:
-    bint shmnd_on_one_cpu()
-    void shmnd_yield()
-
 cdef object _USUAL = 64  # the default of `max`
 cdef object _ONE = 1
 # The first polls of a wait keep the interpreter's lock for this long.
@@ -222,8 +218,8 @@ cdef class CompletionCore(PollingCore):
         if self.raw.unsettled or self.raw.link_count > 4:
             with nogil:
                 c.shmnd_pause()
-                if shmnd_on_one_cpu():
-                    shmnd_yield()
+                if c.shmnd_on_one_cpu():
+                    c.shmnd_yield()
             return
         for i in range(self.raw.link_count):
             qp = self.raw.links[i]
@@ -232,13 +228,13 @@ cdef class CompletionCore(PollingCore):
             expected[n] = qp.in_.read_pos + 1
             n += 1
         with nogil:
-            yields = shmnd_on_one_cpu()
+            yields = c.shmnd_on_one_cpu()
             stop = c.shmnd_now_ns() + 20000
             if stop > end:
                 stop = end
             while c.shmnd_now_ns() < stop:
                 if yields:
-                    shmnd_yield()
+                    c.shmnd_yield()
                 for i in range(n):
                     if c.shmnd_relaxed64(ready[i]) == expected[i]:
                         stop = 0

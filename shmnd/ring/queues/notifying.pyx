@@ -18,10 +18,6 @@ from shmnd.ring.process.waiting cimport Sleepers
 
 from shmnd.status import CqNotify, Status
 
-cdef extern from "wire/cpus.h" nogil:
-    bint shmnd_on_one_cpu()
-    void shmnd_yield()
-
 cdef object _ANY = CqNotify.ANY
 cdef object _SOLICITED = CqNotify.SOLICITED
 cdef object _SUCCESS = Status.SUCCESS
@@ -130,7 +126,7 @@ cdef class NotifyCore(CompletionCore):
     def _poll_window(self) -> float:
         """A task begins to wait: return the seconds for which it polls before it sleeps."""
         self.awaiting_since = c.shmnd_now_ns()
-        self.yields = shmnd_on_one_cpu()
+        self.yields = c.shmnd_on_one_cpu()
         return self._window()
 
     def _begin_turns(self) -> None:
@@ -159,7 +155,7 @@ cdef class NotifyCore(CompletionCore):
         """Poll once; on a single CPU the peer may have the same one, and runs before."""
         if self.yields:
             with nogil:  # before anything is read: other threads may run
-                shmnd_yield()
+                c.shmnd_yield()
         if not self.notify_mode:
             return
         self.turns_taken += 1

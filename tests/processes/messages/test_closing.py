@@ -5,6 +5,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from multiprocessing.connection import Connection as Pipe
 
 import pytest
@@ -72,7 +73,7 @@ def test_a_thread_that_accepts_learns_that_the_server_was_closed(
 ) -> None:
     for _ in range(5):  # which of two causes it finds first is up to the threads
         server = shmnd.listen()
-        said = closing(lambda server=server: way(server), server.close)  # type: ignore[misc]
+        said = closing(partial(way, server), server.close)
         assert said == [] if way is list else isinstance(said, OSError), said
 
 
