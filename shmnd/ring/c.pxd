@@ -118,6 +118,13 @@ cdef extern from "wire/cpus.h" nogil:
     cbool shmnd_on_one_cpu()
     void shmnd_yield()
 
+cdef extern from "wire/poll_window.h" nogil:
+    ctypedef struct shmnd_poll_window:
+        pass
+    uint64_t shmnd_window_next(shmnd_poll_window *w, uint64_t spin_ns, uint32_t growth)
+    void shmnd_window_hit(shmnd_poll_window *w)
+    void shmnd_window_count(shmnd_poll_window *w, uint64_t spin_ns, uint64_t ns, cbool found)
+
 cdef extern from "sys/prctl.h" nogil:
     int PR_SET_PTRACER
     unsigned long PR_SET_PTRACER_ANY

@@ -24,8 +24,6 @@ __all__ = ["QueueCalls", "QueueCore"]
 
 cdef object _NOTHING = object()  # in place of an item where there is none
 cdef uint64_t SPIN_NS = 50000  # so long a wait polls at least, while waits are short
-cdef uint64_t SHORT_NS = 300000  # waits up to this are short: to sleep would cost as much
-cdef uint64_t LONG_NS = 1000000  # a wait counts for no more
 cdef uint64_t FOREVER = 0xFFFFFFFFFFFFFFFF
 cdef int MOST_TRIES = 4096
 cdef int64_t FIRST_NS = int(PAUSE * 1e9)  # so long a get sleeps by futex
@@ -35,7 +33,7 @@ cdef uint64_t YIELD_NS = 4000  # so long a wait polls before it lets others run 
 cdef class QueueCore(QueueItems):
     """A queue as this process uses it."""
 
-    cdef uint64_t _waited  # how long the last waits were, on average
+    cdef shmnd_poll_window poll_window
     cdef readonly uint64_t last_pos  # where the last push put its item
     cdef object ring_descriptors
     cdef public object unreadable
@@ -176,19 +174,17 @@ cdef class QueueCore(QueueItems):
             found = self.take()
             if late:
                 break
-        self._waited = (3 * self._waited + min(shmnd_now_ns() - start, LONG_NS)) // 4
+        shmnd_window_count(
+            &self.poll_window, SPIN_NS, shmnd_now_ns() - start, found is not _NOTHING
+        )
         return found
 
     cdef bint _spin(self, uint64_t now, uint64_t deadline) noexcept:
-        """Poll for twice as long as waits last; for a moment alone when sleeping is cheaper."""
-        # By the length of waits, and not by the polls that failed: where both sides sleep, each
-        # wait lasts as long as the other's wake-up, so that short polls would fail for ever.
+        """Poll for twice as long as waits last, unless sleeping is cheaper."""
         # On a single CPU the other side may have the same one: it runs when this one yields.
-        cdef uint64_t pos, word, end, soon = now + YIELD_NS, window = SPIN_NS + 2 * self._waited
+        cdef uint64_t pos, word, end, soon = now + YIELD_NS
         cdef bint found = False
-        if self._waited > SHORT_NS:
-            window = SPIN_NS // 8
-        end = min(now + window, deadline)
+        end = min(now + shmnd_window_next(&self.poll_window, SPIN_NS, 2), deadline)
         with nogil:
             while now < end:
                 for _ in range(16):

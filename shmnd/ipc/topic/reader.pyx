@@ -9,7 +9,13 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.common.timeouts cimport is_plain_timeout
-from shmnd.ipc.common.gate_c cimport shmnd_on_one_cpu, shmnd_yield
+from shmnd.ipc.common.gate_c cimport (
+    shmnd_on_one_cpu,
+    shmnd_window_count,
+    shmnd_window_hit,
+    shmnd_window_next,
+    shmnd_yield,
+)
 from shmnd.ipc.topic.source cimport Source
 from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ring.process.forks cimport forks
@@ -27,8 +33,6 @@ cdef uint64_t _KEEP_LOCK_NS = 3_000
 cdef uint32_t _CHECK_MISSES = 256
 cdef int _FIRST_POLLS = 100
 cdef tuple _NUMBERS = (int, float)
-cdef uint64_t _SHORT_NS = 300_000  # waits up to this are short: to sleep would cost as much
-cdef uint64_t _LONG_NS = 1_000_000  # a wait counts for no more
 
 
 cdef bint finds(Source source) except *:
@@ -192,7 +196,7 @@ cdef class ReaderCore:
 
     def receive(self, timeout=None):
         """Return the next sample; wait for it. TimeoutError when `timeout` seconds end first."""
-        cdef uint64_t started, waited
+        cdef uint64_t started
         if self.closed or self.born != forks:
             self.enter("Subscriber.receive")
         if not is_plain_timeout(timeout):
@@ -203,7 +207,7 @@ cdef class ReaderCore:
         if self.spin > 0 and (timeout is None or type(timeout) in _NUMBERS and timeout > 0):
             sample = self.first_polls()
             if sample is not None:
-                self.waited_ns -= self.waited_ns >> 2
+                shmnd_window_hit(&self.poll_window)
                 return sample
         started = shmnd_now_ns()
         box = []
@@ -212,8 +216,7 @@ cdef class ReaderCore:
         except BaseException:
             self._keep(box)
             raise
-        waited = shmnd_now_ns() - started
-        self.waited_ns = (3 * self.waited_ns + (waited if waited < _LONG_NS else _LONG_NS)) // 4
+        shmnd_window_count(&self.poll_window, self._spin_ns(), shmnd_now_ns() - started, True)
         # As the last step: handlers of signals that came during the wait run now, and what they
         # raise keeps the sample.
         try:
@@ -245,18 +248,18 @@ cdef class ReaderCore:
 
     def _spin_for(self, timeout, list box):
         """Poll twice as long as waits last, without the interpreter's lock but for the start."""
-        # By the length of waits, and not by the polls that failed: where both sides sleep, each
-        # wait lasts as long as the other's wake-up, so that short polls would fail for ever.
-        cdef double window = self.spin / 8
-        if self.waited_ns <= _SHORT_NS:
-            window = self.spin * (1 + self.waited_ns / 25e3)  # 50 µs, and twice as long as waits
-        if timeout is not None and timeout < window:
-            window = timeout
-        sample = self.spin_for(shmnd_now_ns() + <uint64_t>(window * 1e9))
+        cdef uint64_t window = shmnd_window_next(&self.poll_window, self._spin_ns(), 2)
+        if timeout is not None and timeout < window * 1e-9:
+            window = <uint64_t>(timeout * 1e9)
+        sample = self.spin_for(shmnd_now_ns() + window)
         if sample is None:
             return False
         box.append(sample)
         return True
+
+    cdef uint64_t _spin_ns(self) noexcept:
+        """The nanoseconds of `spin`."""
+        return <uint64_t>(min(self.spin, 1e9) * 1e9) if self.spin > 0 else 0
 
     cdef object spin_for(self, uint64_t end):
         cdef const shmnd_reading *readings[16]

@@ -2,14 +2,15 @@
 
 from libc.stdint cimport uint64_t
 
+from shmnd.ring cimport c
 from shmnd.ring.process.waiting cimport Sleepers
 from shmnd.ring.queues.polling cimport PollingCore
 
 
 cdef class CompletionCore(PollingCore):
-    cdef uint64_t _wait_ns  # the length of the last waits: a moving average
+    cdef c.shmnd_poll_window poll_window  # how long the next wait polls
 
-    cdef void count_wait(self, uint64_t ns) noexcept
+    cdef void count_wait(self, uint64_t ns, bint found) noexcept
     cdef uint64_t window_ns(self) noexcept
     cdef list _spin(self, Py_ssize_t max, object timeout)
     cdef bint _something(self) noexcept

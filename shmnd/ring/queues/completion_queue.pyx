@@ -23,10 +23,6 @@ cdef object _ONE = 1
 cdef uint64_t _KEEP_LOCK_NS = 3000
 # The number of pieces that a sleeper copies before it polls all else.
 cdef int _PIECES = 16
-# Where waits last longer than so many windows, they poll for an eighth of one; a wait counts for
-# at most so many.
-cdef uint64_t _LONG_WAIT = 4
-cdef uint64_t _LONGEST_WAIT = 8
 # Seconds that count as unlimited.
 cdef double _LONG = 1e9
 
@@ -115,7 +111,7 @@ cdef class CompletionCore(PollingCore):
         if self.spin > 0:
             results = self._spin(most, timeout)
             if results:
-                self.count_wait(0)
+                c.shmnd_window_hit(&self.poll_window)
                 return results
         if timeout is not None:
             timeout -= (c.shmnd_now_ns() - began) * 1e-9
@@ -129,7 +125,7 @@ cdef class CompletionCore(PollingCore):
             if self.born == forks:
                 c.shmnd_ring_eventfd(self.doorbell)
             raise
-        self.count_wait(c.shmnd_now_ns() - began)
+        self.count_wait(c.shmnd_now_ns() - began, bool(results))
         if not results and self.taking != forks:
             self._refuse_taking("wait")
         return results
@@ -156,14 +152,14 @@ cdef class CompletionCore(PollingCore):
 
         Pieces of long copies are run meanwhile; the window begins again after each.
         """
-        cdef double window = self._window()
+        cdef uint64_t window = c.shmnd_window_next(&self.poll_window, self.window_ns(), 0)
         cdef uint64_t start = c.shmnd_now_ns()
         cdef uint64_t end, now, last = UINT64_MAX
         cdef int _
         cdef list results
         if timeout is not None and timeout < 1e9:
             last = start + <uint64_t>(<double>timeout * 1e9)
-        end = min(start + <uint64_t>(window * 1e9), last)
+        end = min(start + window, last)
         while True:
             for _ in range(64):
                 if self._something():
@@ -171,7 +167,7 @@ cdef class CompletionCore(PollingCore):
                     if results:
                         return results
                     if self._copied:
-                        end = min(c.shmnd_now_ns() + <uint64_t>(window * 1e9), last)
+                        end = min(c.shmnd_now_ns() + window, last)
                         break
                 c.shmnd_pause()
             results = self._taken_now(max)
@@ -182,17 +178,9 @@ cdef class CompletionCore(PollingCore):
                 self._spin_unlocked(end)
                 PyErr_CheckSignals()  # before results are taken, which its handler could lose
 
-    def _window(self) -> float:
-        """Return the seconds for which a wait polls before it sleeps."""
-        # By the length of waits, and not by the polls that failed: where both sides sleep, each
-        # wait lasts as long as the other's wake-up, and short polls would fail for ever.
-        if self._wait_ns > _LONG_WAIT * self.window_ns():
-            return self.spin / 8
-        return self.spin
-
-    cdef void count_wait(self, uint64_t ns) noexcept:
-        """Count the length of a wait, for the next window; 0 for one that ended while it polled."""
-        self._wait_ns = (3 * self._wait_ns + min(ns, _LONGEST_WAIT * self.window_ns())) // 4
+    cdef void count_wait(self, uint64_t ns, bint found) noexcept:
+        """Count the length of a wait, for the next window."""
+        c.shmnd_window_count(&self.poll_window, self.window_ns(), ns, found)
 
     cdef uint64_t window_ns(self) noexcept:
         """The nanoseconds of `spin`."""

@@ -83,7 +83,7 @@ cdef class NotifyCore(CompletionCore):
             self.told.extend(self._waiting)
             self._waiting.clear()
             if self.awaiting_since:  # a task waits
-                self.count_wait(c.shmnd_now_ns() - self.awaiting_since)
+                self.count_wait(c.shmnd_now_ns() - self.awaiting_since, True)
                 self.awaiting_since = 0
             self.end_told()
         if self.notify_mode and self._busy:
@@ -127,7 +127,7 @@ cdef class NotifyCore(CompletionCore):
         """A task begins to wait: return the seconds for which it polls before it sleeps."""
         self.awaiting_since = c.shmnd_now_ns()
         self.yields = c.shmnd_on_one_cpu()
-        return self._window()
+        return c.shmnd_window_next(&self.poll_window, self.window_ns(), 0) * 1e-9
 
     def _begin_turns(self) -> None:
         """A task polls from now on, a turn of its event loop between two polls."""

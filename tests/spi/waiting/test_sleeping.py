@@ -433,10 +433,11 @@ def test_long_waits_shorten_the_polls_and_short_ones_restore_them(pair: Pair) ->
     queue.spin = 0.01
     for _ in range(10):
         assert queue.wait(1, 0.1) == []
-    assert queue._window() == queue.spin / 8
+    assert queue._poll_window() == queue.spin / 8
     # Waits that no poll ends, but short ones, as where both sides sleep at each message.
     wait_until(
-        lambda: queue.wait(1, 0.015) == [] and queue._window() == queue.spin, "the polls are long"
+        lambda: queue.wait(1, 0.015) == [] and queue._poll_window() == queue.spin,
+        "the polls are long",
     )
 
 
@@ -455,10 +456,10 @@ def test_the_waits_of_tasks_count_too(pair: Pair) -> None:
     async def run() -> None:
         for _ in range(10):
             await exchange(0.1)
-        assert end.cq._window() == end.cq.spin / 8
+        assert end.cq._poll_window() == end.cq.spin / 8
         for _ in range(200):
             await exchange(0.015)
-            if end.cq._window() == end.cq.spin:
+            if end.cq._poll_window() == end.cq.spin:
                 return
         pytest.fail("the polls stay short")
 
@@ -474,3 +475,29 @@ def test_any_number_may_be_the_time_of_polls(pair: Pair, spin: float) -> None:
         pair.passive.qp.send(None)
         assert [r.request_context for r in end.cq.wait(1, WAIT)] == ["came"]
     assert end.cq.wait(1, 0.001) == []
+
+
+def test_polls_that_keep_the_peer_from_running_end_until_they_find_something(pair: Pair) -> None:
+    end, other = pair.active, pair.passive
+    end.cq.spin = 0.01
+
+    def exchange(delay: float) -> None:
+        """Wait as long as a peer needs that gets a CPU so long after the wait began."""
+        end.qp.receive(None, "came")
+        timer = threading.Timer(delay, other.qp.send, [None])
+        timer.start()
+        assert [r.request_context for r in end.cq.wait(1, WAIT)] == ["came"]
+        timer.join()
+        other.cq.get_results()
+
+    def polls() -> float:
+        exchange(0.012)  # just after the window
+        return end.cq._poll_window()
+
+    wait_until(lambda: polls() == 0, "the next waits sleep at once")
+
+    def polls_again() -> bool:
+        exchange(0.002)  # a try finds it, and ends the sleeps
+        return [end.cq._poll_window() > 0 for _ in range(4)] == [True] * 4
+
+    wait_until(polls_again, "the polls find the messages of a peer that runs")
