@@ -54,6 +54,8 @@ static void windows_grow_with_the_waits(void)
     shmnd_poll_window w = {.wait_ns = SPIN};
     EQUAL(shmnd_window_next(&w, SPIN, 2), 3 * SPIN);
     EQUAL(shmnd_window_next(&w, SPIN, 0), SPIN);
+    shmnd_window_hit(&w);
+    EQUAL(shmnd_window_next(&w, SPIN, 2), SPIN + 2 * (SPIN - SPIN / 4));
 }
 
 static void polls_that_fail_just_before_the_message_end(void)
