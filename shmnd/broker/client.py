@@ -65,7 +65,7 @@ class BrokerClient(Session):
         self._replaying = False
         self._closed = False
         with contextlib.ExitStack() as undo:
-            self._pidfd = Descriptor(os.pidfd_open(os.getpid()))
+            self._pidfd = Descriptor.of(os.pidfd_open, os.getpid())
             undo.callback(self._pidfd.close)
             super().__init__(place_of(namespace, base, group), timeout)
             undo.callback(self._release)

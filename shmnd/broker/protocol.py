@@ -27,7 +27,8 @@ from typing import Any, Final, NamedTuple
 
 from shmnd.broker.access import process_of
 from shmnd.broker.untaken import close_all
-from shmnd.common.streams import clear_of_streams, duplicate
+from shmnd.common.owned import Owned
+from shmnd.common.streams import duplicate
 from shmnd.status import Status, error
 
 __all__ = [
@@ -105,21 +106,18 @@ class Refusal(Exception):
         self.message = message
 
 
-class Descriptor:
-    """A file descriptor that is closed when the last one who refers to it lets go.
+class Descriptor(Owned):
+    """A file descriptor that a message hands over; it is closed with the last reference to it.
 
     The same pidfd or segment may be in many outgoing queues at once, so no queue could say
     when to close it.
     """
 
-    __slots__ = ("__weakref__", "fd")
+    __slots__ = ()
 
     def __init__(self, fd: int) -> None:
-        self.fd = clear_of_streams(fd) if 0 <= fd <= 2 else fd
-
-    def fileno(self) -> int:
-        """Return the number; it stays valid as long as this object lives."""
-        return self.fd
+        if fd >= 0:
+            self._take(int, fd)
 
     def kind(self) -> str:
         """Name what it refers to, as the kernel calls it; empty where /proc does not tell."""
@@ -147,23 +145,6 @@ class Descriptor:
             return os.fstat(self.fd).st_size
         except (OSError, ValueError):  # it has no seals, or was closed
             return -1
-
-    def detach(self) -> int:
-        """Release the number to a new owner, who closes it."""
-        fd, self.fd = self.fd, -1
-        return fd
-
-    def close(self) -> None:
-        """Close it now; harmless when it is closed already."""
-        fd = self.detach()
-        if fd >= 0:
-            try:
-                os.close(fd)
-            except OSError:
-                pass  # nothing sensible is left to do
-
-    def __del__(self) -> None:
-        self.close()
 
 
 def channel() -> tuple[Descriptor, Descriptor]:
