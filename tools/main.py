@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TextIO
 
 from shmnd import NdError
 from shmnd.common.streams import discard_output, open_streams
@@ -25,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _run(line)
         finally:
-            sys.stdout.flush()  # here, where an error of it can be reported
-            sys.stderr.flush()
+            _flush(sys.stdout, "standard output")  # here, where an error of it can be reported
+            _flush(sys.stderr, "standard error")
     except BrokenPipeError:
         discard_output()  # the reader has closed the pipe
         return 1
@@ -40,6 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"shmnd: {_words(exc)}", file=sys.stderr)
         discard_output()
         return 1
+
+
+def _flush(stream: TextIO, name: str) -> None:
+    """Write all that is left of an output; an error names it, as one of a file does."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        raise OSError(exc.errno, exc.strerror, name) from exc
 
 
 def _words(exc: Exception) -> str:

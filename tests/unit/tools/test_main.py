@@ -365,6 +365,15 @@ def test_a_stream_that_is_closed_is_no_traceback(verb: str, code: int, shell: st
     assert done.returncode in ((code, 1) if breaks else (code,))
 
 
+def test_an_output_that_cannot_be_written_is_named() -> None:
+    line = f"unset PYTHONUNBUFFERED; {sys.executable} -c '{_COMMAND}' --version >/dev/full"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "shmnd: standard output: No space left on device\n",
+    )
+
+
 def test_a_closed_descriptor_is_not_given_to_a_file() -> None:
     """The next one that is opened would have the number, and the output of children."""
     code = (
