@@ -20,15 +20,15 @@ if not __package__:
     # in the path, so that nothing next to the package hides a module of the standard library.
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from shmnd.broker.access import Access
+from shmnd.broker.access import Access, access_of
 from shmnd.broker.leftovers import find_leftovers, remove_leftovers
 from shmnd.broker.observer import facts, stop, visit
-from shmnd.broker.place import Place, place_of
+from shmnd.broker.place import Place, namespace_name, place_of
 from shmnd.broker.service.server import Server
 from shmnd.broker.spawn import CHILD_KILLED
 from shmnd.common.shortages import remedy_of_start
 from shmnd.common.streams import open_streams
-from shmnd.status import NdError
+from shmnd.status import NdError, detail_of
 
 _LOCK_SECONDS = 2.0  # an earlier broker may be just about to leave
 _REPLACE_SECONDS = 20.0
@@ -101,6 +101,13 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.idle is not None and not 0 <= options.idle < 1e9:
         parser.error(f"--idle {options.idle}: must be 0 (never) or more")
+    try:  # the options alone: a wrong variable is another error
+        if options.namespace is not None:
+            namespace_name(options.namespace)
+        if options.group is not None:
+            access_of(options.group)
+    except NdError as exc:
+        parser.error(detail_of(exc))
     options.daemon |= options.lock_fd is not None
     return options
 

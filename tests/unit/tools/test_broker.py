@@ -160,3 +160,14 @@ def test_a_silent_broker_is_not_waited_for_without_end(monkeypatch: pytest.Monke
             guest.counts()
     assert isinstance(raised.value, TimeoutError)
     place.socket.unlink()
+
+
+@pytest.mark.parametrize(
+    "wrong", ["--namespace=a/b", "--namespace=", "--group=no such", "--group="]
+)
+def test_a_place_that_cannot_be_is_a_wrong_option_of_the_program(
+    wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        serve(["status", wrong])
+    assert repr(wrong.partition("=")[2]) in capsys.readouterr().err
