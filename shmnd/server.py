@@ -215,7 +215,10 @@ class Server(Closing):
             status = arrival.overlapped.status
             if status is Status.PENDING and now < arrival.until:
                 continue
-            self._arrivals.remove(arrival)
+            try:
+                self._arrivals.remove(arrival)
+            except ValueError:
+                continue  # another thread closes the server, and has taken it
             if status is Status.SUCCESS:
                 return arrival.ends
             arrival.ends.close()  # the peer gave up, or does not complete
@@ -308,8 +311,12 @@ class Server(Closing):
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.connector.close()
-        while self._arrivals:
-            self._arrivals.pop().ends.close()
+        while True:
+            try:
+                arrival = self._arrivals.pop()
+            except IndexError:
+                return  # also where another thread took the last one
+            arrival.ends.close()
 
     def __repr__(self) -> str:
         state = "closed, was" if self._closed else "listening"

@@ -2,16 +2,19 @@
 """Calls that wait while another thread or task closes the last object of their adapter."""
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
+from typing import Any
 
 import pytest
 
 import shmnd
 from processes.messages.kit import LIMIT, Address, MakePeer, pattern
+from shmnd import Status
 
 Waited = Callable[[shmnd.Connection], object]
 Accepting = Callable[[shmnd.Server], Awaitable[object]]
@@ -88,3 +91,49 @@ def test_a_task_that_accepts_learns_that_the_server_was_closed(way: Accepting) -
 
     said = asyncio.run(work())
     assert said == [] if way is each_in_loop else isinstance(said, OSError), said
+
+
+class Arriving:
+    """A connection that is complete just as another thread closes the server."""
+
+    until = math.inf
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        self.overlapped = self.ends = self
+        self.close_server = close
+        self.closed = 0
+
+    @property
+    def status(self) -> Status:
+        thread = threading.Thread(target=self.close_server)
+        thread.start()
+        thread.join(LIMIT)
+        return Status.SUCCESS
+
+    def is_over(self, now: float) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_a_connection_that_is_complete_as_the_server_is_closed_is_ended_once() -> None:
+    server = shmnd.listen()
+    arriving: Any = Arriving(server.close)
+    server._arrivals.append(arriving)
+    with pytest.raises(OSError, match="the server is closed"):
+        server.accept(LIMIT)
+    assert arriving.closed == 1
+
+
+def test_a_close_whose_last_connection_another_thread_takes_ends_well() -> None:
+    class Taken(list[Any]):
+        """A list that another thread empties between any two steps of this one."""
+
+        def __bool__(self) -> bool:
+            return True
+
+    server = shmnd.listen()
+    server._arrivals = Taken()
+    server.close()
+    assert server.closed
