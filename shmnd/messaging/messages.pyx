@@ -39,13 +39,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-import io
 from collections import deque
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
 from shmnd.ring.queues.completion_queue cimport CompletionCore
-from shmnd.ring.queues.polling cimport Result
 from shmnd.ring.queues.posting cimport PostingCore
 from shmnd.ring.queues.reasons cimport refuse
 
@@ -98,7 +96,6 @@ cdef class Messages:
         self.memory = adapter.allocate((self.receives + depth) * self.piece + LINE)
         self.region = adapter.create_memory_region()
         self.region.register(self.memory, MrFlag.ALLOW_LOCAL_WRITE).result()
-        self.view = memoryview(self.memory)
         self.address = self.region.address
         self.token = self.region.local_token
         self.base = <unsigned char *><size_t>self.address
@@ -322,41 +319,50 @@ cdef class Messages:
 
     cdef int take(self, list results) except -1:
         """Take what arrived into the inbox, post the receives again, and count credits."""
-        cdef Result result
-        cdef Slot slot
-        cdef c.shmnd_sge sge
-        cdef uint64_t word, what, nbytes
-        sge.length = self.piece
-        sge.token = self.token
-        for result in results:
-            if result.status is not _SUCCESS:
-                self.ended = self.ended or _OVER
-                continue
-            if self.shut or type(result.request_context) is not Slot:
-                continue  # the program's own Receive; its result goes with it
-            slot = <Slot>result.request_context
-            nbytes = result.bytes
-            word = 0
-            if nbytes >= WORD:
-                word = c.shmnd_relaxed64(<const c.word64 *>(self.base + slot.begin))
-            what = word & 0xFFFF
-            if what == FIRST and word >> 28 == nbytes - WORD:
-                self.partial = None
-                self.inbox.append(PyBytes_FromStringAndSize(
-                    <char *>self.base + slot.begin + WORD, nbytes - WORD))
-                self.owed += 1
-            elif FIRST <= what <= GOODBYE:
-                self.other(what, word >> 28, slot.begin + WORD, nbytes - WORD)
-            else:
-                self.inbox.append(PyBytes_FromStringAndSize(
-                    <char *>self.base + slot.begin, nbytes))
-                word = 0
-            sge.address = self.address + slot.begin
-            if self.qp.post_receive(slot, &sge, 1):
-                self.ended = self.ended or _OVER
-            self.credits = min(self.depth, self.credits + <int>(word >> 16 & 0xFFF))
+        cdef Py_ssize_t taken = 0
+        try:
+            for result in results:
+                self.take_one(result)
+                taken += 1
+        finally:
+            if taken < len(results):  # no memory for a message: it is kept for the next poll
+                del results[:taken]
+                self.cq.give_back(results)
         if self.owed >= self.due and not self.shut:
             self.say(CREDITS)
+        return 0
+
+    cdef int take_one(self, Result result) except -1:
+        """Take what one Receive holds. Where no memory is left for it, nothing has changed."""
+        cdef Slot slot
+        cdef c.shmnd_sge sge
+        cdef uint64_t word = 0, what, nbytes
+        if result.status is not _SUCCESS:
+            self.ended = self.ended or _OVER
+            return 0
+        if self.shut or type(result.request_context) is not Slot:
+            return 0  # the program's own Receive; its result goes with it
+        slot = <Slot>result.request_context
+        nbytes = result.bytes
+        if nbytes >= WORD:
+            word = c.shmnd_relaxed64(<const c.word64 *>(self.base + slot.begin))
+        what = word & 0xFFFF
+        if what == FIRST and word >> 28 == nbytes - WORD:
+            self.inbox.append(PyBytes_FromStringAndSize(
+                <char *>self.base + slot.begin + WORD, nbytes - WORD))
+            self.partial = None
+            self.owed += 1
+        elif FIRST <= what <= GOODBYE:
+            self.other(what, word >> 28, slot.begin + WORD, nbytes - WORD)
+        else:
+            self.inbox.append(PyBytes_FromStringAndSize(<char *>self.base + slot.begin, nbytes))
+            word = 0
+        sge.address = self.address + slot.begin
+        sge.length = self.piece
+        sge.token = self.token
+        if self.qp.post_receive(slot, &sge, 1):
+            self.ended = self.ended or _OVER
+        self.credits = min(self.depth, self.credits + <int>(word >> 16 & 0xFFF))
         return 0
 
     cdef int other(self, uint64_t what, uint64_t left, uint64_t begin, uint64_t nbytes) except -1:
@@ -366,18 +372,32 @@ cdef class Messages:
             return 0
         if what == CREDITS:
             return 0
-        self.owed += 1
         if what == FIRST:
-            self.partial, self.left = io.BytesIO(), left
+            self.begin(left)
         if self.partial is None or left != self.left or nbytes > left:
             self.partial = None
             self.ended = "the peer sent fragments that do not fit together"
             return 0
-        self.partial.write(self.view[begin:begin + nbytes])
-        self.left -= nbytes
-        if self.left == 0:
-            self.inbox.append(self.partial.getvalue())
+        memcpy(PyBytes_AS_STRING(self.partial) + (PyBytes_GET_SIZE(self.partial) - left),
+               self.base + begin, nbytes)
+        if nbytes == left:
+            self.inbox.append(self.partial)
             self.partial = None
+        self.left -= nbytes
+        self.owed += 1
+        return 0
+
+    cdef int begin(self, uint64_t length) except -1:
+        """Begin a message, in the memory that it needs in the end."""
+        self.partial = None  # one that was cut short
+        try:
+            self.partial = PyBytes_FromStringAndSize(NULL, length)
+        except MemoryError:
+            raise MemoryError(
+                f"no memory is left for a message of {length} bytes (ulimit -v); it stays, and the "
+                "next call may take it"
+            ) from None
+        self.left = length
         return 0
 
     # -- the end --
