@@ -117,9 +117,39 @@ static inline void shmnd_member_count(struct shmnd_queue_member *page, uint64_t 
  * wakes those in join (SYNC done: a full fence in either). */
 static inline void shmnd_member_report(shmnd_word64 *count, uint64_t value)
 {
-    shmnd_put64(count, value);
+    /* SYNC reported: release, pairs with acquire in shmnd_member_reported() */
+    shmnd_release64(count, value);
     /* SYNC done: fence, pairs with the same fence of another member */
     shmnd_store_then_load();
+}
+
+/* Items that a member took and that are not reported as done. A report is for one of these while
+ * there are any, else for an item that another member took. */
+static inline int32_t shmnd_member_open(const struct shmnd_queue_member *page)
+{
+    uint32_t own = (uint32_t)(shmnd_relaxed64(&page->done) - shmnd_relaxed64(&page->others));
+    uint32_t taken = (uint32_t)(shmnd_relaxed64(&page->taken) >> 32);
+    return (int32_t)(taken - own - (uint32_t)shmnd_relaxed64(&page->forgiven));
+}
+
+/* The member reports an item as done. A death between the two stores makes no difference: `open`
+ * is one more then, and so are those that count as forgiven. */
+static inline void shmnd_member_done(struct shmnd_queue_member *me)
+{
+    if (shmnd_member_open(me) <= 0)
+        shmnd_put64(&me->others, shmnd_relaxed64(&me->others) + 1);
+    shmnd_member_report(&me->done, shmnd_relaxed64(&me->done) + 1);
+}
+
+/* What a member has reported, and of the items that died with it those that no other one may have
+ * reported; the sum of these over all members counts, if it is above 0. */
+static inline uint64_t shmnd_member_reported(const struct shmnd_queue_member *page,
+                                             uint64_t *lost_p)
+{
+    /* SYNC reported: acquire, pairs with release in shmnd_member_report(): `others` is as new */
+    uint64_t done = shmnd_acquire64(&page->done);
+    *lost_p += shmnd_relaxed64(&page->forgiven) - shmnd_relaxed64(&page->others);
+    return done;
 }
 
 #endif

@@ -66,6 +66,9 @@ cdef extern from "blocks.h" nogil:
     cbool shmnd_block_is_free(const shmnd_block *block)
     uint64_t shmnd_member_holds(const shmnd_queue_member *page, uint32_t at)
     void shmnd_member_report(word64 *count, uint64_t value)
+    int shmnd_member_open(const shmnd_queue_member *page)
+    void shmnd_member_done(shmnd_queue_member *me)
+    uint64_t shmnd_member_reported(const shmnd_queue_member *page, uint64_t *lost_p)
     void shmnd_member_count(shmnd_queue_member *page, uint64_t pos)
 
 cdef extern from "ended.h" nogil:

@@ -300,22 +300,17 @@ cdef class QueueCore(QueueItems):
 
     def unfinished(self) -> int:
         """How many items were put and not reported as done, nor died with who took them."""
-        cdef uint64_t members = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
-        cdef uint64_t over = 0, behind = 0
-        cdef uint32_t number
-        for number in range(members):
-            behind += shmnd_relaxed64(&self.member(number).behind)
-        for number in range(members):
-            over += shmnd_relaxed64(&self.member(number).done)
-            over += shmnd_relaxed64(&self.member(number).forgiven)
-        return max(0, <int64_t>(shmnd_mpmc_written(&self.line) + behind - over))
+        cdef uint64_t lost = 0
+        cdef int64_t left = self._unreported(&lost)
+        return max(0, left - max(0, <int64_t>lost))
 
     def task_done(self) -> bool:
         """Report an item as done; False when there is none to report."""
+        cdef uint64_t lost = 0
         self.check()
-        if self.unfinished() == 0:
+        if self._unreported(&lost) <= 0:  # one that died may be reported by another process
             return False
-        shmnd_member_report(&self.page.done, shmnd_relaxed64(&self.page.done) + 1)
+        shmnd_member_done(self.page)
         if self.unfinished() == 0:
             self._open(&self.head.done, 1 << 30)
         return True

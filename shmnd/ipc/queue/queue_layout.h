@@ -63,7 +63,8 @@ struct shmnd_queue_member {
     shmnd_word64 done;     /* calls of task_done */
     shmnd_word64 forgiven; /* items it took and died with */
     shmnd_word64 behind;   /* items that it keeps until there is room */
-    char pad[80];
+    shmnd_word64 others;   /* of `done`, those for items that others took */
+    char pad[72];
     char address[32]; /* where it is rung (a descriptor sleeps); its length is in the first byte */
     shmnd_word64 armed;
     char pad1[88];

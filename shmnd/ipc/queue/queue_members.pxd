@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from posix.stat cimport struct_stat
 
 from shmnd.ipc.common.gate_c cimport word64
@@ -36,5 +36,6 @@ cdef class QueueMembers:
     cdef void _close_own(self, int fd) noexcept
     cdef shmnd_queue_member *member(self, uint32_t number) noexcept
     cdef void forget_lists(self) noexcept
+    cdef int64_t _unreported(self, uint64_t *lost) noexcept
     cdef uint64_t slots_in_use(self) noexcept
     cdef uint64_t _position(self, uint64_t word, uint64_t index) noexcept

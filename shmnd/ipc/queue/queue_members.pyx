@@ -12,7 +12,7 @@ import struct
 import threading
 
 from libc.errno cimport errno
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from posix.mman cimport MAP_FAILED, PROT_READ, PROT_WRITE, munmap
 from posix.stat cimport fstat, struct_stat
@@ -231,7 +231,7 @@ cdef class QueueMembers:
         last one: the next to hold the lock does the rest."""
         cdef shmnd_queue_member *page = self.member(number)
         cdef uint64_t slots = min(self.shape.slots, self.slots_in_use())
-        cdef uint64_t word, pos, index, taken, done
+        cdef uint64_t word, pos, index
         if not shmnd_relaxed64(&page.joined):
             return
         for index in range(slots):
@@ -242,9 +242,10 @@ cdef class QueueMembers:
                 shmnd_mpmc_settle(&self.line, pos, number)
         shmnd_put64(&page.behind, 0)
         shmnd_put64(&page.armed, 0)
-        taken, done = shmnd_relaxed64(&page.taken) >> 32, shmnd_relaxed64(&page.done)
-        if <uint32_t>(taken - done) < 1u << 31:
-            shmnd_member_report(&page.forgiven, <uint32_t>(taken - done))
+        if shmnd_member_open(page) > 0:
+            shmnd_member_report(
+                &page.forgiven, shmnd_relaxed64(&page.forgiven) + shmnd_member_open(page)
+            )
         shmnd_put64(&page.taking, 0)
         for index in range(SHMND_QUEUE_HOLDS):
             shmnd_put32(&page.holds[index], 0)
@@ -263,6 +264,17 @@ cdef class QueueMembers:
         cdef uint64_t lap = shmnd_relaxed64(&self.head.read_pos) // self.line.count
         cdef int ahead = shmnd_mpmc_ahead(&self.line, word, lap * self.line.count)
         return (lap + ahead) * self.line.count + index
+
+    cdef int64_t _unreported(self, uint64_t *lost) noexcept:
+        """How many items were put and not reported as done; how many of them died, in `lost`."""
+        cdef uint64_t members = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
+        cdef uint64_t over = 0, behind = 0
+        cdef uint32_t number
+        for number in range(members):
+            behind += shmnd_relaxed64(&self.member(number).behind)
+        for number in range(members):
+            over += shmnd_member_reported(self.member(number), lost)
+        return <int64_t>(shmnd_mpmc_written(&self.line) + behind - over)
 
     def inherit(self, number: int) -> None:
         """Take the memory of a dead member, whose lock is held; those that know its parts do."""

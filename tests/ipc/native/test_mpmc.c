@@ -101,6 +101,49 @@ static void a_count_is_noted_once_for_each_position(void)
     guard_free_all();
 }
 
+static int64_t lost_by(const struct shmnd_queue_member *page)
+{
+    uint64_t lost = 0;
+    EQUAL(shmnd_member_reported(page, &lost), shmnd_relaxed64(&page->done));
+    return (int64_t)lost;
+}
+
+/* From any count on: a member takes 5, reports 1, and dies; the next one of its number takes 1. */
+static void reports_for_others_are_counted_apart(void)
+{
+    static const uint32_t from[] = {0, (1u << 31) - 3, UINT32_MAX - 3};
+    struct shmnd_queue_member *page = guard_alloc(sizeof *page);
+    for (int i = 0; i < 3; i++) {
+        shmnd_put64(&page->taken, (uint64_t)(from[i] + 5) << 32 | 77);
+        shmnd_put64(&page->done, from[i]);
+        shmnd_put64(&page->forgiven, 0);
+        shmnd_put64(&page->others, 0);
+        EQUAL(shmnd_member_open(page), 5);
+        shmnd_member_done(page);
+        EQUAL(shmnd_member_open(page), 4);
+        EQUAL(lost_by(page), 0);
+        shmnd_member_report(&page->forgiven, 4);
+        EQUAL(shmnd_member_open(page), 0);
+        EQUAL(lost_by(page), 4);
+        shmnd_put64(&page->taken, (uint64_t)(from[i] + 6) << 32 | 78);
+        EQUAL(shmnd_member_open(page), 1);
+        shmnd_member_done(page); /* its own */
+        EQUAL(lost_by(page), 4);
+        for (int reports = 1; reports < 7; reports++) {
+            shmnd_member_done(page); /* for others */
+            EQUAL(lost_by(page), 4 - reports);
+            EQUAL(shmnd_member_open(page), 0);
+        }
+        EQUAL(shmnd_relaxed64(&page->done), (uint64_t)from[i] + 8);
+        shmnd_put64(&page->others, 7); /* it dies between the two stores */
+        EQUAL(lost_by(page), -3);
+        EQUAL(shmnd_member_open(page), 1);
+        shmnd_member_report(&page->forgiven, 5);
+        EQUAL(lost_by(page), -2);
+    }
+    guard_free_all();
+}
+
 static void whatever_stands_there_every_call_ends(void)
 {
     struct chance c = {number_of("SHMND_SEED", 5)};
@@ -219,6 +262,7 @@ static const struct check_test tests[] = {
     TEST(a_producer_dies_before_it_moves_the_position),
     TEST(a_consumer_dies_between_take_and_settle),
     TEST(a_count_is_noted_once_for_each_position),
+    TEST(reports_for_others_are_counted_apart),
     TEST(whatever_stands_there_every_call_ends),
     TEST(a_gate_is_armed_opened_and_cleared),
     TEST(threads_put_and_get),
