@@ -247,17 +247,20 @@ class Client(Answers, Closing):
                 if not self._closed:
                     await sleeper.sleep(min(left, self._until_lost()))
 
+    def _known(self) -> list[Pending]:
+        """Return the requests that the program waits for; other threads may send some meanwhile."""
+        # A list of `values()` fails then: its loop is Python code, and other threads run within it.
+        return [each for ref in self._pending.valuerefs() if (each := ref()) is not None]
+
     def _until_lost(self) -> float:
         """Return the seconds after which a request that was taken counts as lost."""
         now = time.monotonic()
         ends = [
             each._unclaimed + _UNCLAIMED - now
-            for each in list(self._pending.values())
+            for each in self._known()
             if each._unclaimed and not each._over and each._server is None
         ]
-        if not ends and any(
-            each._server is None and not each._over for each in list(self._pending.values())
-        ):
+        if not ends and any(each._server is None and not each._over for each in self._known()):
             return _UNCLAIMED  # it may be taken from now on
         return max(0.01, min(ends, default=math.inf))
 
@@ -267,7 +270,7 @@ class Client(Answers, Closing):
         core, requests = self._answers._core, self._requests._core
         dead: dict[tuple[int, int], bool] = {}
         found = False
-        for pending in list(self._pending.values()):
+        for pending in self._known():
             if pending._over:
                 continue
             lost = False
@@ -340,7 +343,7 @@ class Client(Answers, Closing):
         if self._pid != os.getpid():
             return
         self._unsent.close()
-        for each in list(self._pending.values()):
+        for each in self._known():
             if each._streamed and not each._over:
                 self._answers._core.end_stream(each._number)  # its server need not wait
         clients_here.discard(self._answers._core)
@@ -350,6 +353,6 @@ class Client(Answers, Closing):
         announce_closed(self)
 
     def __repr__(self) -> str:
-        under_way = sum(not each._over for each in list(self._pending.values()))
+        under_way = sum(not each._over for each in self._known())
         state = "closed" if self._closed else f"{under_way} requests under way"
         return f"<Client {self.name!r} {state}>"
