@@ -18,6 +18,12 @@ _WHERE: Final = re.compile(r" at /\S+\.rs:\d+\.?")
 _ASK_LIMIT: Final = 3600.0
 """Seconds after which a request is given up; a far link that ends gives it up at once."""
 
+_NO_SHARED_MEMORY: Final = {
+    "transport/shared_memory/enabled": False,
+    "transport/shared_memory/mode": "lazy",
+}
+"""Of zenoh: it is written again while a reader on the same host is stopped, or slow."""
+
 
 class Wire:
     """A session: keys with bytes, tokens that end with it, and requests."""
@@ -53,6 +59,8 @@ class Wire:
             for name, value in settings.items():
                 if config is None or value:
                     made.insert_json5(name, json.dumps(value))
+            for name, value in _NO_SHARED_MEMORY.items():
+                made.insert_json5(name, json.dumps(value))
             self._session: Any = self._zenoh.open(made)
         except self._zenoh.ZError as exc:
             raise OSError(f"{what}: {_WHERE.sub('', str(exc))}") from exc
