@@ -7,82 +7,19 @@ waits reads the window until it has changed, and lets other processes run in bet
 
 from __future__ import annotations
 
-import time
-from array import array
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from shmnd.common.held import Held
-from shmnd.mpi.collectives.op import NO_OP, REPLACE, SUM
+from shmnd.mpi.collectives.op import REPLACE
 from shmnd.mpi.communicators.intracomm import COMM_SELF, Intracomm
-from shmnd.mpi.constants import LOCK_SHARED
-from shmnd.mpi.datatypes.datatype import Datatype
 from shmnd.mpi.objects.info import INFO_NULL, Info
-from shmnd.mpi.one_sided.win import Win
+from shmnd.mpi.util.words import Words, wait_until
 
 __all__ = ["Condition", "Counter", "Mutex", "Semaphore", "Sequential"]
 
 T = TypeVar("T")
-_Q: Final = Datatype.fromcode("q")
-
-
-class _Words:
-    """Words in the windows of all ranks of a communicator, each changed as a whole."""
-
-    def __init__(self, comm: Intracomm, info: Info, count: int, code: str = "q") -> None:
-        """Make the window; all words are 0."""
-        self.code = code
-        self.type = Datatype.fromcode(code)
-        self.win = Win.Allocate(count * self.type.size, self.type.size, info, comm)
-        self.win.Lock(comm.Get_rank())
-        if count:
-            self.win.tomemory()[:] = 0
-        self.win.Unlock(comm.Get_rank())
-        comm.Barrier()
-
-    def change(self, rank: int, place: int, value: Any, op: Any = SUM) -> Any:
-        """Combine a word with a value, and return what it was before."""
-        given, before = array(self.code, [value]), array(self.code, [0])
-        self.win.Lock(rank, LOCK_SHARED)
-        self.win.Fetch_and_op([given, self.type], [before, self.type], rank, place, op)
-        self.win.Unlock(rank)
-        return before[0]
-
-    def read(self, rank: int, place: int) -> Any:
-        """Return a word."""
-        return self.change(rank, place, 0, NO_OP)
-
-    def swap(self, rank: int, place: int, old: int, new: int) -> bool:
-        """Set a word to `new` if it is `old`; return whether it was."""
-        given, expected, before = array("q", [new]), array("q", [old]), array("q", [0])
-        self.win.Lock(rank, LOCK_SHARED)
-        self.win.Compare_and_swap([given, _Q], [expected, _Q], [before, _Q], rank, place)
-        self.win.Unlock(rank)
-        return before[0] == old
-
-    def free(self) -> None:
-        """Free the window, together with all other ranks."""
-        self.win.Free()
-
-
-_LONG: Final = 1000
-"""Polls of a wait, a tenth of a second, after which it is published, and from time to time anew."""
-
-
-def _until(
-    words: _Words, call: str, done: Callable[[], bool], holder: Callable[[], int] = lambda: -1
-) -> None:
-    """Wait until `done()`, which rank `holder()` can bring about; -1: any. Other processes run."""
-    polls = 0
-    try:
-        while not done():
-            polls += 1
-            time.sleep(0 if polls < 100 else 0.0001)
-            if polls % _LONG == 0:
-                words.win.ob.begin_wait(call, holder())
-    finally:
-        words.win.ob.end_wait()
 
 
 class Sequential:
@@ -130,11 +67,11 @@ class Counter:
         self._root = root
         self._step = step
         mine = comm.Get_rank() == root
-        words = _Words(comm, info, 1 if mine else 0, typecode)
+        words = Words(comm, info, 1 if mine else 0, typecode)
         if mine:
             words.change(root, 0, start, REPLACE)
         comm.Barrier()
-        self._words: _Words | None = words
+        self._words: Words | None = words
 
     def __iter__(self) -> Self:
         """Implement ``iter(self)``."""
@@ -175,7 +112,7 @@ class Mutex:
         self._recursive = recursive
         self._comm = comm
         self._count = 0
-        self._words: _Words | None = _Words(comm, info, 3 if comm.Get_rank() == 0 else 0)
+        self._words: Words | None = Words(comm, info, 3 if comm.Get_rank() == 0 else 0)
         self._holder = memoryview(self._words.win.ob.part(0)).cast("q")
 
     def __enter__(self) -> Self:
@@ -192,13 +129,17 @@ class Mutex:
         """Release mutex."""
         self.release()
 
-    def _held(self, call: str) -> _Words:
+    def _held(self, call: str) -> Words:
         if self._words is None:
             raise RuntimeError(f"Mutex.{call}: the mutex was freed")
         return self._words
 
     def acquire(self, blocking: bool = True) -> bool:
         """Acquire mutex, blocking or non-blocking."""
+        return self._take("Mutex.acquire", blocking)
+
+    def _take(self, call: str, blocking: bool = True) -> bool:
+        """Acquire it; a wait for it is one of this call."""
         words = self._held("acquire")
         if self._count:
             if not self._recursive:
@@ -208,7 +149,7 @@ class Mutex:
         if blocking:
             ticket = words.change(0, 0, 1)
             mine = lambda: bool(words.read(0, 1) == ticket)  # noqa: E731
-            _until(words, "Mutex.acquire", mine, lambda: self._holder[2] - 1)
+            wait_until(words, call, mine, lambda: self._holder[2] - 1)
         else:
             turn = words.read(0, 1)
             if not words.swap(0, 0, turn, turn + 1):
@@ -268,7 +209,7 @@ class Condition:
         self._mutex = Mutex(recursive=recursive, comm=comm, info=info) if mutex is None else mutex
         self._comm = self._mutex._comm
         self._size = self._comm.Get_size()
-        self._words: _Words | None = _Words(self._comm, info, self._size + 3)
+        self._words: Words | None = Words(self._comm, info, self._size + 3)
 
     def __enter__(self) -> Self:
         """Acquire the underlying mutex."""
@@ -286,8 +227,11 @@ class Condition:
 
     def acquire(self, blocking: bool = True) -> bool:
         """Acquire the underlying mutex."""
+        return self._take("Condition.acquire", blocking)
+
+    def _take(self, call: str, blocking: bool = True) -> bool:
         self._there("acquire")
-        return self._mutex.acquire(blocking)
+        return self._mutex._take(call, blocking)
 
     def release(self) -> None:
         """Release the underlying mutex."""
@@ -298,12 +242,12 @@ class Condition:
         """Return whether the underlying mutex is held."""
         return self._mutex.locked()
 
-    def _there(self, call: str) -> _Words:
+    def _there(self, call: str) -> Words:
         if self._words is None:
             raise RuntimeError(f"Condition.{call}: the condition was freed")
         return self._words
 
-    def _held(self, call: str) -> _Words:
+    def _held(self, call: str) -> Words:
         words = self._there(call)
         if not self._mutex.locked():
             raise RuntimeError(f"Condition.{call}: this process does not hold the mutex")
@@ -311,6 +255,11 @@ class Condition:
 
     def wait(self) -> Literal[True]:
         """Wait until notified by another process."""
+        self._wait("Condition.wait")
+        return True
+
+    def _wait(self, call: str) -> None:
+        """Wait until notified, and for the mutex, under the name of this call."""
         words = self._held("wait")
         me, bell = self._comm.Get_rank(), self._size + 2
         place = words.change(0, 0, 1) % self._size
@@ -318,18 +267,17 @@ class Condition:
         held = self._mutex._count
         self._mutex._count = 1
         self._mutex.release()
-        _until(words, "Condition.wait", lambda: bool(words.read(me, bell)))
+        wait_until(words, call, lambda: bool(words.read(me, bell)))
         words.change(me, bell, 0, REPLACE)
-        self._mutex.acquire()
+        self._mutex._take(call)
         self._mutex._count = held
-        return True
 
     def wait_for(self, predicate: Callable[[], T]) -> T:
         """Wait until a predicate evaluates to `True`."""
         self._held("wait_for")
         result = predicate()
         while not result:
-            self.wait()
+            self._wait("Condition.wait_for")
             result = predicate()
         return result
 
@@ -358,6 +306,20 @@ class Condition:
                 self._mutex._count = 1
                 self._mutex.release()
             words.free()
+
+
+class _Taken:
+    """A condition as another call of the program takes it: a wait for it is one of that call."""
+
+    def __init__(self, condition: Condition, call: str) -> None:
+        self._condition = condition
+        self._call = call
+
+    def acquire(self, blocking: bool = True) -> bool:
+        return self._condition._take(self._call, blocking)
+
+    def release(self) -> None:
+        self._condition.release()
 
 
 class Semaphore:
@@ -395,11 +357,12 @@ class Semaphore:
 
     def acquire(self, blocking: bool = True) -> bool:
         """Acquire semaphore, decrementing the internal counter by one."""
-        with Held(self._condition):
+        call = "Semaphore.acquire"
+        with Held(_Taken(self._condition, call)):
             while self._counter.next(0) == 0:
                 if not blocking:
                     return False
-                self._condition.wait()
+                self._condition._wait(call)
             self._counter.next(-1)
         return True
 
@@ -407,7 +370,7 @@ class Semaphore:
         """Release semaphore, incrementing the internal counter by one or more."""
         if n < 1:
             raise ValueError(f"Semaphore.release({n}): expected 1 or more")
-        with Held(self._condition):
+        with Held(_Taken(self._condition, "Semaphore.release")):
             if self._bounded and self._counter.next(0) + n > self._value:
                 raise ValueError(f"Semaphore.release({n}): the value would exceed {self._value}")
             self._counter.next(n)

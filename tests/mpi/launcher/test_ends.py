@@ -262,6 +262,21 @@ HELD = {
         "condition.acquire(); condition.wait()",
         "all other ranks have ended, and rank 2 waits in Condition.wait of the window of 3",
     ),
+    "Condition, its mutex": (
+        "condition.acquire(); comm.isend(0, 2)",
+        "comm.recv(source=1); condition.acquire()",
+        "rank 1 has ended, and rank 2 waits for it in Condition.acquire of the window of 3",
+    ),
+    "Condition, a predicate": (
+        "pass",
+        "condition.acquire(); condition.wait_for(lambda: False)",
+        "all other ranks have ended, and rank 2 waits in Condition.wait_for of the window of 3",
+    ),
+    "Semaphore": (
+        "pass",
+        "semaphore.acquire()",
+        "all other ranks have ended, and rank 2 waits in Semaphore.acquire of the window of 3",
+    ),
     "a message from any rank": (
         "pass",
         "comm.Recv(bytearray(9), tag=7)",
@@ -284,10 +299,11 @@ def test_what_a_rank_took_along_ends_the_job(end: str) -> None:
     """Rank 1 ends with a lock, or within an epoch; rank 2 waits for it."""
     programs = {
         held: f"""{BEGIN}
-from mpi4py.util.sync import Condition, Mutex
+from mpi4py.util.sync import Condition, Mutex, Semaphore
 win = MPI.Win.Allocate(64, comm=comm)
 win.Set_name("my window")
 mutex, condition = Mutex(comm=comm), Condition(comm=comm)
+semaphore = Semaphore(0, comm=comm)
 comm.Barrier()
 if rank == 1: {takes}
 comm.Barrier()

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Words in the windows of ranks, which change as a whole, and waits for a change."""
+
+import time
+from array import array
+from collections.abc import Callable
+from typing import Any, Final
+
+from shmnd.mpi.collectives.op import NO_OP, SUM
+from shmnd.mpi.communicators.intracomm import Intracomm
+from shmnd.mpi.constants import LOCK_SHARED
+from shmnd.mpi.datatypes.datatype import Datatype
+from shmnd.mpi.objects.info import Info
+from shmnd.mpi.one_sided.win import Win
+
+_Q: Final = Datatype.fromcode("q")
+
+
+class Words:
+    """Words in the windows of all ranks of a communicator, each changed as a whole."""
+
+    def __init__(self, comm: Intracomm, info: Info, count: int, code: str = "q") -> None:
+        """Make the window; all words are 0."""
+        self.code = code
+        self.type = Datatype.fromcode(code)
+        self.win = Win.Allocate(count * self.type.size, self.type.size, info, comm)
+        self.win.Lock(comm.Get_rank())
+        if count:
+            self.win.tomemory()[:] = 0
+        self.win.Unlock(comm.Get_rank())
+        comm.Barrier()
+
+    def change(self, rank: int, place: int, value: Any, op: Any = SUM) -> Any:
+        """Combine a word with a value, and return what it was before."""
+        given, before = array(self.code, [value]), array(self.code, [0])
+        self.win.Lock(rank, LOCK_SHARED)
+        self.win.Fetch_and_op([given, self.type], [before, self.type], rank, place, op)
+        self.win.Unlock(rank)
+        return before[0]
+
+    def read(self, rank: int, place: int) -> Any:
+        """Return a word."""
+        return self.change(rank, place, 0, NO_OP)
+
+    def swap(self, rank: int, place: int, old: int, new: int) -> bool:
+        """Set a word to `new` if it is `old`; return whether it was."""
+        given, expected, before = array("q", [new]), array("q", [old]), array("q", [0])
+        self.win.Lock(rank, LOCK_SHARED)
+        self.win.Compare_and_swap([given, _Q], [expected, _Q], [before, _Q], rank, place)
+        self.win.Unlock(rank)
+        return before[0] == old
+
+    def free(self) -> None:
+        """Free the window, together with all other ranks."""
+        self.win.Free()
+
+
+_LONG: Final = 1000
+"""Polls of a wait, a tenth of a second, after which it is published, and from time to time anew."""
+
+
+def wait_until(
+    words: Words, call: str, done: Callable[[], bool], holder: Callable[[], int] = lambda: -1
+) -> None:
+    """Wait until `done()`, which rank `holder()` can bring about; -1: any. Other processes run."""
+    polls = 0
+    try:
+        while not done():
+            polls += 1
+            time.sleep(0 if polls < 100 else 0.0001)
+            if polls % _LONG == 0:
+                words.win.ob.begin_wait(call, holder())
+    finally:
+        words.win.ob.end_wait()
