@@ -2,6 +2,7 @@
 """Real ranks, started by the launcher: messages, collectives, ends."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -156,6 +157,23 @@ def test_the_exit_code_is_that_of_the_first_rank_that_failed() -> None:
     ran = launch(2, "-c", program + f"time.sleep({PATIENCE})", expect=9)
     assert "rank 1" in ran.stderr
     assert "exit code 9" in ran.stderr
+
+
+def test_a_rank_that_fails_is_named_also_where_all_others_have_ended() -> None:
+    program = """
+import os, sys
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+if comm.rank < comm.size - 1:
+    sys.exit(comm.ssend(os.getpid(), comm.size - 1))
+process = comm.recv(source=0) if comm.size > 1 else 0
+while process and os.path.exists(f"/proc/{process}"):  # until the launcher has seen its end
+    pass
+sys.exit(5)
+"""
+    said = launch(2, "-c", program, expect=5).stderr
+    assert re.fullmatch(r"shmnd mpiexec: rank 1 \(process \d+\) ended with exit code 5\n", said)
+    assert not launch(1, "-c", program, expect=5).stderr
 
 
 def test_a_killed_rank_ends_the_job_and_is_named() -> None:

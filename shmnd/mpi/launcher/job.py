@@ -247,7 +247,7 @@ class Job:
             self._worst = self._worst or code
             self._output.say(f"{rank.end_of()}; the others continue")
             return
-        if self._running or code > 128:
+        if len(self._ranks) > 1 or code > 128:  # an only rank ends as its program does
             others = "; the others are ended" if self._running else ""
             self._output.say(f"{rank.end_of()}{others}")
             self._tell_of_waits()
