@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from shmnd.mpi import constants
+from shmnd.mpi.buffers.buffer import buffer
 from shmnd.mpi.datatypes import datatype
 from shmnd.mpi.datatypes.datatype import BYTE, CHAR, DOUBLE, INT, LONG, SHORT, Datatype
 from shmnd.mpi.objects.errors import Exception as MPIException
@@ -252,6 +253,41 @@ def test_a_resized_type_repeats_at_its_extent() -> None:
     out = np.zeros(9, np.int32)
     column.Pack(square, out, 0, COMM)
     assert out.reshape(3, 3).tolist() == square.T.tolist()
+
+
+def test_packing_takes_the_items_that_lie_in_the_buffer() -> None:
+    ahead = INT.Create_hindexed([1], [4]).Commit()
+    memory, out = np.arange(4, dtype=np.int32), np.zeros(4, np.int32)
+    assert ahead.Pack(memory, out, 0, COMM) == 12  # the fourth would be read behind the end
+    assert out.tolist() == [1, 2, 3, 0]
+    assert ahead.Pack(b"", out, 0, COMM) == 0
+    assert ahead.Pack(bytes(3), out, 0, COMM) == 0  # not as long as an item
+
+
+@pytest.mark.parametrize(
+    "outside",
+    [INT.Create_hindexed([1], [-4]), INT.Create_hindexed([1], [16]), INT.Create_vector(5, 1, 1)],
+    ids=["before", "behind", "longer"],
+)
+def test_packing_no_item_of_a_buffer_that_is_long_enough_is_an_error(outside: Datatype) -> None:
+    one = outside.Create_resized(0, 4).Commit()
+    memory = np.arange(4, dtype=np.int32)
+    for packs in (
+        lambda: one.Pack(memory, bytearray(99), 0, COMM),
+        lambda: one.Unpack(bytes(99), 0, memory, COMM),
+        lambda: one.Pack_external("external32", memory, bytearray(99), 0),
+        lambda: one.Unpack_external("external32", bytes(99), 0, memory),
+    ):
+        with pytest.raises(ValueError, match=r"k(_external)?: an item takes the bytes .* of 16 by"):
+            packs()
+
+
+def test_packing_trusts_the_program_about_an_address() -> None:
+    before = INT.Create_hindexed([1], [-4]).Commit()
+    memory, out = np.arange(4, dtype=np.int32), np.zeros(4, np.int32)
+    second = buffer.fromaddress(memory.ctypes.data + 4, 12)
+    assert before.Pack(second, out, 0, COMM) == 12
+    assert out.tolist() == [0, 1, 2, 0]
 
 
 def test_numbers_that_fit_no_int_are_counts() -> None:

@@ -8,7 +8,7 @@ Here memory is the program's own on both sides; messages are packed by the engin
 from operator import index
 from typing import Any
 
-from shmnd.mpi.buffers.buffer cimport as_buffer, buffer
+from shmnd.mpi.buffers.buffer cimport as_buffer, buffer, is_stated
 from shmnd.mpi.datatypes.type_state cimport TypeState, mpi_run, mpi_runs
 
 from shmnd.mpi import constants
@@ -39,17 +39,24 @@ def address(location: Any) -> int:
 
 
 cdef Py_ssize_t _fitting(TypeState type, buffer items, str call) except -1:
-    """Return how many items the memory holds."""
+    """Return how many items lie in the memory whole, of at most one for each extent. ValueError
+    where that is none, although the memory is as long as one: nothing would be moved unsaid."""
     if not type.committed:
         raise MPIException(
             constants.ERR_TYPE,
             f"Datatype.{call}: the datatype is not committed; call its Commit first",
         )
-    cdef Py_ssize_t count, last = type.true_lb + type.true_extent
-    if type.extent <= 0 or items.view.len < last or type.true_lb < 0:
-        return 1 if type.size and 0 <= type.true_lb and last <= items.view.len else 0
-    count = items.view.len // type.extent
-    return min(count, (items.view.len - last) // type.extent + 1) if count else 0
+    cdef Py_ssize_t extent = type.extent, length = items.view.len
+    cdef Py_ssize_t count = length // extent if extent > 0 else length > 0
+    if count == 0 or type.size == 0 or is_stated(items):
+        return count
+    cdef Py_ssize_t last = type.true_lb + type.true_extent
+    if type.true_lb < 0 or last > length:
+        raise ValueError(
+            f"Datatype.{call}: an item takes the bytes {type.true_lb} to {last} of a buffer of "
+            f"{length} bytes; pass memory that it lies in"
+        )
+    return min(count, (length - last) // extent + 1) if extent > 0 else count
 
 
 cdef char *_room(buffer packed, object position, Py_ssize_t needed, str call) except? NULL:
