@@ -208,7 +208,7 @@ cdef class Arena:
             return grow
         return min(grow, max(capacity, (self._limit - self._bytes) & ~4095))
 
-    cdef Segment segment(self, int seg):
+    cdef Segment segment(self, object seg):
         segment = self._segments.get(seg)
         if segment is None:
             raise _closed_meanwhile("Adapter.allocate")
@@ -252,14 +252,18 @@ cdef class Arena:
             raise error(Status.INSUFFICIENT_RESOURCES, call,
                         f"this adapter has made {_MOST_SEGMENTS} segments in its life, which are "
                         "all that it can make; close it and open a new one")
-        seg = self._next_seg
+        cdef object seg = self._next_seg  # an object from the start: to make one may fail
         self._next_seg += 1
+        # Before it is announced: a broker that comes in between hears of it, too. And before it is
+        # counted: this may find no memory.
+        self._segments[seg] = segment
         self._bytes += segment.counted
-        self._segments[seg] = segment  # first: a broker that comes in between hears of it too
         try:
             announce(seg, segment, call)
             if self._closed:
                 raise _closed_meanwhile(call)
+            if len(self._numbers) >= len(self._segments):
+                self._forget_ended()
             at = bisect_right(self._starts, segment.address)
             self._starts.insert(at, segment.address)
             try:
@@ -276,20 +280,29 @@ cdef class Arena:
             raise
         return seg
 
+    cdef _forget_ended(self):
+        """Leave out the addresses of segments that have ended."""
+        cdef list starts, numbers, found
+        cdef Py_ssize_t at, count
+        while True:
+            found, count = self._numbers, len(self._numbers)
+            kept = [at for at in range(count) if found[at] in self._segments]
+            starts, numbers = [self._starts[at] for at in kept], [found[at] for at in kept]
+            # A finaliser that ran within may have entered another segment.
+            if self._numbers is found and len(found) == count:
+                self._starts, self._numbers = starts, numbers
+                return
+
     cdef _returned(self, Block block):
         """Free the memory of a block. Called by its deallocation: never raises."""
         if self._closed:
             return  # the block held the last reference to the segment
-        cdef Py_ssize_t at
         if not block.alone:
             block._free.put(block.seg, block.offset)
             return
-        # Without an allocation, which may fail, as far as this process is concerned.
+        # Without an allocation, which may fail, as far as this process is concerned. So its address
+        # stays until the next segment comes: a list that becomes shorter allocates.
         seg = block._number
-        for at in range(len(self._numbers)):
-            if <int>self._numbers[at] == block.seg:
-                del self._numbers[at], self._starts[at]
-                break
         self._segments.pop(seg, None)
         self._bytes -= block._segment.counted
         block._segment.close_fd()
@@ -306,10 +319,10 @@ cdef class Arena:
             return None
         seg = self._numbers[at]
         offset = address - self._starts[at]
-        segment = <Segment>self._segments[seg]
-        if offset + nbytes > segment.size:
+        segment = self._segments.get(seg)
+        if segment is None or offset + nbytes > (<Segment>segment).size:
             return None
-        return seg, offset, segment.sealed
+        return seg, offset, (<Segment>segment).sealed
 
     def segments(self) -> list:
         """All segments, as (number, Segment)."""

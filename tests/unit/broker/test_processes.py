@@ -377,7 +377,7 @@ def test_bad_options_are_refused(place: Place, arguments: tuple[str, ...]) -> No
     with run(place, *arguments) as process:
         assert process.wait(PATIENCE) == 2
     with run(place, "--namespace", "a/b") as process:
-        assert process.wait(PATIENCE) == 1
+        assert process.wait(PATIENCE) == 2
         assert process.stderr is not None
         assert "namespace" in process.stderr.read()
     assert not broker_pid(place)

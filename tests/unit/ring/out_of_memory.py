@@ -158,6 +158,41 @@ def blocks_of_an_arena() -> None:
         assert descriptors() == opened
 
 
+@case
+def blocks_with_segments_of_their_own() -> None:
+    """Memory that cannot be had counts against no limit, and freed memory is free again.
+
+    The numbers of the segments are above those of which Python keeps an object. How many segments
+    were made before each failure varies, as a dictionary grows now and then.
+    """
+    three = 3 * 4096
+    arena = Arena(lambda seg, segment, call: None, lambda seg: None, three, first=1000)
+    for before in range(8):
+        for allocation in range(ALLOCATIONS):
+            for _ in range(before):
+                arena.allocate(4096, alone=True)
+            with failing(allocation):
+                arena.allocate(4096, alone=True)
+            assert arena.segments() == []
+            assert [arena.allocate(4096, alone=True) for _ in range(3)], "there is room for three"
+    arena.close()
+
+    arena = Arena(lambda seg, segment, call: None, lambda seg: None, 40 * 4096)
+    for _ in range(2):
+        blocks = [arena.allocate(4096, alone=True) for _ in range(40)]
+        freed = [block.address for block in blocks]
+        while blocks:
+            block = blocks.pop()
+            _testcapi.set_nomemory(0, 0)
+            del block
+            _testcapi.remove_mem_hooks()
+        assert arena.segments() == []
+        assert not any(arena.locate(address, 1) for address in freed)
+    block = arena.allocate(4096, alone=True)
+    assert arena.locate(block.address, 4096) == (block.seg, 0, False)
+    arena.close()
+
+
 def descriptors() -> list[str]:
     return sorted(each.name for each in Path("/proc/self/fd").iterdir())
 
