@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Names of the C headers that the compiled classes use. Only what they touch is declared.
-# Their structs are in c_shared and c_objects, and count as names of this file too.
+# Their structs are in c_shared and c_objects, and what waits use in c_waiting; these count as names
+# of this file too.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from posix.types cimport pid_t
 
 from shmnd.ring.c_objects cimport *
 from shmnd.ring.c_shared cimport *
+from shmnd.ring.c_waiting cimport *
 
 
 cdef extern from "send/post.h" nogil:
@@ -113,17 +115,6 @@ cdef extern from "send/post.h" nogil:
                                  const shmnd_sge *sges, uint32_t n)
     void shmnd_receives_add(shmnd_receives *r, void *context, const shmnd_sge *sges, uint32_t n)
     uint32_t shmnd_post_receive(shmnd_qp *qp, void *context, const shmnd_sge *sges, uint32_t n)
-
-cdef extern from "wire/cpus.h" nogil:
-    cbool shmnd_on_one_cpu()
-    void shmnd_yield()
-
-cdef extern from "wire/poll_window.h" nogil:
-    ctypedef struct shmnd_poll_window:
-        pass
-    uint64_t shmnd_window_next(shmnd_poll_window *w, uint64_t spin_ns, uint32_t growth)
-    void shmnd_window_hit(shmnd_poll_window *w)
-    void shmnd_window_count(shmnd_poll_window *w, uint64_t spin_ns, uint64_t ns, cbool found)
 
 cdef extern from "sys/prctl.h" nogil:
     int PR_SET_PTRACER

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words of shared memory, gates, CPUs and the time, for the compiled modules."""
+"""Words of shared memory, gates and the time, for the compiled modules."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -29,17 +29,6 @@ cdef extern from "common/gate.h" nogil:
 cdef extern from "common/futex.h" nogil:
     void shmnd_futex_sleep(const void *word, uint32_t seen, uint64_t ns)
     long shmnd_futex_wake(const void *word, int most)
-
-cdef extern from "wire/cpus.h" nogil:
-    cbool shmnd_on_one_cpu()
-    void shmnd_yield()
-
-cdef extern from "wire/poll_window.h" nogil:
-    ctypedef struct shmnd_poll_window:
-        pass
-    uint64_t shmnd_window_next(shmnd_poll_window *w, uint64_t spin_ns, uint32_t growth)
-    void shmnd_window_hit(shmnd_poll_window *w)
-    void shmnd_window_count(shmnd_poll_window *w, uint64_t spin_ns, uint64_t ns, cbool found)
 
 cdef extern from "wire/clock.h" nogil:
     uint64_t shmnd_now_ns()

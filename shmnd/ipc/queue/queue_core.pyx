@@ -11,6 +11,13 @@ from shmnd.common.timeouts cimport is_plain_timeout
 from shmnd.ipc.common.gate_c cimport *
 from shmnd.ipc.queue.queue_c cimport *
 from shmnd.ipc.queue.queue_items cimport QueueItems
+from shmnd.ring.c_waiting cimport (
+    shmnd_on_one_cpu,
+    shmnd_poll_window,
+    shmnd_window_count,
+    shmnd_window_next,
+    shmnd_yield,
+)
 from shmnd.ring.process.forks cimport forks
 
 from queue import Empty, Full

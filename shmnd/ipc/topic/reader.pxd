@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from shmnd.ipc.common.gate_c cimport shmnd_poll_window
+from shmnd.ring.c_waiting cimport shmnd_poll_window
 
 
 cdef class ReaderCore:

@@ -9,15 +9,15 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.common.timeouts cimport is_plain_timeout
-from shmnd.ipc.common.gate_c cimport (
+from shmnd.ipc.topic.source cimport Source
+from shmnd.ipc.topic.topic_c cimport *
+from shmnd.ring.c_waiting cimport (
     shmnd_on_one_cpu,
     shmnd_window_count,
     shmnd_window_hit,
     shmnd_window_next,
     shmnd_yield,
 )
-from shmnd.ipc.topic.source cimport Source
-from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ring.process.forks cimport forks
 
 from shmnd.common.arguments import seconds

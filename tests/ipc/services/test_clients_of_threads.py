@@ -3,7 +3,7 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -23,7 +23,9 @@ def quick_turns() -> Iterator[None]:
 
 @pytest.mark.usefixtures("quick_turns")
 @pytest.mark.parametrize("walk", [repr, ipc.Client._until_lost, ipc.Client._find_lost])
-def test_requests_may_be_sent_while_another_thread_goes_through_them(walk) -> None:  # type: ignore[no-untyped-def]
+def test_requests_may_be_sent_while_another_thread_goes_through_them(
+    walk: Callable[[ipc.Client], object],
+) -> None:
     failed: list[BaseException] = []
     with (
         ipc.Server("walked", buffer=BUFFER),
