@@ -61,8 +61,7 @@ enum {
     SHMPI_UNIT_MOST = 32 << 10,
     SHMPI_PIECES_FIRST = 16, /* polls that took pieces and read nothing */
     SHMPI_PATIENCE = 400,    /* polls for a first piece before the receiver reads */
-    SHMPI_STRETCH_LEAST = 64 << 10,
-    SHMPI_STRETCH_MOST = 256 << 10,
+    SHMPI_STRETCH_MOST = 512 << 10,
     SHMPI_COPY_ALONE = 128 << 10,   /* bytes of a mapped message that the receiver copies alone */
     SHMPI_MERGE_AT_ONCE = 16 << 10, /* bytes that are copied and then reduced, in the first cache */
 };
@@ -80,13 +79,14 @@ static inline uint64_t shmpi_share_units(const struct shmpi_engine *e, uint64_t 
     return (bytes + e->unit - 1) / e->unit;
 }
 
-/* How many units one side takes of those that are left, for one call of the kernel. */
-static inline uint64_t shmpi_stretch(const struct shmpi_engine *e, uint64_t left)
+/* How many of the `left` units of a message of `whole` units one side takes for one call of the
+ * kernel: half of them, so that the other side finds as much. Of a message of two stretches at most,
+ * the side that finds half of it left takes all of that: each side makes one call. */
+static inline uint64_t shmpi_stretch(const struct shmpi_engine *e, uint64_t left, uint64_t whole)
 {
-    uint64_t least = SHMPI_STRETCH_LEAST / e->unit, most = SHMPI_STRETCH_MOST / e->unit;
-    uint64_t half = (left + 1) / 2, units = left / 4;
-    least = least < half ? least : half; /* the other side takes the other half */
-    units = units > least ? units : least;
+    uint64_t most = SHMPI_STRETCH_MOST / e->unit, units = (left + 1) / 2;
+    if (whole <= 2 * most && left <= (whole + 1) / 2)
+        units = left;
     return units < most ? units : most;
 }
 

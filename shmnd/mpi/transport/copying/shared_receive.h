@@ -166,7 +166,7 @@ static inline uint64_t shmpi_read_next(struct shmpi_engine *e, struct shmpi_req 
         uint64_t front = (uint32_t)seen;
         if (seen >> 32 != back || front >= back)
             return 0;
-        next = back - shmpi_stretch(e, back - front);
+        next = back - shmpi_stretch(e, back - front, shmpi_share_units(e, r->got));
     } while (!shmnd_swap64(share, &seen, shmpi_share_word((uint32_t)seen, next)));
     /* SYNC share: receiver */
     n = r->low - next * e->unit;

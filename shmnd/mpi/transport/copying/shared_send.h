@@ -72,7 +72,8 @@ static inline bool shmpi_push_next(struct shmpi_engine *e, struct shmpi_req *r, 
             *all = back >= shmpi_share_units(e, r->low);
             return false;
         }
-        next = front + (r->by_kernel ? shmpi_stretch(e, back - front) : 1);
+        uint64_t whole = shmpi_share_units(e, r->low);
+        next = front + (r->by_kernel ? shmpi_stretch(e, back - front, whole) : 1);
     } while (!shmnd_swap64(share, &seen, shmpi_share_word(next, back))); /* SYNC share: sender */
     r->taken = next * e->unit < r->low ? next * e->unit : r->low;
     return true;

@@ -337,6 +337,27 @@ static void a_receive_that_ends_does_not_wait_for_a_sender_that_was_refused(void
     message_close(out, in, from, to);
 }
 
+/* Sides that begin together take one call each; of any rest, a side takes some, and no more. */
+static void a_stretch_is_half_of_the_message_where_that_is_one_call(void)
+{
+    job_open(false);
+    struct shmpi_engine *e = rank[0];
+    uint64_t most = SHMPI_STRETCH_MOST / e->unit;
+    for (uint64_t whole = 1; whole < 9 * most; whole++) {
+        uint64_t first = shmpi_stretch(e, whole, whole), calls = 0;
+        EQUAL(first, (whole + 1) / 2 < most ? (whole + 1) / 2 : most);
+        if (whole <= 2 * most && whole > 1)
+            EQUAL(shmpi_stretch(e, whole - first, whole), whole - first);
+        for (uint64_t left = whole, n; left; left -= n, calls++) {
+            n = shmpi_stretch(e, left, whole);
+            CHECK(n >= 1 && n <= left && n <= most);
+        }
+        CHECK(whole > 2 * most || calls <= 2);
+        CHECK(calls <= whole / most + 8); /* the last ones are halves of one */
+    }
+    job_close();
+}
+
 /* ---- which way: choose_way.h --------------------------------------------------------------------- */
 
 static void the_way_that_took_less_is_taken_until_the_next_trial(void)
@@ -481,6 +502,7 @@ static const struct check_test tests[] = {
     TEST(without_the_kernel_a_sender_goes_on_by_the_lane),
     TEST(in_both_directions_each_side_reads),
     TEST(a_receive_that_ends_does_not_wait_for_a_sender_that_was_refused),
+    TEST(a_stretch_is_half_of_the_message_where_that_is_one_call),
     TEST(the_way_that_took_less_is_taken_until_the_next_trial),
     TEST(messages_that_are_not_alone_are_not_timed),
     TEST(a_trial_ends_with_messages_one_after_another),
