@@ -15,6 +15,7 @@ cdef class Segment:
     cdef readonly size_t size
     cdef readonly bint writable
     cdef readonly bint sealed
+    cdef bint sparse
     cdef unsigned char *base
     cdef size_t counted
     cdef FragileRange *_fragile

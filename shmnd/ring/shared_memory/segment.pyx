@@ -253,6 +253,7 @@ cdef class Segment:
             self.fd = fd
             self.counted = nbytes if committed is None else committed  # of its owner
             self._map(nbytes, writable)
+            self.sparse = committed is not None
         finally:
             self.counted = 0
             os.close(fd)
@@ -356,8 +357,9 @@ cdef class Segment:
         if self._fragile != NULL:
             self._leave_fragile()
         if self.base != NULL:
-            if self.counted:
-                munmap(self.base, self.size)  # at once: `_held` must be correct
+            if self.counted or self.sparse:
+                # At once: `_held` must be correct, and of a sparse segment most pages do not exist.
+                munmap(self.base, self.size)
             else:
                 shmnd_unmap_soon(self.base, self.size)
             self.base = NULL

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Segments: what no holder of a descriptor can do to those who map them."""
 
+import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -121,3 +123,17 @@ def test_what_peers_only_read_cannot_be_made_writable_again() -> None:
     with mmap.mmap(table.fd, PAGES, mmap.MAP_SHARED, mmap.PROT_READ) as view:
         assert not any(view[:])
     table.close()
+
+
+def test_a_sparse_segment_is_unmapped_at_once() -> None:
+    # A thread, as for a long segment full of pages, costs more than the few pages.
+    sync = ctypes.CDLL(None, use_errno=True).msync
+    sync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    owner = Segment.create(8 << 20, label="test", committed=PAGES)
+    for _ in range(50):
+        peer = Segment.attach(os.dup(owner.fd), owner.size, writable=True, committed=PAGES)
+        at = peer.address
+        assert sync(at, PAGES, 1) == 0
+        del peer
+        assert sync(at, PAGES, 1) == -1
+        assert ctypes.get_errno() == errno.ENOMEM
