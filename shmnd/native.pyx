@@ -58,7 +58,7 @@ cdef inline QueuePair _posting(object given, str call):
     """Return a queue pair that can post, after the work that not every post does."""
     cdef QueuePair pair = _pair(given, call)
     if pair.born != forks or c.shmnd_pace_due(&pair.pace):
-        pair.pause(call)
+        pair.do_periodic_work(call)
     return pair
 
 
@@ -103,7 +103,7 @@ cdef int take(object completion_queue, shmnd_native_result *out, uint32_t most) 
 
 
 cdef void release(shmnd_native_result *results, uint32_t count) noexcept:
-    """Return the references of completions that were taken."""
+    """Release the references of completions that were taken."""
     cdef uint32_t i
     for i in range(count):
         Py_XDECREF(results[i].request_context)

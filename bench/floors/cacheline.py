@@ -75,7 +75,7 @@ class CacheLineEnd:
         first = self._role == CLIENT
         stamps = make_stamps(count) if first and record else None
         start = time.perf_counter()
-        self._loops.bounce(self._page, self._turns, count, first, stamps)
+        self._loops.exchange_lines(self._page, self._turns, count, first, stamps)
         seconds = time.perf_counter() - start
         self._turns += count
         return Reading(seconds, intervals(stamps) if stamps is not None else {})

@@ -86,8 +86,8 @@ class QueuePairLike(Protocol):
     def _end_connect(self) -> None:
         """The attempt failed before there was a link."""
 
-    def _set_read_limits(self, inbound: int, outbound: int) -> None:
-        """Fix the negotiated limits; called before `_attach`."""
+    def _set_outbound_read_limit(self, limit: int) -> None:
+        """Set the negotiated limit; called before `_attach`."""
 
     def _attach(
         self,

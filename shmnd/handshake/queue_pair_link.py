@@ -173,7 +173,7 @@ class QueuePairLink:
         active: bool,
     ) -> None:
         assert attempt.theirs is not None
-        qp._set_read_limits(*limits)
+        qp._set_outbound_read_limit(limits.outbound)
         qp._attach(link, peer, attempt.theirs.qp, active, (attempt.local, attempt.peer))
         self._attached = True
 

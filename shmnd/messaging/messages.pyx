@@ -190,7 +190,7 @@ cdef class Messages:
         cdef uint32_t status
         cdef int owed
         if self.qp.born != forks or c.shmnd_pace_due(&self.qp.pace):
-            self.qp.pause("send")  # other threads may run here
+            self.qp.do_periodic_work("send")  # other threads may run here
             if self.shut or not self.credits:
                 return False
         owed = self.owed

@@ -212,7 +212,7 @@ cdef class EndpointCore:
         if self._pair is None:
             raise TypeError("an endpoint is made by its connector")
         if self._pair.born != forks or c.shmnd_pace_due(&self._pair.pace):
-            self._pair.pause(method)
+            self._pair.do_periodic_work(method)
         return 0
 
     # -- data requests: one that is refused ends an open batch --

@@ -60,9 +60,8 @@ class Doorbells:
         """Ask for missing doorbells, when it is time."""
         if time.monotonic() < self._due:
             return
-        self._pending_operations.remove(
-            self
-        )  # first: what another thread misses from now on adds it again
+        # First: what another thread misses from now on adds it again.
+        self._pending_operations.remove(self)
         for process in list(self._missing):
             self._missing.discard(process)
             if not self._ask(process):

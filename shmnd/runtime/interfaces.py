@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the progress engine needs of the rooms around it, as types.
+"""Types of what the progress engine uses of other rooms.
 
 It is written against these, not against the compiled data plane or the broker's socket, so that
 its every state can be tested without either.
@@ -28,6 +28,8 @@ __all__ = [
     "NamesLike",
     "PairDescription",
     "PeerLike",
+    "PolledByTurns",
+    "PolledQueue",
     "SegmentLike",
     "SegmentOwner",
     "Ticker",

@@ -220,7 +220,7 @@ def poll_once(
     if not engine.alive or polling is None or me in polling:
         return
     if wait_set is None or pending is None or sleepers is None:
-        return  # its methods would not look
+        return  # half made; compiled methods do not check for None
     polling.add(me)
     try:
         ringing, readable = wait_set.ready(found)

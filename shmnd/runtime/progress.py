@@ -319,7 +319,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
                 peer.mark_dead()
         # Another thread that is speaking with the broker leaves the events readable for later.
         if broker in readable:
-            self.hear()
+            self.map_announced()
 
     def _reconnect(self) -> None:
         with Held(self.rpc):

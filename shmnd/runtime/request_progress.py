@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.common.held import Held
 from shmnd.ring.process.waiting import LONGEST_SLEEP, Sleepers
-from shmnd.ring.queues.completion_queue import idle_beside
+from shmnd.ring.queues.completion_queue import others_are_idle
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import PolledQueue
@@ -38,7 +38,7 @@ class RequestProgress(Sleepers):
     def __init__(self, wait_set: WaitSet) -> None:
         self._wait_set = wait_set
         self._seen: dict[int, tuple[int, float]] = {}  # polls, and since when there was no other
-        self._idle_beside = idle_beside
+        self._others_are_idle = others_are_idle
 
     def add(self, queue: PolledQueue) -> None:
         """Have its requests carried on. It is held weakly."""

@@ -141,7 +141,7 @@ class WaitSet(WaitSetCore):
         self._lock = threading.RLock()  # a finaliser may take it again
         self._cond = Condition(self._lock)
 
-    def _stir_all(self) -> None:
+    def _notify_all(self) -> None:
         with Held(self._lock):
             self._cond.notify_all()
             if self._polling:
@@ -151,12 +151,12 @@ class WaitSet(WaitSetCore):
         self._nudged = True
         self._nudge.add()
 
-    def _calm(self) -> None:
+    def _take_nudge(self) -> None:
         with Held(self._lock):
             self._nudged = False
             self._nudge.drain()
 
-    def _stir(self) -> None:
+    def _notify_followers(self) -> None:
         with Held(self._lock):
             self._cond.notify_all()
 

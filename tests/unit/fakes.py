@@ -377,8 +377,8 @@ class FakeQueuePair:
         self.name = FakeQueuePair.made
         self._adapter = adapter
         self._state = QpState.IDLE
-        self.limits: tuple[int, int] | None = None
-        self.attached_limits: tuple[int, int] | None = None
+        self.read_limit: int | None = None
+        self.attached_read_limit: int | None = None
         self.steps_to_disconnect = 0
         """How many steps a disconnect takes besides the first."""
         self._link: FakeLink | None = None
@@ -420,9 +420,9 @@ class FakeQueuePair:
         assert self._state is QpState.CONNECTING
         self._state = QpState.IDLE
 
-    def _set_read_limits(self, inbound: int, outbound: int) -> None:
+    def _set_outbound_read_limit(self, limit: int) -> None:
         assert self._state is QpState.CONNECTING
-        self.limits = inbound, outbound
+        self.read_limit = limit
 
     def _attach(
         self,
@@ -435,7 +435,7 @@ class FakeQueuePair:
         assert self._state is QpState.CONNECTING
         assert remote
         self._link, self._peer, self._active = link, peer, active
-        self.attached_limits = self.limits
+        self.attached_read_limit = self.read_limit
         self._state = QpState.ATTACHED
 
     def _open(self) -> None:

@@ -47,6 +47,6 @@ def read(
     stamps: AnyBuffer | None = None,
     rate: float = 0.0,
 ) -> float: ...
-def bounce(
+def exchange_lines(
     shared: AnyBuffer, base: int, count: int, first: bool, stamps: AnyBuffer | None = None
 ) -> float: ...

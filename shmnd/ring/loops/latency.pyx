@@ -191,8 +191,9 @@ def read(QueuePair qp, CompletionCore initiator_cq, Sge local, uint64_t remote_a
     return since(start)
 
 
-def bounce(uint8_t[::1] shared, uint64_t base, uint64_t count, bint first, stamps=None) -> float:
-    """Exchange a number through two lines of memory, `count` times: the floor of a ping-pong.
+def exchange_lines(uint8_t[::1] shared, uint64_t base, uint64_t count, bint first,
+                   stamps=None) -> float:
+    """Exchange a number through two cache lines, `count` times: the floor of a ping-pong.
 
     `shared` is the same page in both processes. The numbers continue from `base`, which both pass.
     """

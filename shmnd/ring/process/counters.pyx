@@ -98,9 +98,9 @@ cdef class CounterTable:
         head.entries = entries
         head.number = number
         head.place = self._place
-        # SYNC counters: release, pairs with acquire in CountersView
+        # SYNC counters: release, pairs with acquire in CountersView.__cinit__()
         c.shmnd_release32(&head.version, c.SHMND_LAYOUT_VERSION)
-        self._pages[number] = page  # a broker that comes before the announcement hears of it too
+        self._pages[number] = page  # first: a broker that starts meanwhile gets it, too
         return page
 
     cdef _offer(self, Segment page):
@@ -186,7 +186,7 @@ cdef class CountersView:
         if room == 0:
             raise error(Status.INTERNAL_ERROR, "CountersView",
                         f"{segment.size} bytes hold no counters")
-        # SYNC counters: acquire, pairs with release in Counters
+        # SYNC counters: acquire, pairs with release in CounterTable._grow()
         version = c.shmnd_acquire32(&head.version)
         if head.magic != c.SHMND_COUNTERS_MAGIC or version != c.SHMND_LAYOUT_VERSION:
             raise error(Status.INTERNAL_ERROR, "CountersView",

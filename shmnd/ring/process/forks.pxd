@@ -9,4 +9,4 @@ cdef uint32_t forks
 # The number of an object whose `__init__` has not finished: no process may use it.
 cdef uint32_t NOT_MADE
 
-cdef object whose(uint32_t born, str call)
+cdef object unusable(uint32_t born, str call)

@@ -13,7 +13,7 @@ cdef uint32_t forks = 1
 cdef uint32_t NOT_MADE = 0  # what a new object has, also if its `__cinit__` never ran
 
 
-cdef object whose(uint32_t born, str call):
+cdef object unusable(uint32_t born, str call):
     """Return the error of an object that this process cannot use: the parent's, or half-made."""
     if born == NOT_MADE:
         return error(Status.INVALID_HANDLE, call, "the object was not made by its adapter")

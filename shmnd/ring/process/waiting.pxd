@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
+
+
+cdef extern from "sys/epoll.h" nogil:
+    union epoll_data:
+        int fd
+    struct epoll_event:
+        uint32_t events
+        epoll_data data
 
 
 cdef double LONGEST  # seconds after which a sleeper polls in any case
@@ -16,7 +24,7 @@ cdef class Sleepers:
     cdef public dict _queues
     cdef public object _lock
     cdef uint64_t kept  # how often `keep` was called
-    cdef public object _idle_beside  # of the completion queues
+    cdef public object _others_are_idle  # of the completion queues
 
     cpdef bint begin_alone(self, object sleeper) except -1
     cpdef bint alone(self, object sleeper) except -1
@@ -39,12 +47,13 @@ cdef class WaitSetCore:
     cdef int epoll, own, nudge
 
     cdef bint is_led_elsewhere(self) noexcept
-    cdef bint nap(self, uint64_t seen, int milliseconds, list others) except -1
+    cdef bint sleep_once(self, uint64_t seen, int milliseconds, list others) except -1
     cdef bint has_pending(self, object engine) except -1
     cdef object sleep_alone(self, object engine, object sleeper, object predicate, uint64_t end)
-    cdef tell(self)
+    cdef wake_others(self)
     cpdef news(self)
     cpdef wake_at(self, double when)
     cdef bint take(self, list others) except -1
+    cdef bint sort(self, epoll_event *events, int n, list others) except -1
     cdef leave_alone(self)
-    cdef int hear(self, int fd) noexcept
+    cdef int take_rings(self, int fd) noexcept

@@ -14,18 +14,13 @@ import threading
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from shmnd.ring cimport c
 
 from shmnd.common.descriptors import refuse_closed
 
 cdef extern from "sys/epoll.h" nogil:
-    union epoll_data:
-        int fd
-    struct epoll_event:
-        uint32_t events
-        epoll_data data
     int epoll_wait(int epfd, epoll_event *events, int maxevents, int timeout)
 
 cdef extern from "sys/socket.h" nogil:
@@ -89,7 +84,7 @@ cdef class Sleepers:
         """Return whether no other queue has requests to carry on; they announce such then."""
         if self._watched:
             return False
-        return not self._queues or self._idle_beside(list(self._queues.values()), sleeper, True)
+        return not self._queues or self._others_are_idle(list(self._queues.values()), sleeper, True)
 
     cpdef end(self, object sleeper):
         """That sleep is over; harmless when it never began."""
@@ -103,13 +98,13 @@ cdef class Sleepers:
                 return
             if self._watched:
                 self._unwatch()
-            self._idle_beside(list(self._queues.values()), None, False)
+            self._others_are_idle(list(self._queues.values()), None, False)
 
     cpdef rest(self, object sleeper):
         """End the sleep of one that most often begins the next one soon.
 
         Until then the other queues announce a request, as they do while it sleeps, which costs a
-        ring for the next one of each. `end` has them cease.
+        ring for the next request of each. `end` ends that.
         """
         if self._watched or len(self._sleepers) > 1:
             self.end(sleeper)
@@ -121,7 +116,7 @@ cdef class Sleepers:
         if not self._sleepers:
             return
         if queue is not None and not queue._busy and not queue._attended:
-            queue._announcing = True  # they hear of it when it is
+            queue._announcing = True  # it wakes them when it has a request
         else:
             self._poll_soon()
 
@@ -155,15 +150,14 @@ cdef class WaitSetCore:
         self._polling = polling
         return True
 
-    cdef bint nap(self, uint64_t seen, int milliseconds, list others) except -1:
+    cdef bint sleep_once(self, uint64_t seen, int milliseconds, list others) except -1:
         """Sleep in the kernel, as the leader, unless the generation has changed from `seen`.
 
         Return whether a doorbell rang; append other descriptors that are ready to `others`. The
         rings are taken: the caller has to poll for them, whatever else ended the sleep.
         """
         cdef epoll_event events[_MOST]
-        cdef int i, n, number
-        cdef bint rung = False
+        cdef int n, number
         PyErr_CheckSignals()
         if self._generation != seen or self.epoll < 0:  # a handler may have closed the engine
             return False
@@ -173,7 +167,7 @@ cdef class WaitSetCore:
             number = errno
         self._polling = False
         if self._nudged:
-            self._calm()
+            self._take_nudge()
         if n < 0 and number != EINTR:
             failure = OSError(number, os.strerror(number))
             refuse_closed("wait", failure)
@@ -181,16 +175,7 @@ cdef class WaitSetCore:
         # Now, while all is still where it was: once the caller has taken results, the handler of a
         # signal that came during the sleep, and raises, would lose them.
         PyErr_CheckSignals()
-        if n < 0:
-            return False
-        for i in range(n):
-            if events[i].data.fd == self.nudge:
-                continue
-            if self.hear(events[i].data.fd):
-                rung = True
-            else:
-                others.append((events[i].data.fd, events[i].events))
-        return rung
+        return self.sort(events, n, others)
 
     def ready(self, list found=None) -> tuple:
         """Return whether a doorbell or the timer is readable now, and which other descriptors.
@@ -211,20 +196,27 @@ cdef class WaitSetCore:
         Return whether a doorbell rang.
         """
         cdef epoll_event events[_MOST]
-        cdef int i, n = epoll_wait(self.epoll, events, _MOST, 0)
-        cdef bint rung = False
+        cdef int n = epoll_wait(self.epoll, events, _MOST, 0)
         if n < 0:
             raise OSError(errno, os.strerror(errno))
+        return self.sort(events, n, others)
+
+    cdef bint sort(self, epoll_event *events, int n, list others) except -1:
+        """Read the doorbells among `n` descriptors that are ready; append the rest to `others`.
+        Return whether a doorbell rang.
+        """
+        cdef int i
+        cdef bint rung = False
         for i in range(n):
             if events[i].data.fd == self.nudge:
-                continue  # left to the leader
-            if self.hear(events[i].data.fd):
+                continue  # left to the leader, which takes it under its lock
+            if self.take_rings(events[i].data.fd):
                 rung = True
             else:
                 others.append((events[i].data.fd, events[i].events))
         return rung
 
-    cdef int hear(self, int fd) noexcept:
+    cdef int take_rings(self, int fd) noexcept:
         """Read the rings of a doorbell; False if the descriptor is not one, or was closed."""
         cdef char rings[_RINGS]
         cdef ssize_t taken
@@ -236,17 +228,17 @@ cdef class WaitSetCore:
         taken = recv(fd, rings, _RINGS, MSG_DONTWAIT)
         return taken > 0 or (taken < 0 and errno == EAGAIN)
 
-    cdef tell(self):
+    cdef wake_others(self):
         """Wake the other sleeping threads to poll: the leader's events may concern them."""
         self._generation += 1
         if self._followers:
-            self._stir()
+            self._notify_followers()
 
     cpdef news(self):
         """Wake every sleeping thread after an event: each checks whether it waits for that."""
         self._generation += 1
         if self._followers or self._polling:
-            self._stir_all()
+            self._notify_all()
 
     cpdef wake_at(self, double when):
         """Make the epoll readable at a moment of `time.monotonic()`."""
@@ -304,9 +296,9 @@ cdef class WaitSetCore:
             if self.is_led_elsewhere() or not sleepers.alone(sleeper):
                 return None
             others = []
-            rung = self.nap(seen, milliseconds, others)
+            rung = self.sleep_once(seen, milliseconds, others)
             if rung or others:
-                self.tell()
+                self.wake_others()
                 if others or self.has_pending(engine):
                     engine.attend(others, rung)
 
@@ -315,16 +307,16 @@ cdef class WaitSetCore:
         if self._leader == PyThread_get_thread_ident():
             self._leader = 0
             if self._followers:
-                self._stir()
+                self._notify_followers()
 
-    def _calm(self) -> None:
+    def _take_nudge(self) -> None:
         """Consume a nudge, which is complete when the condition's lock is free."""
         raise NotImplementedError
 
-    def _stir(self) -> None:
+    def _notify_followers(self) -> None:
         """Wake the followers."""
         raise NotImplementedError
 
-    def _stir_all(self) -> None:
+    def _notify_all(self) -> None:
         """Wake the followers and the leader."""
         raise NotImplementedError

@@ -5,7 +5,7 @@ from typing import Any
 
 from shmnd.ring.queues.polling import PollingCore, Result
 
-def idle_beside(
+def others_are_idle(
     references: Iterable[weakref.ref[Any]], alone: object, announcing: bool
 ) -> bool: ...
 

@@ -44,7 +44,7 @@ cdef Py_ssize_t _any_most(str call, object value) except -1:
     return min(within(call, 1, "max", value, 0), 0xFFFFFFFF)
 
 
-cdef inline object _patience(object timeout):
+cdef inline object _checked_timeout(object timeout):
     """Return a time-out; raise if it is not a number of seconds or None."""
     if timeout is None or (type(timeout) is float and timeout >= 0):
         return timeout
@@ -53,8 +53,8 @@ cdef inline object _patience(object timeout):
     return seconds("CompletionQueue.wait", 2, "timeout", timeout)
 
 
-def idle_beside(references, alone, bint announcing) -> bool:
-    """Return whether no queue except `alone` has pending requests; have the others announce one.
+def others_are_idle(references, alone, bint announcing) -> bool:
+    """Return whether no queue except `alone` has pending requests; have each announce the next one.
 
     `RequestProgress` calls it before a thread sleeps alone: `references` are all queues of its
     progress engine.
@@ -99,7 +99,7 @@ cdef class CompletionCore(PollingCore):
         cdef Py_ssize_t most = _most("CompletionQueue.wait", max)
         cdef list results
         cdef uint64_t began
-        timeout = _patience(timeout)
+        timeout = _checked_timeout(timeout)
         if self.taking != forks:
             self._refuse_taking("wait")
         results = self._taken_now(most)
@@ -307,10 +307,10 @@ cdef class CompletionCore(PollingCore):
                     or not sleeping.alone(self)):
                 return False
             others = []
-            rung = wait_set.nap(seen, milliseconds, others)
+            rung = wait_set.sleep_once(seen, milliseconds, others)
             if not rung and not others:
                 continue
-            wait_set.tell()
+            wait_set.wake_others()
             if self.notify_mode or self.readiness is not None:
                 _add(self, results, self._taken_now(max))
             else:

@@ -14,7 +14,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from shmnd.ring cimport c
-from shmnd.ring.process.forks cimport NOT_MADE, forks, whose
+from shmnd.ring.process.forks cimport NOT_MADE, forks, unusable
 
 from shmnd.status import Status, error
 
@@ -68,7 +68,7 @@ cdef class RingCore:
     cdef int usable(self, str call) except -1:
         """Raise unless it was made, and in this process."""
         if self.born != forks:
-            raise whose(self.born, f"CompletionQueue.{call}")
+            raise unusable(self.born, f"CompletionQueue.{call}")
         return 0
 
     # -- state for the Python half --

@@ -3,6 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.ring.process.counters cimport CounterTable
+from shmnd.ring.process.peer cimport Link, PeerAdapter
 from shmnd.ring.queues.posting cimport PostingCore
 
 
@@ -12,5 +13,8 @@ cdef class ConnectionCore(PostingCore):
     cdef tuple ends  # addresses, here and there
     cdef object release_callback
 
+    cdef _take_description(self, PeerAdapter peer, tuple remote)
+    cdef _locate_parts(self, Link link)
+    cdef _reset_positions(self)
     cdef _reset_counters(self, uint64_t role, tuple ends)
     cdef _leave(self)

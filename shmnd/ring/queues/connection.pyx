@@ -95,9 +95,9 @@ cdef class ConnectionCore(PostingCore):
         if self.q.state == c.SHMND_QP_CONNECTING:
             c.shmnd_qp_set_state(&self.q, c.SHMND_QP_IDLE)
 
-    def _set_read_limits(self, inbound: int, outbound: int) -> None:
-        """Set the negotiated limits; called before `_attach`."""
-        self.q.outbound_read_limit = outbound
+    def _set_outbound_read_limit(self, limit: int) -> None:
+        """Set the negotiated limit; called before `_attach`."""
+        self.q.outbound_read_limit = limit
 
     def _attach(self, Link link not None, PeerAdapter peer not None, tuple remote not None,
                 active: bool, ends: tuple | None = None) -> None:
@@ -105,9 +105,6 @@ cdef class ConnectionCore(PostingCore):
 
         `ends` are the local and the remote address, for the counters and the representation.
         """
-        cdef c.shmnd_link_end *end = &self.q.link
-        cdef unsigned char *base
-        cdef int me = link.me, it = 1 - link.me
         cdef uint64_t pos
         self.usable("_attach")
         if self.q.state != c.SHMND_QP_CONNECTING:
@@ -116,7 +113,27 @@ cdef class ConnectionCore(PostingCore):
         if not link.fits(self._describe(), remote):
             raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
                         "the link was made for another queue pair or another peer")
-        base = link.segment.base
+        self._take_description(peer, remote)
+        self._locate_parts(link)
+        self._reset_positions()
+        self.q.serial = self.registry.new_serial()
+        self.q.peer = &peer.raw
+        self.link = link
+        self.peer = peer
+        self.ends = ends
+        self.registry.add_qp(&self.q)
+        self._reset_counters(c.SHMND_COUNTERS_ACTIVE if active else c.SHMND_COUNTERS_PASSIVE, ends)
+        c.shmnd_qp_set_state(&self.q, c.SHMND_QP_ATTACHED)
+        c.shmnd_put32(&self.q.link.mine.reaches, 1 if peer.raw.vm else 2)
+        for pos in range(self.q.own.matched, self.q.own.posted):
+            c.shmnd_rx_advertise(&self.q, pos)
+        c.shmnd_cq_add_qp(&self.receive_cq.raw, &self.q)
+        c.shmnd_cq_add_qp(&self.initiator_cq.raw, &self.q)
+        step("pair-attached")
+
+    cdef _take_description(self, PeerAdapter peer, tuple remote):
+        """Store the bells and bits by which the other end is woken, after checks."""
+        cdef c.shmnd_link_end *end = &self.q.link
         for part in (RECEIVE_BIT, INITIATOR_BIT):
             if not isinstance(remote[part], int) or not 0 <= remote[part] < c.SHMND_READY_BITS:
                 raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
@@ -130,6 +147,12 @@ cdef class ConnectionCore(PostingCore):
         end.receive_bit, end.initiator_bit = remote[RECEIVE_BIT], remote[INITIATOR_BIT]
         end.receive_rung = end.initiator_rung = 0
         end.their_srq = bool(remote[SHARED])
+
+    cdef _locate_parts(self, Link link):
+        """Store the addresses and sizes of the parts of the link, as this end uses them."""
+        cdef c.shmnd_link_end *end = &self.q.link
+        cdef unsigned char *base = link.segment.base
+        cdef int me = link.me, it = 1 - link.me
         end.connection = link.connection
         end.mine = <c.shmnd_side *>(base + link.map.side_off[me])
         end.theirs = <c.shmnd_side *>(base + link.map.side_off[it])
@@ -152,12 +175,15 @@ cdef class ConnectionCore(PostingCore):
         end.their_bounce = base + link.map.bounce_off[it]
         self.q.out.ring = base + link.map.ring_off[me]
         self.q.out.read_pos = c.shmnd_read_pos_of(end.theirs)
-        self.q.out.write_pos = 0
         self.q.out.mask = link.map.ring_mask[me]
-        self.q.out.room_pos = self.q.out.mask + 1
         self.q.in_.ring = base + link.map.ring_off[it]
         self.q.in_.read_pos_shared = c.shmnd_read_pos_of(end.mine)
         self.q.in_.mask = link.map.ring_mask[it]
+
+    cdef _reset_positions(self):
+        """Begin both directions of the link at their first message."""
+        self.q.out.write_pos = 0
+        self.q.out.room_pos = self.q.out.mask + 1
         self.q.in_.read_pos = self.q.in_.returned_pos = 0
         self.q.messages = self.q.credit = self.q.viewed = self.q.taken = 0
         self.q.seen_revision = self.q.seen_cancelled = 0
@@ -165,20 +191,6 @@ cdef class ConnectionCore(PostingCore):
         self.q.cancelled = self.q.revision = 0
         self.q.rx_lists = False
         self.q.posted_base = self.q.own.matched
-        self.q.serial = self.registry.new_serial()
-        self.q.peer = &peer.raw
-        self.link = link
-        self.peer = peer
-        self.ends = ends
-        self.registry.add_qp(&self.q)
-        self._reset_counters(c.SHMND_COUNTERS_ACTIVE if active else c.SHMND_COUNTERS_PASSIVE, ends)
-        c.shmnd_qp_set_state(&self.q, c.SHMND_QP_ATTACHED)
-        c.shmnd_put32(&end.mine.reaches, 1 if peer.raw.vm else 2)
-        for pos in range(self.q.own.matched, self.q.own.posted):
-            c.shmnd_rx_advertise(&self.q, pos)
-        c.shmnd_cq_add_qp(&self.receive_cq.raw, &self.q)
-        c.shmnd_cq_add_qp(&self.initiator_cq.raw, &self.q)
-        step("pair-attached")
 
     cdef _reset_counters(self, uint64_t role, tuple ends):
         """Reset the counters: for a new connection, or for the time until there is one."""

@@ -30,7 +30,7 @@ cdef class NotifyCore(CompletionCore):
 
     def __cinit__(self, *args, **kwargs):
         self._waiting = {}
-        self.told = []
+        self.satisfied = []
 
     def _add_notify(self, overlapped, kind) -> None:
         """Have an operation wait; it ends now if a completion is there already."""
@@ -38,7 +38,7 @@ cdef class NotifyCore(CompletionCore):
             return  # another thread has closed it or cancelled the operation since
         self._waiting[overlapped] = kind
         self.arm()
-        self.tell()
+        self.complete_satisfied()
 
     def _forget_notify(self, overlapped) -> bool:
         """Have an operation wait no longer."""
@@ -68,24 +68,28 @@ cdef class NotifyCore(CompletionCore):
             self.engine.request_progress.left(self)
 
     def _tick(self) -> None:
-        """Complete the Notify operations that a completion satisfies."""
+        """Arm the bell again, and complete the Notify operations that a completion satisfies."""
         if not self.notify_mode:
             return
         self._arm_for(self.notify_mode)  # anew: a producer rings once an arming
-        self.tell()
+        self.complete_satisfied()
 
-    cdef tell(self):
+    cdef complete_satisfied(self):
+        """Complete the Notify operations that a completion satisfies.
+
+        If none does while requests are pending, set the time of the next poll.
+        """
         if not self.notify_mode:
             return
         self.usable("notify")
         self.gather()
         if self.triggered(self.notify_mode) and self._waiting:
-            self.told.extend(self._waiting)
+            self.satisfied.extend(self._waiting)
             self._waiting.clear()
             if self.awaiting_since:  # a task waits
                 self.count_wait(c.shmnd_now_ns() - self.awaiting_since, True)
                 self.awaiting_since = 0
-            self.end_told()
+            self.end_satisfied()
         if self.notify_mode and self._busy:
             due = self._due
             retry = time.monotonic() + _RETRY
@@ -93,9 +97,9 @@ cdef class NotifyCore(CompletionCore):
 
     def _finish(self) -> None:
         """Continue with an end that was put off."""
-        self.end_told()
+        self.end_satisfied()
 
-    cdef end_told(self):
+    cdef end_satisfied(self):
         """End the operations whose completion has come.
 
         Where a handler of a signal raises, the next poll continues with those that are left.
@@ -103,11 +107,12 @@ cdef class NotifyCore(CompletionCore):
         cdef bint complete = False
         try:
             self.arm()
-            while self.told:
-                overlapped = self.told[0]
+            while self.satisfied:
+                overlapped = self.satisfied[0]
                 overlapped._complete(_SUCCESS)
-                if self.told and self.told[0] is overlapped:  # else another thread took it out
-                    self.told.pop(0)
+                # Unless another thread took it out.
+                if self.satisfied and self.satisfied[0] is overlapped:
+                    self.satisfied.pop(0)
             if self.readiness is not None:
                 self.readiness.set()
             complete = True
@@ -132,10 +137,10 @@ cdef class NotifyCore(CompletionCore):
     def _begin_turns(self) -> None:
         """A task polls from now on, a turn of its event loop between two polls."""
         self._turns += 1
-        self.hush_if_polled()
+        self.disarm_if_polled()
 
-    cdef hush_if_polled(self):
-        """Have peers not ring while all that wait are tasks that poll, unless others need it.
+    cdef disarm_if_polled(self):
+        """Disarm the bell while all that wait are tasks that poll, unless others need it.
 
         Everything that arms the bell arms it again; `_arm_for` does after the last poll.
         """
@@ -161,11 +166,11 @@ cdef class NotifyCore(CompletionCore):
         self.turns_taken += 1
         self.usable("_take_turn")
         if self._something():
-            self.tell()
+            self.complete_satisfied()
         if self.notify_mode and self.turns_taken % _TURNS == 0:
             # The end of a peer shows nowhere else. It arms the bell.
             self.engine.progress()
-            self.hush_if_polled()
+            self.disarm_if_polled()
 
     def _end_turns(self) -> None:
         """It polls no more: what it waits for was found, or it sleeps."""
@@ -173,4 +178,4 @@ cdef class NotifyCore(CompletionCore):
         if not self.engine.alive:
             return
         self._arm_for(self.notify_mode)
-        self.tell()  # last: it finds results from before the bell was armed
+        self.complete_satisfied()  # last: it finds results from before the bell was armed

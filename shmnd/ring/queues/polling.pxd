@@ -53,6 +53,6 @@ cdef class PollingCore(RingCore):
     cdef void cqe_of(self, object result, c.shmnd_cqe *e) noexcept
     cdef know(self, PairCore pair)
     cdef _poll_elsewhere(self)
-    cdef int _pause(self) except -1
+    cdef int _do_periodic_work(self) except -1
     cdef uint64_t gather(self) except? 0xFFFFFFFFFFFFFFFF
     cdef bint triggered(self, uint32_t mode) noexcept

@@ -111,7 +111,7 @@ cdef class PairCore:
 cdef inline int _taking_begins(PollingCore queue) except -1:
     """What a call does before it takes completions."""
     if queue.taking != forks or c.shmnd_pace_due(&queue.pace):
-        queue._pause()
+        queue._do_periodic_work()
     if queue.readiness is not None:
         if queue.notify_mode:
             # The descriptor is cleared before the poll, so what made it readable comes first.
@@ -327,8 +327,8 @@ cdef class PollingCore(RingCore):
         _taking_begins(self)
         return self.take(max)
 
-    cdef int _pause(self) except -1:
-        """The work that not every call does: refuse in a child process, and periodic progress."""
+    cdef int _do_periodic_work(self) except -1:
+        """Do what not every call does: refuse in a child process, and make periodic progress."""
         if self.taking != forks:
             self._refuse_taking("get_results")
         self._poll_elsewhere()

@@ -13,7 +13,7 @@ from libc.stdint cimport UINT64_MAX
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
 from shmnd.ring.queues.polling cimport Bound
-from shmnd.ring.queues.progress cimport ProgressCore, tell
+from shmnd.ring.queues.progress cimport ProgressCore, wake_sleepers
 from shmnd.ring.queues.reasons cimport (outstanding_requests, reason_of_failure, refuse,
                                         refuse_receive)
 from shmnd.ring.shared_memory.registry cimport release_contexts
@@ -83,7 +83,7 @@ cdef class PostingCore(ProgressCore):
         if context is not None:
             _no_flag(context, "QueuePair.send")
         if self.born != forks or c.shmnd_pace_due(&self.pace):
-            self.pause("send")
+            self.do_periodic_work("send")
         if flag & ~c.SHMND_SEND_FLAGS:
             refuse(self, "send", Status.INVALID_PARAMETER_4, None, flags)
         if flag & c.SHMND_OP_INLINE:
@@ -111,7 +111,7 @@ cdef class PostingCore(ProgressCore):
         if self.q.wq_head != self.q.wq_tail and not (
                 self.q.batch and self.q.wq_next == self.q.wq_tail):
             self.advance()
-        tell(self.initiator_cq)
+        wake_sleepers(self.initiator_cq)
         return 0
 
     def _send_and_invalidate(self, sge, token, context=None, *, flags=0) -> None:
@@ -126,7 +126,7 @@ cdef class PostingCore(ProgressCore):
         cdef uint32_t n, status, named
         _no_flag(context, "QueuePair.send_and_invalidate")
         if self.born != forks or c.shmnd_pace_due(&self.pace):
-            self.pause("send_and_invalidate")
+            self.do_periodic_work("send_and_invalidate")
         named = <uint32_t>_number(token, 0xFFFFFFFF, "token", "QueuePair.send_and_invalidate")
         if flag & ~c.SHMND_SEND_FLAGS:
             refuse(self, "send_and_invalidate", Status.INVALID_PARAMETER_5, None, flags)
@@ -148,7 +148,7 @@ cdef class PostingCore(ProgressCore):
             return status
         Py_INCREF(context)
         self.advance()
-        tell(self.initiator_cq)
+        wake_sleepers(self.initiator_cq)
         return 0
 
     def receive(self, sge, context=None) -> None:
@@ -181,7 +181,7 @@ cdef class PostingCore(ProgressCore):
         if self.q.state == c.SHMND_QP_DOWN or self.q.rx_stalled:
             if self.q.rx_stalled:
                 c.shmnd_qp_activate(&self.q)
-            tell(self.receive_cq)
+            wake_sleepers(self.receive_cq)
         return 0
 
     def _begin_batch(self) -> None:
@@ -203,7 +203,7 @@ cdef class PostingCore(ProgressCore):
         release_contexts(self.q.registry)
         if self.q.wq_head != self.q.wq_tail:
             self.advance()
-        tell(self.initiator_cq)
+        wake_sleepers(self.initiator_cq)
 
     def _end_batch(self) -> None:
         """Submit the batch if one is open; never raises."""
@@ -234,7 +234,7 @@ cdef class PostingCore(ProgressCore):
         if context is not None:
             _no_flag(context, call)
         if self.born != forks or c.shmnd_pace_due(&self.pace):
-            self.pause(method)
+            self.do_periodic_work(method)
         address = _number(remote_address, UINT64_MAX, "remote_address", call)
         token = <uint32_t>_number(remote_token, 0xFFFFFFFF, "remote_token", call)
         if flag & ~(c.SHMND_READ_FLAGS if type_ == c.SHMND_READ else c.SHMND_WRITE_FLAGS):
@@ -266,7 +266,7 @@ cdef class PostingCore(ProgressCore):
             Py_INCREF(context)
         if self.q.wq_head != self.q.wq_tail:
             self.advance()
-        tell(self.initiator_cq)
+        wake_sleepers(self.initiator_cq)
         return 0
 
     cdef _inline(self, object sge, str method, object flags):
@@ -360,7 +360,7 @@ cdef class PostingCore(ProgressCore):
             return False
         Py_INCREF(bound)
         self.advance()
-        tell(self.initiator_cq)
+        wake_sleepers(self.initiator_cq)
         return True
 
     cdef _hold(self, str method):

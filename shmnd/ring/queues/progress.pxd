@@ -10,7 +10,7 @@ from shmnd.ring.shared_memory.registry cimport Registry
 
 
 # Wake sleeping threads of this process, if any, after a completion or a pending request.
-cdef inline void tell(PollingCore queue) noexcept:
+cdef inline void wake_sleepers(PollingCore queue) noexcept:
     if queue.raw.arming.mode or queue.announcing:
         queue.pushed()
 
@@ -32,7 +32,7 @@ cdef class ProgressCore(PairCore):
     cdef settle(self)
     cdef _refuse_in_child(self, str method)
     cdef int usable(self, str method) except -1
-    cdef int pause(self, str method) except -1
+    cdef int do_periodic_work(self, str method) except -1
     cdef _map(self, bint receiving)
     cdef uint32_t post_receive_again(self, object context, const c.shmnd_sge *sges,
                                      uint32_t n) except? 0xffffffff

@@ -10,7 +10,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from shmnd.ring cimport c
-from shmnd.ring.process.forks cimport NOT_MADE, forks, whose
+from shmnd.ring.process.forks cimport NOT_MADE, forks, unusable
 from shmnd.ring.queues.polling cimport PairCore
 from shmnd.ring.shared_memory.registry cimport release_contexts
 
@@ -38,11 +38,11 @@ cdef class ProgressCore(PairCore):
         return 0
 
     cdef _refuse_in_child(self, str method):
-        raise whose(self.born, f"{self.title}.{method}")
+        raise unusable(self.born, f"{self.title}.{method}")
 
-    cdef int pause(self, str method) except -1:
-        """The work that not every post does: refuse in a child process, check the peer, and make
-        progress on other queues. A program that only posts depends on it."""
+    cdef int do_periodic_work(self, str method) except -1:
+        """Do what not every post does: refuse in a child process, check the peer, and make progress
+        on other queues. A program that only posts depends on it."""
         self.usable(method)
         self.initiator_cq._poll_elsewhere()
         if self.q.link.mine != NULL:
@@ -147,7 +147,7 @@ cdef class ProgressCore(PairCore):
         where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos, self.q.taken,
                  added)
         if where != self.map_place:
-            self.adapter._engine.hear()
+            self.adapter._engine.map_announced()
             if len(self.peer._segments) + self.peer.raw.unmapped == added:
                 self.adapter._engine.sync()
             self.map_place = where
@@ -174,8 +174,8 @@ cdef class ProgressCore(PairCore):
         c.shmnd_qp_flush(&self.q)
         if self.q.link.mine != NULL:
             self.settle()
-        tell(self.initiator_cq)
-        tell(self.receive_cq)
+        wake_sleepers(self.initiator_cq)
+        wake_sleepers(self.receive_cq)
 
     def _break_off(self) -> None:
         """Flush, and end the connection as after an error; the connector notices at once."""
@@ -184,7 +184,7 @@ cdef class ProgressCore(PairCore):
         if self.q.state == c.SHMND_QP_CONNECTED:
             c.shmnd_qp_disconnect(&self.q)
             self.settle()
-            tell(self.initiator_cq)
-            tell(self.receive_cq)
+            wake_sleepers(self.initiator_cq)
+            wake_sleepers(self.receive_cq)
         else:
             self.flush()

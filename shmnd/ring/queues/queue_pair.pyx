@@ -29,7 +29,7 @@ from shmnd.status import Status, error
 from shmnd.common.arguments import within
 
 # Kept by this module: its own globals may be gone when the last queue pairs end.
-cdef object _ends = sys.is_finalizing
+cdef object _is_finalizing = sys.is_finalizing
 
 # At least this many scatter/gather elements are granted: programs ask for one and use two.
 cdef uint32_t _LEAST_SGE = 4
@@ -193,7 +193,7 @@ cdef class QueuePair(ConnectionCore):
                     offset[0] = target.offset
                     return segment
             if attempt == 0:
-                self.adapter._engine.hear()  # its announcement may not have been read yet
+                self.adapter._engine.map_announced()  # its announcement may not have been read yet
             elif attempt == 1:
                 self.adapter._engine.sync()
         raise error(Status.ACCESS_VIOLATION, call,
@@ -265,7 +265,7 @@ cdef class QueuePair(ConnectionCore):
         try:
             self.close()
         except BaseException as exc:
-            if _ends():
+            if _is_finalizing():
                 return  # the parts of this module may be gone
             if is_interruption(exc):
                 self.close()  # continues it: no other call will

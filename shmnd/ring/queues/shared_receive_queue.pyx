@@ -11,7 +11,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from shmnd.ring cimport c
-from shmnd.ring.process.forks cimport NOT_MADE, forks, whose
+from shmnd.ring.process.forks cimport NOT_MADE, forks, unusable
 from shmnd.ring.shared_memory.registry cimport Registry
 from shmnd.ring.shared_memory.sge cimport gather_sges
 from shmnd.ring.queues.polling cimport PairCore
@@ -44,7 +44,7 @@ cdef class ReceiveCore:
     cdef int usable(self, str call) except -1:
         """Raise unless it was made, and in this process."""
         if self.born != forks:
-            raise whose(self.born, f"SharedReceiveQueue.{call}")
+            raise unusable(self.born, f"SharedReceiveQueue.{call}")
         return 0
 
     @property
@@ -119,7 +119,7 @@ cdef class ReceiveCore:
         cdef uint32_t n
         cdef uint32_t status
         if self.born != forks:
-            raise whose(self.born, "SharedReceiveQueue.receive")
+            raise unusable(self.born, "SharedReceiveQueue.receive")
         if self.closed:
             raise _closed()
         n = gather_sges(sge, list_, "SharedReceiveQueue.receive", self.raw.stride)

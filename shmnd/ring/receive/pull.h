@@ -6,8 +6,8 @@
  *
  * No function waits. An entry is read once and checked like the slots of a message.
  */
-#ifndef SHMND_PULL_H
-#define SHMND_PULL_H
+#ifndef SHMND_RECEIVE_PULL_H
+#define SHMND_RECEIVE_PULL_H
 
 #include "send/backlog.h"
 

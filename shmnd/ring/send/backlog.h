@@ -30,8 +30,8 @@
  * `taken`. A death at any instruction leaves a listing that is never done, and the connection ends.
  * Serves invariants 1, 2 and 3.
  */
-#ifndef SHMND_BACKLOG_H
-#define SHMND_BACKLOG_H
+#ifndef SHMND_SEND_BACKLOG_H
+#define SHMND_SEND_BACKLOG_H
 
 #include "send/match.h"
 

@@ -21,8 +21,8 @@
  * A death at any instruction: of the sender before the slot is published, there is no message; of
  * the receiver, the area ends with the link.
  */
-#ifndef SHMND_BOUNCE_H
-#define SHMND_BOUNCE_H
+#ifndef SHMND_SEND_BOUNCE_H
+#define SHMND_SEND_BOUNCE_H
 
 #include "send/retire.h"
 

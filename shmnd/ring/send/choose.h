@@ -3,8 +3,8 @@
  * The choice of the protocol for a Send: by its length, its memory, the receive that it will match,
  * and the room in the ring. Nothing is sent here.
  */
-#ifndef SHMND_CHOOSE_H
-#define SHMND_CHOOSE_H
+#ifndef SHMND_SEND_CHOOSE_H
+#define SHMND_SEND_CHOOSE_H
 
 #include "send/bounce.h"
 

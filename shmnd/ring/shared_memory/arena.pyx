@@ -28,7 +28,7 @@ _MOST_SEGMENT = 16 << 20
 _MOST_SEGMENTS = 1 << 29  # the numbers of data segments (layout.h)
 
 # Kept by this module: its own globals may be gone when the last blocks end.
-cdef object _ends = sys.is_finalizing
+cdef object _is_finalizing = sys.is_finalizing
 
 
 def _class_bytes(nbytes: int) -> int:
@@ -160,42 +160,49 @@ cdef class Arena:
         # First: from where a place is taken on, nothing may fail. A new object can also start a
         # collection, whose finalisers let other threads in.
         cdef Block block = Block.__new__(Block)
-        cdef FreePlaces waiting
-        cdef Place place
+        cdef FreePlaces places
         cdef int kind = sealed
-        cdef int seg
-        cdef size_t taken
         if alone or nbytes >= _OWN_SEGMENT:
             capacity = (nbytes + 4095) & ~4095
             return self._block_alone(block, self._new_segment(capacity, sealed), nbytes, capacity)
         capacity = _class_bytes(nbytes)
         block.nbytes, block.capacity = nbytes, capacity
         key = capacity, kind
-        waiting = self._free.get(key)
-        if waiting is None:
-            waiting = self._free[key] = FreePlaces()
-        block._free = waiting
-        if waiting.waiting:
-            place = waiting.take()
-            try:
-                block._segment = self.segment(place.seg)
-            except BaseException:
-                waiting.put(place.seg, place.offset)
-                raise
-            block.seg, block.offset, block.arena = place.seg, place.offset, self
-            memset(block._segment.base + block.offset, 0, block.capacity)
-            return block
+        places = self._free.get(key)
+        if places is None:
+            places = self._free[key] = FreePlaces()
+        block._free = places
+        if places.waiting:
+            return self._block_again(block, places)
+        return self._new_block(block, places, kind)
+
+    cdef Block _block_again(self, Block block, FreePlaces places):
+        """Make a block at a place that was in use before."""
+        cdef Place place = places.take()
+        try:
+            block._segment = self.segment(place.seg)
+        except BaseException:
+            places.put(place.seg, place.offset)
+            raise
+        block.seg, block.offset, block.arena = place.seg, place.offset, self
+        memset(block._segment.base + block.offset, 0, block.capacity)
+        return block
+
+    cdef Block _new_block(self, Block block, FreePlaces places, int kind):
+        """Make a block behind the last one of the current segment, or in a new segment."""
+        cdef int seg
+        cdef size_t taken
         if (self._seg[kind] < 0
                 or self._used[kind] + block.capacity > self.segment(self._seg[kind]).size):
-            self._seg[kind] = self._new_segment(self._room_for(capacity, kind), sealed)
+            self._seg[kind] = self._new_segment(self._room_for(block.capacity, kind), kind)
             self._used[kind] = 0
             self._grow[kind] = min(self._grow[kind] * 2, _MOST_SEGMENT)
-        waiting.add()
+        places.add()
         seg, taken = self._seg[kind], self._used[kind]
         try:
             block._segment = self.segment(seg)
         except BaseException:
-            waiting.made -= 1
+            places.made -= 1
             raise
         self._used[kind] += block.capacity
         block.seg, block.offset, block.arena = seg, taken, self
@@ -254,7 +261,7 @@ cdef class Arena:
                         "all that it can make; close it and open a new one")
         cdef object seg = self._next_seg  # an object from the start: to make one may fail
         self._next_seg += 1
-        # Before it is announced: a broker that comes in between hears of it, too. And before it is
+        # Before it is announced: a broker that starts in between gets it, too. And before it is
         # counted: this may find no memory.
         self._segments[seg] = segment
         self._bytes += segment.counted
@@ -307,7 +314,7 @@ cdef class Arena:
         self._bytes -= block._segment.counted
         block._segment.close_fd()
         # The end of an interpreter clears the modules that withdraw it; it ends the process anyway.
-        if not _ends():
+        if not _is_finalizing():
             withdraw = self._withdraw
             if withdraw is not None:  # else another thread has closed the arena meanwhile
                 withdraw(seg)
@@ -332,7 +339,7 @@ cdef class Arena:
         """End allocation; a block stays mapped until its last view is gone."""
         self._closed = True
         self._announce = self._withdraw = None
-        # A copy: the lock of the interpreter is let go of within, and another thread that enters a
+        # A copy: the lock of the interpreter is released within, and another thread that enters a
         # segment takes it out again.
         for segment in list(self._segments.values()):
             (<Segment>segment).close_fd()

@@ -184,7 +184,7 @@ cdef class Registry:
             try:
                 c.shmnd_grant_publish(self._grant_of(region.token), region, allowed, 0)
             except BaseException:
-                self._release(region.token)
+                self.release(region.token)
                 raise
         if isinstance(buffer, HeldBuffer):
             (<HeldBuffer>buffer).registered = True
@@ -245,9 +245,6 @@ cdef class Registry:
 
     def release(self, token: int) -> None:
         """Second half of Deregister: the entry may be used again."""
-        self._release(token)
-
-    def _release(self, token: int) -> None:
         cdef c.shmnd_region *region = c.shmnd_region_lookup(&self.raw, token)
         if region != NULL:
             region.token = 0
@@ -289,7 +286,7 @@ cdef class Registry:
                 raise error(Status.ACCESS_VIOLATION, "QueuePair.bind",
                             "the region was deregistered meanwhile")
         except BaseException:
-            self._release(window.token)
+            self.release(window.token)
             raise
         c.shmnd_grant_publish(grant, window, rights, connection)
         # A window's token is for peers; it covers no SGE.

@@ -115,8 +115,8 @@ static inline void shmnd_prefetch_to_write(const void *at)
     __builtin_prefetch(at, 1);
 }
 
-/* The same for a line that no other core polls: their copies of it go, so that the write finds it
- * its own. A hint as well: x86-64 without the instruction takes it for nothing. */
+/* The same for a line that no other core polls: invalidates their copies, so that the write finds
+ * the line exclusive. Only a hint: x86-64 processors without the instruction ignore it. */
 static inline void shmnd_prefetch_to_own(const void *at)
 {
 #if defined(__x86_64__)

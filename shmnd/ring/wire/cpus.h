@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a wait that polls wants to know of its CPU: the process that it waits for may have the same
- * one, and then runs only when the waiter yields.
+ * Polling on a single CPU: the process that a poller waits for may have the same CPU, and then runs
+ * only when the poller yields.
  */
 #ifndef SHMND_WIRE_CPUS_H
 #define SHMND_WIRE_CPUS_H

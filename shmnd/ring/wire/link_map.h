@@ -3,8 +3,8 @@
  * The offsets and sizes of the parts of a link segment, computed from the numbers that both ends
  * agreed on at rendezvous. Each end computes them by itself and reads none of them from the link.
  */
-#ifndef SHMND_LINK_MAP_H
-#define SHMND_LINK_MAP_H
+#ifndef SHMND_WIRE_LINK_MAP_H
+#define SHMND_WIRE_LINK_MAP_H
 
 #include "wire/layout.h"
 

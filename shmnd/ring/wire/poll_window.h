@@ -35,10 +35,9 @@ enum {
 typedef struct shmnd_poll_window {
     uint64_t wait_ns;  /* the length of the last waits: a moving average */
     uint64_t given_ns; /* for how long the last wait was to poll */
-    uint64_t
-        lost_ns;     /* by polls that failed just before the message came, less what others saved */
-    uint32_t sleeps; /* so many of the next waits sleep at once */
-    uint32_t series; /* the length of the last series of them; 0: polling is worth its time */
+    uint64_t lost_ns;  /* by polls that failed just before a message came, less what others saved */
+    uint32_t sleeps;   /* so many of the next waits sleep at once */
+    uint32_t series;   /* the length of the last series of them; 0: polling is worth its time */
 } shmnd_poll_window;
 
 /* Returns the nanoseconds for which the next wait polls: `spin_ns`, and `growth` times as long as

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The only file of the data plane with system calls: copies of another process's
- * private memory, and waking a process.
+ * System calls on behalf of a message: copies of another process's private memory, committing
+ * pages, and waking a process or a thread.
  */
 #ifndef SHMND_WIRE_PROCESS_MEMORY_H
 #define SHMND_WIRE_PROCESS_MEMORY_H

@@ -23,7 +23,7 @@ cdef object _current_task = None  # functions of asyncio, from the first wait in
 cdef object _get_running_loop = None
 cdef object _partial = functools.partial
 cdef object _now = time.monotonic
-cdef object _ends = sys.is_finalizing
+cdef object _is_finalizing = sys.is_finalizing
 # Seconds for which a loop keeps its reader without a waiter: most often one comes soon.
 cdef double _LINGER = 0.01
 
@@ -143,7 +143,7 @@ cdef class Rest:
             self.loops.stop_if_idle(loop)
 
     def __del__(self):
-        if not _ends():  # else the modules that it needs may be gone
+        if not _is_finalizing():  # else the modules that it needs may be gone
             self()
 
 

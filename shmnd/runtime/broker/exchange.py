@@ -166,7 +166,7 @@ class BrokerExchange(EventDispatch):
                 self.follow_answer(ident, end, hold)
             return ident
 
-    def hear(self) -> None:
+    def map_announced(self) -> None:
         """Map the segments that were announced to us. Wait neither for the broker nor, longer than
         a moment, for a thread that does so.
         """

@@ -31,9 +31,9 @@ def test_read_limits_are_negotiated_by_the_table(world: World) -> None:
         sides.connecting.result(5)
         agreed_in, agreed_out = min(p_in, cap, a_out), min(p_out, cap, a_in)
         assert passive.connector.get_read_limits() == (agreed_in, agreed_out)
-        assert passive.qp.attached_limits == (agreed_in, agreed_out)
+        assert passive.qp.attached_read_limit == agreed_out
         assert active.connector.get_read_limits() == (agreed_out, agreed_in)
-        assert active.qp.attached_limits == (agreed_out, agreed_in)
+        assert active.qp.attached_read_limit == agreed_in
         active.connector.complete_connect()
         assert active.connector.get_read_limits() == (agreed_out, agreed_in)
         active.connector.close()

@@ -174,7 +174,7 @@ def test_a_poll_of_a_connector_leaves_its_lock_free(
         with monkeypatch.context() as patched:
             patched.setattr(adapter._engine, "rpc", lock_with_a_signal(released))
             with pytest.raises(Interrupted):
-                adapter._engine.hear()
+                adapter._engine.map_announced()
         assert len(released) == 2
 
 
