@@ -18,7 +18,7 @@ _SAID: Final = (NdError, OSError, ImportError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; give its exit code."""
+    """Run the command; return its exit code."""
     open_streams()
     line = list(sys.argv[1:] if arguments is None else arguments)
     try:

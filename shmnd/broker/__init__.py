@@ -9,6 +9,7 @@ connections do not notice, and clients tell the next broker what they hold.
     access.py        which users and groups may enter
     protocol.py      datagrams, and the descriptors that travel with them
     untaken.py       descriptors that came with a message, and that no object has taken
+    posts.py         messages that need no reply, and wait until the socket has room
     spawn.py         find the broker, and start it when none runs
     session.py       one socket to a broker: requests, replies, events
     client.py        the client of a process, shared by its threads

@@ -50,7 +50,7 @@ class Observer:
             if not after:
                 return found
 
-    def counter_table(self) -> Iterator[tuple[dict[str, Any], Descriptor]]:
+    def counter_segments(self) -> Iterator[tuple[dict[str, Any], Descriptor]]:
         """Ask for the segments in which adapters publish their counters."""
         after = 0
         while True:

@@ -44,7 +44,6 @@ __all__ = [
     "Fields",
     "Refusal",
     "channel",
-    "close_all",
     "contents",
     "decode",
     "decode_private",
@@ -382,7 +381,7 @@ def name_of(key: str) -> str:
 
 
 def encode_private(data: bytes) -> str:
-    """Return private data the form in which it travels."""
+    """Return private data in the form in which it travels."""
     return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 

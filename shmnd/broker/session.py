@@ -22,7 +22,6 @@ from shmnd.broker.posts import Posts
 from shmnd.broker.protocol import (
     Arrived,
     BadMessage,
-    close_all,
     contents,
     decode,
     encode_request,
@@ -30,6 +29,7 @@ from shmnd.broker.protocol import (
     send,
     split,
 )
+from shmnd.broker.untaken import close_all
 from shmnd.common.brief_waits import too_late
 from shmnd.common.descriptors import EventCount
 from shmnd.common.interruption import is_interruption, pass_on

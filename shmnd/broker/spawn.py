@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shmnd.broker.place import Place, place_of, runtime_dir
+from shmnd.broker.place import Place, place_of
 from shmnd.common.held import Held
 from shmnd.common.shortages import remedy_of_start
 from shmnd.common.steps import step
@@ -33,7 +33,6 @@ __all__ = [
     "START_SECONDS",
     "ensure_broker",
     "reach",
-    "runtime_dir",
 ]
 
 IDLE_SECONDS: Final = 10.0

@@ -225,7 +225,7 @@ class ConnectionStateMachine(PortHolder):
         self._start_over()
 
     def _start_over(self) -> None:
-        """Return to the initial state, in which Bind and Connect are possible."""
+        """Restore the initial state, in which Bind and Connect are possible."""
         # First, and at once: without its attempt it is in no other state. What follows may be
         # interrupted by a handler of a signal.
         attempt, self._attempt, self._qp_link = self._attempt, None, None

@@ -44,10 +44,10 @@ def check(namespace: str | None, group: str | None = None) -> Iterator[Finding]:
 
 def _processes(namespace: str | None, group: str | None) -> str:
     """Count the processes of the namespace, whether the broker knows them or not."""
-    counter_table = CounterReader(namespace, group)
-    counter_table.refresh()
+    reader = CounterReader(namespace, group)
+    reader.refresh()
     scene = Scene()
-    scene.read(counter_table)
+    scene.read(reader)
     connections = {
         end.words["connection"] for end in scene.ends if end.words["state"] == QpState.CONNECTED
     }

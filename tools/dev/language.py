@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The language check of `./run lint`: wording that the project replaces by plain technical English.
 
-`PATTERNS` holds the wording to avoid and what to write instead. `language.toml` beside this file
+`PATTERNS` holds the wording to avoid and what to write instead. `language.toml` next to this file
 holds the phrases that are allowed, and for each folder the number of matches that it had when the
 check was last tightened. A folder that exceeds its number fails the check; a folder without a
 number must have none. `--update` lowers the numbers to the present counts and never raises one.

@@ -102,7 +102,7 @@ class CounterReader:
                     for row in observer.records("connections")
                     if row["stage"] in ("queued", "offered")
                 ]
-                return dict(self._map((row["pid"], fd) for row, fd in observer.counter_table()))
+                return dict(self._map((row["pid"], fd) for row, fd in observer.counter_segments()))
         except (NdError, OSError) as exc:
             self.note = str(exc)
             return {}

@@ -122,17 +122,17 @@ class Scene:
     _partners: dict[int, list[End]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
-    def of(cls, counter_table: CounterReader) -> Scene:
+    def of(cls, reader: CounterReader) -> Scene:
         """Read all counters."""
         scene = cls()
-        scene.read(counter_table)
-        for connect in counter_table.connects:
+        scene.read(reader)
+        for connect in reader.connects:
             active, passive = connect["active"], connect["passive"]
-            asked = scene.process(counter_table.processes.get(passive["adapter"], 0))
+            asked = scene.process(reader.processes.get(passive["adapter"], 0))
             turn = "to accept" if connect["stage"] == "offered" else "to take the request"
             scene.connects.append(
                 (
-                    scene.process(counter_table.processes.get(active["adapter"], 0)),
+                    scene.process(reader.processes.get(active["adapter"], 0)),
                     place(active["address"]),
                     place(passive["address"]),
                     asked,
@@ -141,9 +141,9 @@ class Scene:
             )
         return scene
 
-    def read(self, counter_table: CounterReader) -> None:
+    def read(self, reader: CounterReader) -> None:
         """Read all counters."""
-        self.pages = counter_table.pages
+        self.pages = reader.pages
         self.moment_ns = time.monotonic_ns()
         for page in self.pages:
             process = self.process(page.pid)
@@ -163,7 +163,7 @@ class Scene:
         return self.processes[pid]
 
     def other(self, end: End) -> End | None:
-        """Return the end across; None while it has none, when its process is gone, or lies."""
+        """Return the other end of its connection; None if there is none, or several claim to be."""
         if not end.words["connection"]:
             return None
         found = [
@@ -174,7 +174,7 @@ class Scene:
         return found[0] if len(found) == 1 else None
 
     def peer(self, end: End) -> Process | None:
-        """Return the process across, as far as it is known."""
+        """Return the process of the other end, as far as it is known."""
         other = self.other(end)
         if other is not None:
             return other.process

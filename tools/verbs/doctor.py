@@ -12,24 +12,7 @@ from collections.abc import Iterable
 
 from shmnd_bench.report.table import render
 
-from ..checks import (
-    broker as check_broker,
-)
-from ..checks import (
-    cores as check_cores,
-)
-from ..checks import (
-    kernel as check_kernel,
-)
-from ..checks import (
-    limits as check_limits,
-)
-from ..checks import (
-    memory as check_memory,
-)
-from ..checks import (
-    services as check_services,
-)
+from ..checks import broker, cores, kernel, limits, memory, services
 from ..checks.finding import Finding, Host, Level
 from ..output import add_format, add_namespace, show_rows
 
@@ -59,12 +42,12 @@ def run(args: argparse.Namespace) -> int:
 def examine(host: Host, namespace: str | None) -> list[Finding]:
     """Return all findings."""
     checks: Iterable[Iterable[Finding]] = (
-        check_memory.check(host),
-        check_kernel.check(host),
-        check_cores.check(host),
-        check_limits.check(host),
-        check_services.check(host),
-        check_broker.check(namespace),
+        memory.check(host),
+        kernel.check(host),
+        cores.check(host),
+        limits.check(host),
+        services.check(host),
+        broker.check(namespace),
     )
     return [*itertools.chain.from_iterable(checks)]
 

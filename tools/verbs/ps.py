@@ -39,10 +39,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read the counters once and print them."""
-    counter_table = CounterReader(args.namespace)
-    counter_table.refresh()
-    counter_table.tell_note()
-    scene = Scene.of(counter_table)
+    reader = CounterReader(args.namespace)
+    reader.refresh()
+    reader.tell_note()
+    scene = Scene.of(reader)
     jobs = rank_rows(namespace_name(args.namespace))
     parts = {
         "processes": process_rows(scene),

@@ -59,27 +59,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show a table an interval; with --format json a line of JSON each."""
-    counter_table = CounterReader(args.namespace)
-    counter_table.refresh()
-    counter_table.tell_note()
+    reader = CounterReader(args.namespace)
+    reader.refresh()
+    reader.tell_note()
     screen = sys.stdout.isatty() and args.format == "table"
-    before = _counts(Scene.of(counter_table))
+    before = _counts(Scene.of(reader))
     last = time.monotonic()
     told = 0
     while args.count is None or told < args.count:
         time.sleep(args.interval)
-        counter_table.refresh()
-        scene = Scene.of(counter_table)
+        reader.refresh()
+        scene = Scene.of(reader)
         now = time.monotonic()
         rows = rate_rows(scene, before, now - last)
         before, last = _counts(scene), now
         if args.format == "json":
             print(_json(rows), flush=True)
         else:
-            nothing = "" if counter_table.pages else no_process(args)
+            nothing = "" if reader.pages else no_process(args)
             print(_page(scene, rows, screen, nothing), flush=True)
         told += 1
-    return 0 if counter_table.pages else 1
+    return 0 if reader.pages else 1
 
 
 def rate_rows(

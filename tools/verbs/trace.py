@@ -158,7 +158,7 @@ class Watcher:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
-        self._counter_table = CounterReader(args.namespace)
+        self._reader = CounterReader(args.namespace)
         self._before: dict[tuple[str, int, int], End] = {}
         self._processes: dict[int, Process] = {}
         self.seen = False
@@ -166,24 +166,24 @@ class Watcher:
 
     def strangers(self) -> list[int]:
         """Return the processes to trace that do not use the namespace."""
-        self._counter_table.refresh()
-        here = {page.pid for page in self._counter_table.pages}
+        self._reader.refresh()
+        here = {page.pid for page in self._reader.pages}
         return [pid for pid in self._args.pid or () if pid not in here]
 
     def events(self, deadline: float | None) -> Iterator[Event]:
         """Return the events, until the deadline."""
-        self._counter_table.refresh()
-        self._counter_table.tell_note()
+        self._reader.refresh()
+        self._reader.tell_note()
         refresh = time.monotonic() + _REFRESH
         first = True
         while deadline is None or time.monotonic() < deadline:
             scene = Scene(processes=dict(self._processes))
-            scene.read(self._counter_table)
+            scene.read(self._reader)
             yield from self._compare(scene, first)
             first = False
             self._processes = scene.processes
             if time.monotonic() >= refresh:
-                self._counter_table.refresh()
+                self._reader.refresh()
                 self._processes = {}
                 refresh = time.monotonic() + _REFRESH
             time.sleep(self._args.interval)

@@ -5,6 +5,7 @@ server.py              sockets and the event loop
 client_queues.py       messages that wait for each client
 validation.py          the form of a valid request
 rendezvous.py          every request, without a socket
+adapters.py            requests about adapters and their segments
 ports.py               the owner of each address and port
 records.py             processes, adapters, bound objects and connections
 connections.py         a connection from connect to its end, and its replay after a restart

@@ -56,7 +56,7 @@ class Connections(Ends):
         return connection.number
 
     def withdraw(self, process: Process, number: int) -> None:
-        """Return up a connect whose answer was not taken; harmless when it is over already."""
+        """Withdraw a connect whose answer was not taken; harmless when it is over already."""
         connection = process.connections.get(number)
         if connection is None or connection.active.process is not process:
             return
@@ -145,7 +145,7 @@ class Connections(Ends):
                 self._refuse(connection, "")
 
     def share_segment(self, adapter: Adapter) -> None:
-        """Return a new segment to everybody across a connection who knows the adapter."""
+        """Send a new segment to each process that knows the adapter through a connection."""
         for end, connection in adapter.ends.items():
             other = connection.other(end)
             if other.process is not None and not other.over and adapter.uid in other.process.knows:

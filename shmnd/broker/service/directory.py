@@ -208,7 +208,7 @@ class Directory:
                     continue  # as if they had not met yet: a later segment tries again
 
     def share_segment(self, adapter: Adapter) -> None:
-        """Return a new segment to all whom a meeting connects with its adapter."""
+        """Send a new segment to each process that a meeting connects with its adapter."""
         for process in list(self._meeting.get(adapter.uid, ())):
             if adapter.uid in process.knows:
                 self._introduce(adapter, process)

@@ -41,7 +41,7 @@ class PortSpace(Generic[Holder]):
         self._next = random.choice(EPHEMERAL) if first is None else first
 
     def bind(self, protocol: int, host: str, port: int, holder: Holder) -> int:
-        """Return a port to a holder, or with port 0 a free one. Refusal when it is taken."""
+        """Assign a port to a holder, for 0 a free one, and return it. Refusal if it is taken."""
         if port == 0:
             port = self._choose(protocol, host)
         elif not self._free(protocol, host, port):

@@ -78,7 +78,7 @@ class Outbox:
         self._first = len(self.items)
 
     def doorbell(self, to: Process, fds: Sequence[Descriptor], by: Process) -> None:
-        """Return a process the end at which another one will ring it."""
+        """Send a process the end of a channel by which another one will ring it."""
         message = {"ev": "doorbell", "process": by.uid}
         self._put_first(Outgoing(to.client, message, tuple(fds)))
 

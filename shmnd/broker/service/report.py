@@ -49,13 +49,15 @@ def report(
     if kind == "none":
         return counts
     if kind == "counters":
-        return {**counts, **_counter_table(adapters, after, gives)}
+        return {**counts, **_counter_segments(adapters, after, gives)}
     page = list(islice(pages[kind], after, after + _PAGE))
     seen = after + len(page)
     return {**counts, "page": page, "next": seen if page and seen < counts[kind] else 0}
 
 
-def _counter_table(adapters: Mapping[str, Adapter], after: int, gives: list[Descriptor]) -> Fields:
+def _counter_segments(
+    adapters: Mapping[str, Adapter], after: int, gives: list[Descriptor]
+) -> Fields:
     """Return the segments that adapters keep for tools. Only their owners can write them."""
     every = (
         (adapter, number, segment)

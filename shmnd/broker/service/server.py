@@ -276,7 +276,7 @@ class Server:
         self._lines.send_gathered()
 
     def _serve(self, line: Line, room: bool) -> None:
-        """Return one client its turn: a message, or what waits for it."""
+        """Serve one client once: take a message of it, or send what waits for it."""
         if not self._lines.serves(line.number):
             return
         if not line.queue:

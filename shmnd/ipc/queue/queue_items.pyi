@@ -14,4 +14,4 @@ class QueueItems(QueueMemory):
     def pack(self, obj: object) -> int:
         """Copy an object into a block that is not sent yet; return the block."""
     def drop(self, packed: int) -> None:
-        """Return a block that was not sent to the free ones."""
+        """Free a block that was not sent."""

@@ -270,7 +270,7 @@ cdef class QueueItems(QueueMemory):
         return packed
 
     def drop(self, uint64_t packed) -> None:
-        """Return a block that was not sent to the free ones."""
+        """Free a block that was not sent."""
         self.unsent(packed)
 
     cdef object unpacked(self, uint32_t ref):

@@ -200,7 +200,7 @@ cdef class QueueMemory(QueueMembers):
         return 0
 
     def _shrink(self) -> None:
-        """Return free runs of other sizes, when they are more than those in use."""
+        """Release free runs of other sizes, when they are more than those in use."""
         cdef size_t at = 0
         cdef uint64_t idle = 0, used = 0
         for at in range(self.run_count):
@@ -221,7 +221,7 @@ cdef class QueueMemory(QueueMembers):
                 at += 1
 
     def _release(self, first: int, chunks: int) -> None:
-        """Return the memory to the system, and the chunks to all members."""
+        """Release memory to the system, and its chunks to all members."""
         _punch(self.fd, self.shape.chunks_off + first * SHMND_CHUNK_BYTES,
                chunks * SHMND_CHUNK_BYTES)
         step("queue-punched")
@@ -395,5 +395,5 @@ cdef extern from "fcntl.h" nogil:
 
 
 def _punch(fd: int, at: int, nbytes: int) -> None:
-    """Return memory to the system; where that fails it stays committed, and is used again."""
+    """Release memory to the system; where that fails it stays committed, and is used again."""
     fallocate(fd, _PUNCH, at, nbytes)

@@ -241,7 +241,7 @@ cdef bint plain(object msg, bint readonly, Plain *into) except -1:
 
 
 cdef void release(Plain *given) noexcept:
-    """Return the memory of a message."""
+    """Release the memory of a message."""
     if given.held:
         given.held = False
         (<PyByteArrayObject *> given.owner).ob_exports -= 1

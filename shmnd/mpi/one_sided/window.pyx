@@ -243,7 +243,7 @@ cdef class WinState(State):
         self.held[rank] = 1
 
     def unlock(self, int rank, bint writes) -> None:
-        """Return the lock of a rank."""
+        """Release the lock of a rank."""
         if shut:
             refuse(f"Win.Unlock of {self.title()}")
         self.held[rank] = 0

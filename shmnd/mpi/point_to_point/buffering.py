@@ -71,7 +71,7 @@ class Buffering:
         return True
 
     def give_back(self, nbytes: int) -> None:
-        """Return the room of a message, which has been received."""
+        """Free the room of a message, which has been received."""
         self._used -= nbytes + constants.BSEND_OVERHEAD
 
     def _is_free(self) -> bool:
@@ -90,7 +90,7 @@ class Buffering:
 
 
 def _nothing() -> None:
-    """Return nothing."""
+    """The end of a flush, which has nothing left to do."""
 
 
 _PROCESS: Final = Buffering()

@@ -52,9 +52,9 @@ def echo() -> Iterator[Child]:
 
 
 def look() -> Scene:
-    counter_table = CounterReader(None)
-    counter_table.refresh()
-    return Scene.of(counter_table)
+    reader = CounterReader(None)
+    reader.refresh()
+    return Scene.of(reader)
 
 
 def row_of(pid: int) -> dict[str, Any]:
