@@ -22,6 +22,7 @@ from shmnd.ipc.errors import Closed, unusable
 from shmnd.ipc.event.notifying import EVENT
 from shmnd.ipc.queue.queueing import QUEUE
 from shmnd.ipc.service.server import SERVICE
+from shmnd.ipc.topic.seats import SEAT, TOPIC
 from shmnd.provider import open_adapter
 from shmnd.status import NdError
 
@@ -33,17 +34,15 @@ __all__ = [
     "blackboards", "events", "queues", "services", "topics", "watch",
 ]  # fmt: skip
 
-_TOPIC: Final = "ipc.topic"
-_SEAT: Final = "ipc.seat"
 _KINDS: Final = {
-    _TOPIC: "topic",
-    _SEAT: "topic",
+    TOPIC: "topic",
+    SEAT: "topic",
     SERVICE: "service",
     EVENT: "event",
     BLACKBOARD: "blackboard",
     QUEUE: "queue",
 }
-_ROLES: Final = {_TOPIC: "publisher", _SEAT: "subscriber"}
+_ROLES: Final = {TOPIC: "publisher", SEAT: "subscriber"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class _Found:
 
 
 def _name_of(entry: Entry) -> str:
-    return str(entry.data.get("topic", "")) if entry.kind == _SEAT else entry.name
+    return str(entry.data.get("topic", "")) if entry.kind == SEAT else entry.name
 
 
 def _role_of(entry: Entry) -> str:
@@ -136,7 +135,7 @@ def topics(
     *, namespace: str | None = None, group: int | str | None = None
 ) -> tuple[Description, ...]:
     """Return the topics that have a publisher or a subscriber."""
-    return _list((_TOPIC, _SEAT), namespace, group)
+    return _list((TOPIC, SEAT), namespace, group)
 
 
 def services(

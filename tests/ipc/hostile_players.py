@@ -130,17 +130,17 @@ def call_while_hostile(name: str, seed: int, calls: int, out: Any) -> None:
 
 
 def listen_while_hostile(name: str, seed: int, rounds: int, out: Any) -> None:
-    """An honest notifier and listener; a hostile one scribbles into their room, one after another:
+    """An honest notifier and listener; a hostile one scribbles into their table, one after another:
     a damaged page may make its listener deaf.
     """
     chance = np.random.default_rng(seed)
-    out.put(sum(_listen_in_a_room(f"{name}-{room}", chance) for room in range(rounds // 50)))
+    out.put(sum(_listen_in_a_room(f"{name}-{table}", chance) for table in range(rounds // 50)))
 
 
 def _listen_in_a_room(name: str, chance: np.random.Generator) -> int:
     with ipc.Notifier(name) as notifier, ipc.Listener(name) as listener:
-        room = listener._room
-        assert room is not None
+        table = listener._table
+        assert table is not None
         places = [
             *range(64, 128 + 128, 8),
             *(page * 4096 + at for page in (1, 2, 3, 1024) for at in (*range(0, 704, 8), 1024)),
@@ -148,7 +148,7 @@ def _listen_in_a_room(name: str, chance: np.random.Generator) -> int:
         listener.fileno()
         heard = 0
         for number in range(50):
-            os.pwrite(room.fd, wild(chance), places[int(chance.integers(len(places)))])
+            os.pwrite(table.fd, wild(chance), places[int(chance.integers(len(places)))])
             with contextlib.suppress(Exception):
                 notifier.notify(number % 4096)
             with contextlib.suppress(Exception):

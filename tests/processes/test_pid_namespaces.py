@@ -15,7 +15,7 @@ from shmnd import ipc
 from shmnd.broker.place import place_of
 from shmnd.common.descriptors import Descriptor
 from shmnd.ipc.common import members
-from shmnd.ipc.common.members import Room, make_room
+from shmnd.ipc.common.members import MemberTable, make_member_table
 from shmnd.ipc.common.processes import Process, known_as, own_process, shown_as
 
 pytestmark = pytest.mark.slow
@@ -86,9 +86,9 @@ def test_all_objects_meet_or_say_why_they_cannot(first: str) -> None:
 
 def test_a_member_of_another_namespace_cannot_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has another number here, so those that sleep poll instead."""
-    made = make_room("test")
+    made = make_member_table("test")
     path = f"/proc/self/fd/{made.fd}"
-    rooms = [Room(Descriptor.of(os.open, path, os.O_RDWR), "test") for _ in range(2)]
+    rooms = [MemberTable(Descriptor.of(os.open, path, os.O_RDWR), "test") for _ in range(2)]
     try:
         own = own_process()
         with monkeypatch.context() as patch:

@@ -23,7 +23,7 @@ from shmnd.ipc.blackboard.keys import (
     Key,
     tuples,
 )  # fmt: skip
-from shmnd.ipc.common.members import Room, holds_lock
+from shmnd.ipc.common.members import MemberTable, holds_lock
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import NoPublisher
 from shmnd.ipc.naming.shared_name import SharedName, is_seen
@@ -37,17 +37,17 @@ __all__ = ["Board"]
 
 
 class Board:
-    """A writer's memory as a reader maps it, and the room that belongs to it."""
+    """A writer's memory as a reader maps it, and the table of members that belongs to it."""
 
     def __init__(self, named: SharedName, entry: Entry, call: str) -> None:
-        self.room: Room | None = None
+        self.table: MemberTable | None = None
         self.pid: Final = entry.pid
         self.number = 0
         """Which of the writers it is that the reader has met, from 1."""
         try:
             file = named.open_from(entry, "", os.O_RDONLY)
-            room_file = named.open_from(entry, "room_", os.O_RDWR)
-            if file is None or room_file is None:
+            table_file = named.open_from(entry, "room_", os.O_RDWR)
+            if file is None or table_file is None:
                 where = "" if is_seen(entry) else ", or is in another PID namespace (--pid=host)"
                 raise NoPublisher(f"{call}: the writer of {named.name!r} has just ended{where}")
             fd = file.fd
@@ -59,11 +59,11 @@ class Board:
                 )
             self.words = Words(SparseMapping(fd, size, writable=False, call=call), False)
             file.close()
-            self.room = Room(room_file, call)
-            self.room.join(call)
+            self.table = MemberTable(table_file, call)
+            self.table.join(call)
         except BaseException:
-            if self.room is not None:
-                self.room.close()
+            if self.table is not None:
+                self.table.close()
             raise
         self.keys: dict[str, Key] = {}
         self._keys_read = 0
@@ -99,4 +99,4 @@ class Board:
     @property
     def lives(self) -> bool:
         """Whether the writer does."""
-        return self.room is not None and holds_lock(self.room.fd, WRITER)
+        return self.table is not None and holds_lock(self.table.fd, WRITER)

@@ -21,7 +21,7 @@ MOST_KEYS: Final = 4096
 MOST_TEXT: Final = 60_000
 FIRST: Final = ENTRIES + ENTRY * MOST_KEYS
 WRITER: Final = MEMBERS
-"""The byte of the room that the writer locks."""
+"""The byte of the table of members that the writer locks."""
 
 
 class Key:

@@ -58,7 +58,7 @@ class BlackboardReader(Closing):
             "BlackboardReader", BLACKBOARD, name, namespace=namespace, group=group
         )
         self._pid = os.getpid()
-        # Tells of writers that come; one that is there is watched by its room.
+        # Tells of writers that come; one that is there is watched as a member.
         self._writers = self._named.directory.watch(BLACKBOARD, name)
         self._waiter = Waiter(self._named.adapter, self._news)
         self._search()
@@ -92,14 +92,14 @@ class BlackboardReader(Closing):
                 board = Board(named, entry, "BlackboardReader")
             except NoPublisher:
                 continue
-            if before is not None and before.room is not None:
-                before.room.close()
+            if before is not None and before.table is not None:
+                before.table.close()
             self._writers_met += 1
             board.number = self._writers_met
             self._board = board
             self._seen.clear()
-            if self._bell is not None and board.room is not None:
-                board.room.set_address(self._bell.address)
+            if self._bell is not None and board.table is not None:
+                board.table.set_address(self._bell.address)
             return
 
     def _current(self, call: str) -> Board:
@@ -224,15 +224,15 @@ class BlackboardReader(Closing):
             if left <= 0:
                 raise self._late(call, key)
             board = self._board
-            if long or board is None or board.room is None:
+            if long or board is None or board.table is None:
                 self._sleep_long(key, since, left)
                 continue
-            word = board.room.words.arm(GATE)
+            word = board.table.words.arm(GATE)
             found, value = self._newer(key, since)
             if found:
                 return value
             if board is self._board:
-                board.room.words.sleep(GATE, word, min(left, PAUSE))
+                board.table.words.sleep(GATE, word, min(left, PAUSE))
                 long = True
 
     def _sleep_long(self, key: str, since: _Since, left: float) -> None:
@@ -319,8 +319,8 @@ class BlackboardReader(Closing):
                 raise unusable("BlackboardReader.fileno", "reader", closed=True)
             bell = self._bell = Bell()
             board = self._board
-            if board is not None and board.room is not None:
-                board.room.set_address(bell.address)
+            if board is not None and board.table is not None:
+                board.table.set_address(bell.address)
             bell.ring()
         return bell
 
@@ -330,9 +330,9 @@ class BlackboardReader(Closing):
             return
         self._find_writer()
         board = self._board  # another thread may close it at any time
-        if board is not None and board.room is not None:
-            board.room.words.arm(GATE, True)
-            bell.watch(board.room.pids())
+        if board is not None and board.table is not None:
+            board.table.words.arm(GATE, True)
+            bell.watch(board.table.pids())
 
     def _find_writer(self) -> None:
         """Learn of writers that came or went."""
@@ -351,8 +351,8 @@ class BlackboardReader(Closing):
         for each in (getattr(self, "_waiter", None), getattr(self, "_writers", None)):
             if each is not None and self._pid == os.getpid():
                 each.close()
-        if board is not None and board.room is not None:
-            board.room.close()
+        if board is not None and board.table is not None:
+            board.table.close()
         if named is not None:
             named.close()
         if bell is not None:

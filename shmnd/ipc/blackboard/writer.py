@@ -34,7 +34,7 @@ from shmnd.ipc.blackboard.keys import (
     type_of,
 )  # fmt: skip
 from shmnd.ipc.common.limits import most_memory
-from shmnd.ipc.common.members import GATE, Room, make_room, take_lock
+from shmnd.ipc.common.members import GATE, MemberTable, make_member_table, take_lock
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import unusable
 from shmnd.ipc.naming.shared_name import SharedName, identity
@@ -67,7 +67,7 @@ class Blackboard(Closing):
         group: int | str | None = None,
     ) -> None:
         call = "Blackboard"
-        self._room: Room | None = None
+        self._table: MemberTable | None = None
         self._file = Descriptor(-1)
         self._keys: dict[str, Key] = {}
         self._adding = threading.RLock()
@@ -89,12 +89,12 @@ class Blackboard(Closing):
             raise
 
     def _announce(self, named: SharedName, call: str) -> None:
-        assert self._room is not None
-        room = identity("room_", self._room.fd)
+        assert self._table is not None
+        table = identity("room_", self._table.fd)
 
         def announce() -> None:
             self._require_alone(named, call)
-            named.announce(self._file.fileno(), **room)
+            named.announce(self._file.fileno(), **table)
 
         named.in_turn(announce)
 
@@ -131,9 +131,9 @@ class Blackboard(Closing):
             ) from exc
         self._words = Words(self._map)
         self._words.store(0, _MAGIC)
-        self._room = Room(make_room(call), call)
-        take_lock(self._room.fd, WRITER)
-        self._room.join(call, waits=False)
+        self._table = MemberTable(make_member_table(call), call)
+        take_lock(self._table.fd, WRITER)
+        self._table.join(call, waits=False)
 
     def _commit(self, end: int, call: str) -> None:
         if end <= self._committed:
@@ -238,13 +238,13 @@ class Blackboard(Closing):
             raise
 
     def _wake(self) -> None:
-        room = self._room
-        if room is None:
+        table = self._table
+        if table is None:
             raise unusable("Blackboard", "blackboard", closed=True)  # by another thread
-        descriptor = room.words.open(GATE)
+        descriptor = table.words.open(GATE)
         if descriptor:
-            room.ring(room.members())
-            room.words.rung(GATE, descriptor)
+            table.ring(table.members())
+            table.words.rung(GATE, descriptor)
 
     def __getitem__(self, key: str) -> Any:
         """Return a copy of the value that was written last."""
@@ -273,22 +273,22 @@ class Blackboard(Closing):
         return self._words.cell_version(self._keys[key].offset)
 
     def _open(self, call: str) -> None:
-        if self._room is None or self._room.fd < 0:
-            raise unusable(call, "blackboard", closed=self._room is None)
+        if self._table is None or self._table.fd < 0:
+            raise unusable(call, "blackboard", closed=self._table is None)
 
     def close(self) -> None:
         """End it; readers keep the last values. Harmless when repeated."""
-        room, self._room = getattr(self, "_room", None), None
+        table, self._table = getattr(self, "_table", None), None
         named, self._named = getattr(self, "_named", None), None
         if named is not None:
             named.close()
-        if room is not None:
-            if room.fd >= 0:
-                room.words.open(GATE)
-            room.close()
+        if table is not None:
+            if table.fd >= 0:
+                table.words.open(GATE)
+            table.close()
         if hasattr(self, "_file"):
             self._file.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._room is None or self._room.fd < 0 else f"{len(self._keys)} keys"
+        state = "closed" if self._table is None or self._table.fd < 0 else f"{len(self._keys)} keys"
         return f"<Blackboard {self.name!r} {state}>"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notice that an object was closed, for waits that sleep at a descriptor of it in another thread.
+"""What the close of an object means to other threads.
 
-The kernel does not end a `poll` of a descriptor that is closed meanwhile. And threads whose objects
-are closed by the end of the interpreter.
+A thread that sleeps at a descriptor of it is notified, since the kernel does not end a `poll` of a
+descriptor that is closed meanwhile. A thread whose object is closed by the end of the interpreter
+stays where it is.
 """
 
 from __future__ import annotations

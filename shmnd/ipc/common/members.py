@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small shared memory in which processes say that they wait, and where they are to be rung.
+"""The table of members: shared memory in which processes say that they wait, and where to be rung.
 
 head | a page for each member
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from shmnd.common.owned import Owned
 
-__all__ = ["GATE", "Room", "holds_lock", "make_room", "take_lock"]
+__all__ = ["GATE", "MEMBERS", "MemberTable", "holds_lock", "make_member_table", "take_lock"]
 
 _MAGIC: Final = 0x6D6F6F72646E6873
 _PAGE: Final = 4096
@@ -47,7 +47,7 @@ _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _LOCK: Final = "hhqqi4x"
 
 
-def make_room(call: str) -> Descriptor:
+def make_member_table(call: str) -> Descriptor:
     """Make the memory; return its descriptor."""
     try:
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
@@ -82,7 +82,7 @@ def take_lock(fd: int, at: int) -> bool:
 def holds_lock(fd: int, at: int) -> bool:
     """Return whether another file has the lock of a byte: whether its owner lives."""
     if fd < 0:
-        return False  # another thread has closed the room
+        return False  # another thread has closed the table
     wanted = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
     try:
         found = struct.unpack(_LOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, wanted))
@@ -93,8 +93,8 @@ def holds_lock(fd: int, at: int) -> bool:
     return bool(found[0] != fcntl.F_UNLCK)
 
 
-class Room:
-    """One object's part in such memory. Takes the descriptor, which no other object may have."""
+class MemberTable:
+    """A table as one object uses it. Takes the descriptor, which no other object may have."""
 
     def __init__(self, file: Owned, call: str) -> None:
         self._file = file
@@ -231,13 +231,13 @@ class Room:
         self._file.close()
 
 
-_all: weakref.WeakSet[Room] = weakref.WeakSet()
+_all: weakref.WeakSet[MemberTable] = weakref.WeakSet()
 
 
 def _forked() -> None:
     """The locks are the parent's: a child that kept the file would keep them, too."""
-    for room in list(_all):
-        room.drop()
+    for table in list(_all):
+        table.drop()
 
 
 os.register_at_fork(after_in_child=_forked)

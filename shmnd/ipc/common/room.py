@@ -75,14 +75,14 @@ class Room:
         self._attendant.close()
         self.adapter.close()
 
-    def hear(self, kind: str, name: str) -> None:
+    def read_records(self, kind: str, name: str) -> None:
         """Wait until the broker has said what it knows of a name; do without one that is gone."""
         try:
             self.directory.find(kind, name)
         except NdError:
             pass
 
-    def tell(self, occupant: Occupant) -> None:
+    def attend_soon(self, occupant: Occupant) -> None:
         """Have an end take note of something, by the next thread that polls. Never waits."""
         self._news[id(occupant)] = weakref.ref(occupant)
         self._attendant.ask()

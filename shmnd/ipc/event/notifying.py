@@ -14,7 +14,7 @@ from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.ipc.common.closed import announce_closed
-from shmnd.ipc.common.members import Room, make_room
+from shmnd.ipc.common.members import MemberTable, make_member_table
 from shmnd.ipc.common.ringing import PAUSE, POLL, Bell, task_at
 from shmnd.ipc.common.shared_words import SIGNALS
 from shmnd.ipc.errors import Closed, unusable
@@ -30,7 +30,7 @@ EVENT: Final = "ipc.event"
 
 
 class _End(Closing):
-    """One end of an event: it has the room of the name."""
+    """One end of an event: it has the table of members of the name."""
 
     _role = ""
     _waits = False
@@ -39,39 +39,39 @@ class _End(Closing):
         self, name: str, *, namespace: str | None = None, group: int | str | None = None
     ) -> None:
         call = type(self).__name__
-        self._room: Room | None = None
+        self._table: MemberTable | None = None
         self._named: SharedName | None = SharedName(
             call, EVENT, name, role=self._role, namespace=namespace, group=group
         )
         self.name: Final[str] = name
         try:
-            self._room = Room(self._named.file(lambda: make_room(call)), call)
-            self._room.join(call, waits=self._waits)
+            self._table = MemberTable(self._named.file(lambda: make_member_table(call)), call)
+            self._table.join(call, waits=self._waits)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, call: str) -> Room:
-        if self._room is None or self._room.fd < 0:
-            raise unusable(call, type(self).__name__.lower(), closed=self._room is None)
-        return self._room
+    def _open(self, call: str) -> MemberTable:
+        if self._table is None or self._table.fd < 0:
+            raise unusable(call, type(self).__name__.lower(), closed=self._table is None)
+        return self._table
 
     @property
     def closed(self) -> bool:
         """Whether it has left its name."""
-        return self._room is None
+        return self._table is None
 
     def close(self) -> None:
         """Leave the name. Harmless when repeated."""
-        room, self._room = getattr(self, "_room", None), None
+        table, self._table = getattr(self, "_table", None), None
         named, self._named = getattr(self, "_named", None), None
-        if room is not None:
-            room.close()
+        if table is not None:
+            table.close()
         if named is not None:
             named.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._room is None or self._room.fd < 0 else "open"
+        state = "closed" if self._table is None or self._table.fd < 0 else "open"
         return f"<{type(self).__name__} {self.name!r} {state}>"
 
 
@@ -82,32 +82,32 @@ class Notifier(_End):
 
     def notify(self, id: int = 0) -> None:
         """Signal a number from 0 to 4095. Never waits."""
-        room = self._open("Notifier.notify")
+        table = self._open("Notifier.notify")
         number = within("Notifier.notify", 1, "id", id, 0, SIGNALS - 1)
-        members = room.members()
-        left = [room.signals_of(member) for member in members]
+        members = table.members()
+        left = [table.signals_of(member) for member in members]
         try:
-            room.words.signal_each(left, number)
-            self._wake(room, members)
+            table.words.signal_each(left, number)
+            self._wake(table, members)
         except BaseException:  # of a handler of a signal
             if not left:  # they have the number
-                self._wake(room, members)
+                self._wake(table, members)
             raise
 
-    def _wake(self, room: Room, members: list[int]) -> None:
-        words = room.words
+    def _wake(self, table: MemberTable, members: list[int]) -> None:
+        words = table.words
         for member in members:
-            gate = room.gate_of(member)
+            gate = table.gate_of(member)
             descriptor = words.open(gate)
             if descriptor:
-                room.ring([member])
+                table.ring([member])
                 words.rung(gate, descriptor)
 
     @property
     def listeners(self) -> int:
         """How many listeners there are."""
-        room = self._open("Notifier.listeners")
-        return sum(room.lives(member) for member in room.members())
+        table = self._open("Notifier.listeners")
+        return sum(table.lives(member) for member in table.members())
 
 
 class Listener(_End):
@@ -126,9 +126,9 @@ class Listener(_End):
     def wait(self, timeout: float | None = None) -> set[int]:
         """Wait for numbers and take them: a set, empty when `timeout` seconds end first."""
         call = "Listener.wait"
-        room = self._open(call)
+        table = self._open(call)
         end = end_of(timeout, call)
-        if found := self._take(room):
+        if found := self._take(table):
             return found
         long = False
         while True:
@@ -136,23 +136,23 @@ class Listener(_End):
             if left <= 0:
                 break
             if long:
-                self._sleep_long(room, left)
+                self._sleep_long(table, left)
             else:
-                word = room.words.arm(room.gate)
-                if not self._signalled(room):
-                    room.words.sleep(room.gate, word, min(left, PAUSE))
+                word = table.words.arm(table.gate)
+                if not self._signalled(table):
+                    table.words.sleep(table.gate, word, min(left, PAUSE))
                 long = True
-            room = self._open(call)
-            if found := self._take(room):
+            table = self._open(call)
+            if found := self._take(table):
                 return found
         if self._bell is not None:
             self._calm(self._bell)
         return set()
 
-    def _take(self, room: Room) -> set[int]:
+    def _take(self, table: MemberTable) -> set[int]:
         """Take the numbers there are, also those taken for a call that was interrupted."""
         none: set[int] = set()
-        room.words.take_signals(room.signals, self._taken)
+        table.words.take_signals(table.signals, self._taken)
         # No calls from here on, behind which a handler could raise.
         found = self._taken
         if found:
@@ -160,7 +160,7 @@ class Listener(_End):
             return found
         return none
 
-    def _sleep_long(self, room: Room, left: float) -> None:
+    def _sleep_long(self, table: MemberTable, left: float) -> None:
         """Sleep until a number is signalled, or a process dies that was to wake this one."""
         try:
             bell = self._bell_of()
@@ -169,18 +169,18 @@ class Listener(_End):
             return
         with bell.sleeper() as sleeper:
             self._calm(bell)
-            if not self._signalled(room):
+            if not self._signalled(table):
                 sleeper.sleep(left)
 
-    def _signalled(self, room: Room) -> bool:
-        return bool(self._taken) or room.words.signalled(room.signals)
+    def _signalled(self, table: MemberTable) -> bool:
+        return bool(self._taken) or table.words.signalled(table.signals)
 
     def ready(self) -> bool:
         """Return whether `wait` would return numbers at once."""
-        room = self._open("Listener.ready")
-        if self._bell is not None and not self._signalled(room):
+        table = self._open("Listener.ready")
+        if self._bell is not None and not self._signalled(table):
             self._calm(self._bell)
-        return self._signalled(room)
+        return self._signalled(table)
 
     def __iter__(self) -> Iterator[set[int]]:
         """Return sets of numbers as they come, until it is closed."""
@@ -203,18 +203,18 @@ class Listener(_End):
     def _bell_of(self) -> Bell:
         bell = self._bell
         if bell is None:
-            room = self._open("Listener.fileno")
+            table = self._open("Listener.fileno")
             bell = self._bell = Bell()
-            room.set_address(bell.address)
+            table.set_address(bell.address)
             self._calm(bell)
         return bell
 
     def _calm(self, bell: Bell) -> None:
-        room = self._open("Listener")
+        table = self._open("Listener")
         bell.drain()
-        room.words.arm(room.gate, True)
-        bell.watch(room.pids())
-        if self._signalled(room):
+        table.words.arm(table.gate, True)
+        bell.watch(table.pids())
+        if self._signalled(table):
             bell.ring()
 
     async def await_ids(self, timeout: float | None = None) -> set[int]:

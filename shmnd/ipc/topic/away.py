@@ -33,7 +33,7 @@ class Away:
         self._until = time.monotonic() + AGAIN
 
     def lasts(self, source: _Source) -> bool:
-        """Return whether to wait on."""
+        """Return whether the segment is still missing and may come."""
         return (
             time.monotonic() < self._until
             and not _is_over(source)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ends of this process: those of one topic learn of each other at once."""
+"""The ends of one topic within this process, which find each other without the broker."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Final, Protocol
 __all__ = ["admit", "announce", "enter", "enter_subscriber"]
 
 
-class _Hears(Protocol):
-    def _hear(self) -> None: ...
+class _End(Protocol):
+    def _find_members(self) -> None:
+        """Read which ends there are at the other side."""
 
 
-_publishers: Final[weakref.WeakValueDictionary[str, _Hears]] = weakref.WeakValueDictionary()
-_subscribers: Final[dict[str, weakref.WeakSet[_Hears]]] = {}
+_publishers: Final[weakref.WeakValueDictionary[str, _End]] = weakref.WeakValueDictionary()
+_subscribers: Final[dict[str, weakref.WeakSet[_End]]] = {}
 
 
-def enter(uid: str, publisher: _Hears) -> None:
+def enter(uid: str, publisher: _End) -> None:
     """Note a publisher by its adapter."""
     _publishers[uid] = publisher
 
 
-def enter_subscriber(topic: str, subscriber: _Hears) -> None:
+def enter_subscriber(topic: str, subscriber: _End) -> None:
     """Note a subscriber by its topic."""
     for name in [name for name, ends in _subscribers.items() if not ends]:
         del _subscribers[name]
@@ -34,13 +35,13 @@ def admit(uid: str) -> None:
     """Have a publisher look for those who have come, if it is one of this process."""
     publisher = _publishers.get(uid)
     if publisher is not None:
-        publisher._hear()
+        publisher._find_members()
 
 
 def announce(topic: str) -> None:
     """Have the subscribers of a topic look for a publisher that has come."""
     for subscriber in list(_subscribers.get(topic, ())):
-        subscriber._hear()
+        subscriber._find_members()
 
 
 def _forget() -> None:

@@ -16,9 +16,9 @@ from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
 from shmnd.ipc.common.room import Room, remember
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
 from shmnd.ipc.topic import here
-from shmnd.ipc.topic.seats import Seats
+from shmnd.ipc.topic.seats import SEAT, TOPIC, Seats
 from shmnd.ipc.topic.sending import Sender
-from shmnd.ipc.topic.writer_board import class_bytes
+from shmnd.ipc.topic.writer_board import LEAST_LINES_LOG, MOST_SEATS, class_bytes
 from shmnd.ipc.types import forms
 from shmnd.provider import open_adapter
 from shmnd.status import NdError
@@ -31,13 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Publisher", "SlowSubscriber"]
 
-TOPIC: Final = "ipc.topic"
-"""The kind of the records of publishers."""
 _HEAD_BYTES: Final = 256
 _SEAT_BYTES: Final = 32
-_MOST_SEATS: Final = 4096
 _MOST_HISTORY: Final = 1 << 18
-_LEAST_LINES_LOG: Final = 6
 _GROUP_BYTES: Final = 256 << 10
 _FEW_SLOTS: Final = 64
 _PERIOD: Final = 1.0
@@ -90,7 +86,7 @@ class Publisher(Sender, Closing):
         )
         self._most_slots = None if slots is None else number(call, "slots", slots, 1, 1 << 24)
         most = 1024 if max_subscribers is None else max_subscribers
-        seats = number(call, "max_subscribers", most, 1, _MOST_SEATS)
+        seats = number(call, "max_subscribers", most, 1, MOST_SEATS)
         self.attributes: Final = attributes_of(attributes, call)
         self.on_slow: Callable[[SlowSubscriber], object] | None = None
         self._slow_ones: set[int] = set()
@@ -115,10 +111,10 @@ class Publisher(Sender, Closing):
         here.enter(self._adapter.uid, self)
         here.announce(self.name)
 
-    def _hear(self) -> None:
+    def _find_members(self) -> None:
         """Find members, after the broker has reported all subscribers."""
         if not self.closed:
-            self._room.hear("ipc.seat", self._adapter.uid)
+            self._room.read_records(SEAT, self._adapter.uid)
             self._check_members()
 
     def _join(self, type_: Any, history: int, seats: int, call: str) -> None:
@@ -137,7 +133,7 @@ class Publisher(Sender, Closing):
         form = self._form
         self.kind, self.dtype, self.shape = form.kind, form.dtype, form.shape
         self.fixed = form.shape is not None
-        log = max(_LEAST_LINES_LOG, (2 * history + 2).bit_length())
+        log = max(LEAST_LINES_LOG, (2 * history + 2).bit_length())
         head = self._adapter.allocate_segment(_HEAD_BYTES + _SEAT_BYTES * seats, peers="read")
         lines = self._adapter.allocate_segment(64 << log, peers="read")
         sleepers = self._adapter.allocate_segment((seats + 63) // 64 * 8)
@@ -148,7 +144,7 @@ class Publisher(Sender, Closing):
         self._arrivals = Waiter(self._adapter, self._enough)
         self._wanted = 0
         self._seats = Seats(self, self._adapter, seats, history)
-        self._watch = directory.watch("ipc.seat", self._adapter.uid)
+        self._watch = directory.watch(SEAT, self._adapter.uid)
         self._changes = Changes(self._watch)
         self._watch.wake = without_owner(self._tell)
         self._announcement = directory.announce(
@@ -202,7 +198,7 @@ class Publisher(Sender, Closing):
     def subscribers(self) -> int:
         """How many subscribers there are now."""
         self._require_open("Publisher.subscribers")
-        self._hear()
+        self._find_members()
         return self._seats.count
 
     def wait_for_subscribers(self, n: int = 1, timeout: float | None = None) -> None:
@@ -212,7 +208,7 @@ class Publisher(Sender, Closing):
         """
         call = "Publisher.wait_for_subscribers"
         self._require_open(call)
-        self._wanted = number(call, "n", n, 0, _MOST_SEATS)
+        self._wanted = number(call, "n", n, 0, MOST_SEATS)
         deadline = deadline_of(timeout, call)
         while True:
             self._check_members()
@@ -235,7 +231,7 @@ class Publisher(Sender, Closing):
         return self._seats.count >= self._wanted or bool(self._watch.pending)
 
     def _tell(self) -> None:
-        self._room.tell(self)
+        self._room.attend_soon(self)
 
     def _attend(self) -> None:
         if not self.closed:
@@ -269,7 +265,7 @@ class Publisher(Sender, Closing):
 
     def _more_lines(self, buffer: int, history: int) -> None:
         """Make the board as long as a subscriber with such a buffer needs it."""
-        log = max(_LEAST_LINES_LOG, (2 * (buffer + history) + 2).bit_length())
+        log = max(LEAST_LINES_LOG, (2 * (buffer + history) + 2).bit_length())
         if log <= self._lines_log:
             return
         lines = self._adapter.allocate_segment(64 << log, peers="read")

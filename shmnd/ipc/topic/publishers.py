@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import time
 import weakref
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from shmnd.common.closing import Closing
 from shmnd.directory import Changes
@@ -14,7 +14,7 @@ from shmnd.ipc.common.room import PublisherId, Room, Tie
 from shmnd.ipc.errors import PeerLost, TypeMismatch
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.reader import ReaderCore
-from shmnd.ipc.topic.seats import POLICIES, Unreached
+from shmnd.ipc.topic.seats import POLICIES, SEAT, TOPIC, Unreached
 from shmnd.ipc.topic.source import Source
 from shmnd.ipc.types import forms
 from shmnd.neighbours import Neighbour
@@ -24,11 +24,7 @@ if TYPE_CHECKING:
     from shmnd.directory import Change, Entry, Watch
     from shmnd.waiter import Waiter
 
-__all__ = ["TOPIC", "MeetsPublishers"]
-
-TOPIC: Final = "ipc.topic"
-"""The kind of the records of publishers."""
-SEAT: Final = "ipc.seat"
+__all__ = ["MeetsPublishers"]
 
 
 class MeetsPublishers(ReaderCore, Closing):
@@ -60,7 +56,7 @@ class MeetsPublishers(ReaderCore, Closing):
     def type(self) -> forms.TopicType | None:
         """The type of the topic, as another end is opened with; None while it has no publisher."""
         if self._form is None and not self.closed:
-            self._hear()
+            self._find_members()
         return self._form
 
     def adopt(self) -> None:
@@ -79,10 +75,10 @@ class MeetsPublishers(ReaderCore, Closing):
         if self._form is None:
             self._form = before
 
-    def _hear(self) -> None:
+    def _find_members(self) -> None:
         """Find members, after the broker has reported all publishers."""
         if not self.closed:
-            self._room.hear(TOPIC, self.name)
+            self._room.read_records(TOPIC, self.name)
             self._check_members()
 
     def _check_members(self) -> None:

@@ -14,7 +14,7 @@ __all__ = ["no_lines", "no_memory", "no_more_held", "no_room", "no_seat"]
 
 
 def no_seat(publisher: PublisherId, seats: int) -> LoanLimit:
-    """All seats of the publisher are taken by others."""
+    """Return the error of a subscriber for which the publisher has no seat."""
     return LoanLimit(
         f"Subscriber: topic {publisher.topic!r} has {seats} subscribers, which is max_subscribers "
         f"of {publisher}; close one, or open the publisher with more"
@@ -22,7 +22,7 @@ def no_seat(publisher: PublisherId, seats: int) -> LoanLimit:
 
 
 def no_more_held(publisher: PublisherId, most: int) -> LoanLimit:
-    """It holds as many samples as it may."""
+    """Return the error of a subscriber that holds as many samples as it may."""
     return LoanLimit(
         f"Subscriber.receive: {most} samples of {publisher} are held, which is max_held; release "
         "some, or open the subscriber with a larger max_held"
@@ -30,7 +30,7 @@ def no_more_held(publisher: PublisherId, most: int) -> LoanLimit:
 
 
 def no_lines(publisher: PublisherId, why: Exception) -> ValueError:
-    """The lines are not where the publisher says that they are."""
+    """Return the error of lines that are not where the publisher says."""
     return ValueError(
         f"Subscriber.receive: {publisher} names lines that it does not share; nothing is received "
         f"from it: {why}"
@@ -38,7 +38,7 @@ def no_lines(publisher: PublisherId, why: Exception) -> ValueError:
 
 
 def no_memory(publisher: PublisherId, why: Exception) -> ValueError:
-    """A sample is in no segment."""
+    """Return the error of a sample that is in no segment."""
     return ValueError(
         f"Subscriber.receive: {publisher} names memory that it does not share; the sample is "
         f"dropped: {why}"
@@ -46,7 +46,7 @@ def no_memory(publisher: PublisherId, why: Exception) -> ValueError:
 
 
 def no_room(publisher: PublisherId, total: int, offset: int, nbytes: int) -> ValueError:
-    """A sample is larger than its segment."""
+    """Return the error of a sample that is larger than its segment."""
     return ValueError(
         f"Subscriber.receive: {publisher} names {total} bytes at {offset} of a pool of {nbytes}; "
         "the sample is dropped"

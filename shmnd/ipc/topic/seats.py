@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from shmnd.common.arguments import integer
 from shmnd.ipc.errors import Closed
 from shmnd.ipc.topic.source import Source
+from shmnd.ipc.topic.writer_board import MOST_HELD
 from shmnd.neighbours import Neighbour
 from shmnd.status import NdError, NdMemoryError, Status
 
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
     from shmnd.adapter import Adapter
     from shmnd.directory import Entry
 
-__all__ = ["POLICIES", "Seats", "Unreached"]
+__all__ = ["MOST_BUFFER", "POLICIES", "SEAT", "TOPIC", "Seats", "Unreached"]
 
+TOPIC: Final = "ipc.topic"
+"""The kind of the records of publishers; each is named after its topic."""
+SEAT: Final = "ipc.seat"
+"""The kind of the records of subscribers; each is named after the adapter of its publisher."""
 POLICIES: Final = ("drop_oldest", "drop_newest", "conflate", "block")
 """What a subscriber that falls behind loses; the numbers are those of the headers."""
 _AGAIN: Final = 0.1
@@ -28,8 +33,8 @@ _AGAIN: Final = 0.1
 DROP_NEWEST: Final = 1
 BLOCK: Final = 3
 _KEPT_BYTES: Final = 128
-_MOST_BUFFER: Final = 1 << 18
-_MOST_HELD: Final = 4096
+MOST_BUFFER: Final = 1 << 18
+"""The most samples that a subscriber may fall behind."""
 _LOG: Final = logging.getLogger("shmnd.ipc")
 
 
@@ -308,14 +313,14 @@ class _Asked:
     @classmethod
     def of(cls, entry: Entry) -> _Asked:
         data = entry.data
-        held = _whole(data, "held", 1, _MOST_HELD)
+        held = _whole(data, "held", 1, MOST_HELD)
         return cls(
             _whole(data, "segment", 0, (1 << 29) - 1),
             _whole(data, "offset", 0, 1 << 46) // 64 * 64,
             Source.page_bytes(held),
             held,
             _whole(data, "policy", 0, len(POLICIES) - 1),
-            _whole(data, "buffer", 1, _MOST_BUFFER),
+            _whole(data, "buffer", 1, MOST_BUFFER),
             _whole(data, "first", 0, 1 << 62),
             _whole(data, "ident", 1, (1 << 63) - 1),
         )

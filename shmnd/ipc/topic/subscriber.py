@@ -14,9 +14,10 @@ from shmnd.ipc.common.limits import name_of, number
 from shmnd.ipc.common.room import Room, remember
 from shmnd.ipc.errors import Closed, NoPublisher
 from shmnd.ipc.topic import here
-from shmnd.ipc.topic.publishers import TOPIC, MeetsPublishers
+from shmnd.ipc.topic.publishers import MeetsPublishers
 from shmnd.ipc.topic.sample import Sample
-from shmnd.ipc.topic.seats import POLICIES
+from shmnd.ipc.topic.seats import MOST_BUFFER, POLICIES, TOPIC
+from shmnd.ipc.topic.writer_board import MOST_HELD
 from shmnd.ipc.types import forms
 from shmnd.status import NdError
 from shmnd.waiter import Waiter
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Subscriber"]
 
-_MOST_BUFFER: Final = 1 << 18
-_MOST_HELD: Final = 4096
 _HELD: Final = 256
 
 
@@ -60,15 +59,15 @@ class Subscriber(MeetsPublishers):
         call = "Subscriber"
         self.topic = self.name = name_of(name, call)
         self._form = None if type is None else forms.form_of(type, call)
-        self._buffer = number(call, "buffer", buffer, 1, _MOST_BUFFER)
+        self._buffer = number(call, "buffer", buffer, 1, MOST_BUFFER)
         if overflow not in POLICIES:
             raise ValueError(f"{call}: overflow {overflow!r} is none of {', '.join(POLICIES)}")
         self.overflow = overflow
         self._history = (
-            None if history is None else number(call, "history", history, 0, _MOST_BUFFER)
+            None if history is None else number(call, "history", history, 0, MOST_BUFFER)
         )
         held = _HELD if max_held is None else max_held
-        self._max_held = number(call, "max_held", held, 1, _MOST_HELD)
+        self._max_held = number(call, "max_held", held, 1, MOST_HELD)
         self._wait_for_publisher = bool(wait_for_publisher)
         self._has_descriptor = False
         self._prepare()
@@ -215,13 +214,13 @@ class Subscriber(MeetsPublishers):
     def publishers(self) -> int:
         """How many publishers the topic has now."""
         self._require_open("Subscriber.publishers")
-        self._hear()
+        self._find_members()
         return sum(1 for source in self._sources if not source.gone)
 
     # -- what happens to it --
 
     def _tell(self) -> None:
-        self._room.tell(self)
+        self._room.attend_soon(self)
 
     def _attend(self) -> None:
         if not self.closed:

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
+MOST_SEATS: int
+MOST_HELD: int
+LEAST_LINES_LOG: int
+
 def class_bytes(number: int) -> int: ...
 
 class WriterBoard:

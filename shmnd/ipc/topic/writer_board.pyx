@@ -13,6 +13,11 @@ from shmnd.ring.process.forks cimport forks
 
 cnp.import_array()
 
+# Bounds of board.h, for the checks in Python.
+MOST_SEATS = SHMND_MOST_SEATS
+MOST_HELD = SHMND_MOST_HELD
+LEAST_LINES_LOG = SHMND_LEAST_LINES_LOG
+
 
 def class_bytes(number: int) -> int:
     """The bytes of a slot of a class."""

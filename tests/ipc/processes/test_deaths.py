@@ -58,11 +58,11 @@ def take_whole(there: Any, go: Any, q: Any) -> None:
 
 def signal_silently(there: Any, go: Any, name: str) -> None:
     notifier = ipc.Notifier(name)
-    room = notifier._room
-    assert room is not None
+    table = notifier._table
+    assert table is not None
     there.set()
     go.wait(PATIENCE)
-    room.words.signal_each([room.signals_of(member) for member in room.members()], 7)
+    table.words.signal_each([table.signals_of(member) for member in table.members()], 7)
     die()
 
 
