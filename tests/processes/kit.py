@@ -120,6 +120,23 @@ def join(listener: shmnd.Listener, active: Any, passive: Any) -> list[shmnd.Conn
     return [asking, asked]
 
 
+def until(fact: Callable[[], bool]) -> None:
+    """Wait for something that another process brings about."""
+    deadline = time.monotonic() + PATIENCE
+    while not fact():
+        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {fact!r}"
+        time.sleep(0.005)
+
+
+def refused(status: Status, match: str, call: Callable[[], object]) -> None:
+    """Require the NdError of this status, with a message that matches."""
+    import pytest  # the processes that use this file need none
+
+    with pytest.raises(shmnd.NdError, match=match) as caught:
+        call()
+    assert caught.value.status is status
+
+
 def unshared(*kinds: str) -> list[str]:
     """Return the command that makes namespaces of its own; skip where that is forbidden."""
     import pytest  # the processes that use this file need none

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import shmnd
-from processes.kit import PATIENCE, Child, broker_pid, end_process
+from processes.kit import PATIENCE, Child, broker_pid, end_process, until
 from shmnd import NdError, Status
 from shmnd.directory import Directory
 from shmnd.neighbours import Neighbour
@@ -79,13 +79,6 @@ def ask(owner: Child, what: str, value: object = 0) -> Any:
 def met(adapter: shmnd.Adapter) -> tuple[Neighbour, Any]:
     (entry,) = Directory(adapter).find("part", "memory")
     return Neighbour(adapter, entry), entry.data
-
-
-def until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def fails(call: Callable[[], object]) -> Status:

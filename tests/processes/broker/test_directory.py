@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that processes announce to each other, through real brokers that come and go."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 import shmnd
-from processes.kit import PATIENCE, Child, broker_pid, end_process
+from processes.kit import Child, broker_pid, end_process, until
 from shmnd import NdError, Status
 from shmnd.directory import Change, Directory, Watch
 
@@ -39,13 +38,6 @@ def directory() -> Iterator[Directory]:
 def ask(owner: Child, what: str, name: str = "") -> None:
     owner.say([what, name])
     assert owner.hear() == "done"
-
-
-def until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def taken(watch: Watch, count: int) -> list[Change]:

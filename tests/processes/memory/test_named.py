@@ -18,7 +18,7 @@ import posix_ipc
 import pytest
 
 import shmnd
-from processes.kit import PATIENCE, Child
+from processes.kit import PATIENCE, Child, refused
 from shmnd import MrFlag, NdError, Status
 from shmnd.ring import Segment
 from shmnd_tools.main import main
@@ -49,12 +49,6 @@ def opened(name: str, flags: int = 0, size: int = 0) -> Iterator[Any]:
     finally:
         if made.fd >= 0:
             made.close_fd()
-
-
-def refused(status: Status, match: str, call: Any) -> None:
-    with pytest.raises(NdError, match=match) as caught:
-        call()
-    assert caught.value.status is status
 
 
 # -- attaching --

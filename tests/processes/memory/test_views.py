@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import shmnd
-from processes.kit import PATIENCE, Child, Talk, listening
+from processes.kit import PATIENCE, Child, Talk, listening, refused
 from shmnd import MrFlag, NdError, OpFlag, Status
 from shmnd.ring import Segment
 
@@ -66,12 +66,6 @@ def mappings() -> int:
 def writable_mappings() -> int:
     lines = Path("/proc/self/maps").read_text().splitlines()
     return sum("/memfd:shmnd-data" in line and line.split()[1][1] == "w" for line in lines)
-
-
-def refused(status: Status, match: str, call: Any) -> None:
-    with pytest.raises(NdError, match=match) as caught:
-        call()
-    assert caught.value.status is status
 
 
 # -- what it shows, and to whom --

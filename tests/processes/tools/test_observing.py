@@ -10,13 +10,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
 import shmnd
-from processes.kit import ECHO, PATIENCE, Child, Talk, broker_pid, end_process, listening, stopped
+from processes.kit import (
+    ECHO,
+    PATIENCE,
+    Child,
+    Talk,
+    broker_pid,
+    end_process,
+    listening,
+    stopped,
+    until,
+)
 from shmnd.broker.observer import visit
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import Descriptor
@@ -63,20 +73,13 @@ def row_of(pid: int) -> dict[str, Any]:
     return dict(row)
 
 
-def eventually(fact: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not fact():
-        assert time.monotonic() < deadline, "it does not come true"
-        time.sleep(0.01)
-
-
 def test_two_processes_that_talk(adapter: shmnd.Adapter, echo: Child) -> None:
     talk = Talk.to(adapter, tuple(echo.hear()))
     for _ in range(3):
         talk.say(b"x" * 40)
         talk.hear()
     # A Send is counted just after it is on its way.
-    eventually(lambda: row_of(echo.pid)["sent"] == 3)
+    until(lambda: row_of(echo.pid)["sent"] == 3)
     mine, theirs = row_of(ME), row_of(echo.pid)
     assert (mine["state"], mine["peer"], theirs["peer"]) == ("connected", echo.pid, ME)
     assert (mine["local"], mine["remote"]) == (theirs["remote"], theirs["local"])
@@ -89,7 +92,7 @@ def test_two_processes_that_talk(adapter: shmnd.Adapter, echo: Child) -> None:
     assert (process["adapters"], process["queue_pairs"], process["connections"]) == (1, 1, 1)
     assert (process["regions"], process["region_bytes"]) == (2, 2 * Talk.ROOM)
     assert sys.executable.rpartition("/")[2] in process["command"]
-    eventually(lambda: asleep(echo.pid))
+    until(lambda: asleep(echo.pid))
 
 
 def asleep(pid: int) -> bool:
@@ -116,7 +119,7 @@ def test_who_waits_for_whom(adapter: shmnd.Adapter) -> None:
 def test_a_process_that_stands_still(adapter: shmnd.Adapter, echo: Child) -> None:
     talk = Talk.to(adapter, tuple(echo.hear()))
     with stopped(echo.pid):
-        eventually(lambda: row_of(ME)["peer_state"] == "stopped")
+        until(lambda: row_of(ME)["peer_state"] == "stopped")
         talk.qp.send(talk.regions[0].sge(0, 10), "first")
         talk.qp.send(talk.regions[0].sge(0, 10), "second")
         talk.cq.get_results()
@@ -129,11 +132,11 @@ def test_a_process_that_died(adapter: shmnd.Adapter, echo: Child) -> None:
     talk.say(b"x" * 40)
     talk.hear()
     echo.kill()
-    eventually(lambda: not [end for end in look().ends if end.process.pid == echo.pid])
+    until(lambda: not [end for end in look().ends if end.process.pid == echo.pid])
     mine = row_of(ME)
     assert (mine["peer"], mine["peer_state"], mine["sent"]) == (echo.pid, "gone", 1)
     assert mine["unread"] is None
-    eventually(lambda: bool(talk.cq.wait(8, 0.1)))
+    until(lambda: bool(talk.cq.wait(8, 0.1)))
     assert row_of(ME)["state"] == "down"
 
 
@@ -233,7 +236,7 @@ def test_a_restart_of_the_broker_hides_no_process(
                 assert observer is not None
                 return pid in {row["pid"] for row in observer.records("processes")}
 
-        eventually(lambda: knows(silent["polls"].pid))
+        until(lambda: knows(silent["polls"].pid))
         listener.close()
 
 
@@ -271,7 +274,7 @@ def test_rates(adapter: shmnd.Adapter, echo: Child, capsys: pytest.CaptureFixtur
     for _ in range(5):
         talk.say(b"x" * 40)
         talk.hear()
-    eventually(lambda: row_of(echo.pid)["sent"] == 5)
+    until(lambda: row_of(echo.pid)["sent"] == 5)
     rows = top.rate_rows(look(), before, 2.0)
     assert {row["pid"] for row in rows} == {ME, echo.pid}
     for row in rows:
@@ -309,7 +312,7 @@ def test_a_connection_is_traced_to_its_end(adapter: shmnd.Adapter) -> None:
                 talk.cq.get_results()
                 happened += follow(tracer, ME, "waiting")
                 echo.kill()
-            eventually(lambda: bool(talk.cq.wait(8, 0.1)))
+            until(lambda: bool(talk.cq.wait(8, 0.1)))
             happened += follow(tracer, ME, "state", "down")
     mine = [event for event in happened if event["pid"] == ME]
     sent = [event for event in mine if event["event"] == "sent"]
