@@ -308,7 +308,7 @@ def incoming(table: Table, namespace: str) -> Iterator[Incoming]:
 def _arrive(incoming: Incoming, kind: int, sequence: int) -> None:
     array = np.array(sequence, "i8")
     meta = b"" if kind in (wire.BEGIN, wire.END) else wire.forms.description(array, "test")
-    incoming._hear("", array.tobytes(), wire.pack(Message(kind, sequence, None, meta)))
+    incoming._on_sample("", array.tobytes(), wire.pack(Message(kind, sequence, None, meta)))
 
 
 def test_what_was_taken_is_told_again_where_that_failed(

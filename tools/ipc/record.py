@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from shmnd import ipc
+from shmnd.ipc.topic.seats import MOST_BUFFER
 
 from ..values import at_most, how_many, seconds
 from .names import topic
@@ -29,9 +29,6 @@ MORE_CODES = {
 }
 
 
-_MOST_BUFFER: Final = 1 << 18
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("file", type=Path, help="file to write, which must not exist")
@@ -44,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=how_many, metavar="N", help="end after N samples")
     parser.add_argument(
         "--buffer",
-        type=at_most(_MOST_BUFFER),
+        type=at_most(MOST_BUFFER),
         default=1024,
         metavar="N",
         help="samples of a topic that may wait for the disk; older ones are lost (default 1024)",

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 import shmnd
 from shmnd import ipc
 from shmnd.directory import Directory
+from shmnd.ipc.service.server import SERVICE
+from shmnd.ipc.topic.seats import BLOCK, SEAT, TOPIC
 
 from . import wire
 from .incoming import LATEST, WAITING, Incoming, Traffic
@@ -31,8 +33,6 @@ __all__ = ["Link"]
 
 LINK: Final = "ipc.link"
 """The kind of the records of links: what their processes publish is never sent on."""
-_BLOCK: Final = 3
-"""The policy 'block' in the record of a subscriber."""
 _POLL_SECONDS: Final = 1.0
 _MOST_SEEN: Final = 4096
 """Publishers that have gone whose last number is kept, for one that is offered again."""
@@ -86,9 +86,7 @@ class Link:
         self._adapter = shmnd.open_adapter(namespace=namespace)
         directory = Directory(self._adapter)
         self._mark = directory.announce(LINK, self.origin)
-        self._kinds = [
-            directory.watch(kind) for kind in ("ipc.topic", "ipc.seat", "ipc.service", LINK)
-        ]
+        self._kinds = [directory.watch(kind) for kind in (TOPIC, SEAT, SERVICE, LINK)]
         self._watch = ipc.watch(namespace=namespace)
         words: tuple[tuple[str, tuple[str, ...]], ...]
         words = (("pub", ()), ("srv", ()), ("want", (self.origin,)))
@@ -96,7 +94,7 @@ class Link:
             session.follow(wire.key(word, *names) + "/**", self._token) for word, names in words
         ]
         taken = wire.key("taken", self.origin) + "/**"
-        self._declared.append(session.listen(taken, self._heard_taken))
+        self._declared.append(session.listen(taken, self._on_taken))
         self._threads = [
             threading.Thread(target=self._run, name="link"),
             threading.Thread(target=self._await_changes, name="link: changes"),
@@ -109,7 +107,7 @@ class Link:
     def _token(self, key: str, there: bool) -> None:
         self._events.put(("token", key, there))
 
-    def _heard_taken(self, key: str, payload: bytes, attachment: bytes) -> None:
+    def _on_taken(self, key: str, payload: bytes, attachment: bytes) -> None:
         try:
             _, _, uid, far = wire.parts(key)
         except ValueError:
@@ -168,7 +166,7 @@ class Link:
         for entry in seats:
             if entry.pid not in pids:
                 seated.setdefault(entry.name, set()).add(entry.key)
-                waits = entry.data.get("policy") == _BLOCK
+                waits = entry.data.get("policy") == BLOCK
                 if waits or entry.name not in wanted:
                     wanted[entry.name] = WAITING if waits else LATEST
         for incoming in self._incoming.values():
@@ -261,7 +259,7 @@ class Link:
             return
         if (origin, uid) in self._incoming or not _chosen(name, self._topics):
             return
-        if any(entry.adapter == uid for entry in Directory(self._adapter).find("ipc.topic", name)):
+        if any(entry.adapter == uid for entry in Directory(self._adapter).find(TOPIC, name)):
             self._say(f"{name}: another link carries this namespace to itself")
             return
         incoming = Incoming(

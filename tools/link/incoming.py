@@ -102,7 +102,7 @@ class Incoming:
             attributes=told["attributes"] or None,
             namespace=namespace,
         )
-        self._data = session.listen(wire.key("data", origin, uid), self._hear)
+        self._data = session.listen(wire.key("data", origin, uid), self._on_sample)
         self._thread = threading.Thread(target=self._run, name=f"link of {told['name']}")
         self._thread.start()
 
@@ -145,7 +145,7 @@ class Incoming:
         if token is not None:
             self._session.end([token])
 
-    def _hear(self, key: str, payload: bytes, attachment: bytes) -> None:
+    def _on_sample(self, key: str, payload: bytes, attachment: bytes) -> None:
         try:
             message = wire.unpack(attachment)
         except ValueError as exc:

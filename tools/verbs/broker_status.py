@@ -28,9 +28,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "what", nargs="?", choices=tuple(_COLUMNS), help="list these objects in place of the counts"
     )
     add_namespace(parser, "namespace of the broker")
-    parser.add_argument(
-        "--group", help="use the namespace of this group (default: SHMND_GROUP, or none)"
-    )
     add_format(parser)
 
 

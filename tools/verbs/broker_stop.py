@@ -17,9 +17,6 @@ FAILURE = "the broker does not end (no running broker is not a failure)"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_namespace(parser, "namespace of the broker")
-    parser.add_argument(
-        "--group", help="use the namespace of this group (default: SHMND_GROUP, or none)"
-    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shmnd.adapter import Adapter
     from shmnd.directory import Entry
 
-__all__ = ["MOST_BUFFER", "POLICIES", "SEAT", "TOPIC", "Seats", "Unreached"]
+__all__ = ["BLOCK", "MOST_BUFFER", "POLICIES", "SEAT", "TOPIC", "Seats", "Unreached"]
 
 TOPIC: Final = "ipc.topic"
 """The kind of the records of publishers; each is named after its topic."""
