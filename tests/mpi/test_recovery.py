@@ -10,33 +10,28 @@ import time
 
 import pytest
 
-from mpi.launcher.jobs import PATIENCE
-from mpi.launcher.jobs import launch as launch_job
+from mpi.launcher.jobs import FAILS, PATIENCE, launch_program
 from shmnd.mpi.communicators.agreement import Agreements
 from shmnd_tools.observe import jobs
 
-BEGIN = """
+BEGIN = (
+    """
 import os, signal
 from shmnd.mpi import MPI
 comm = MPI.COMM_WORLD
 comm.Barrier()
 def dies():
     os.kill(os.getpid(), signal.SIGKILL)
-def fails(call, *args, **kwargs):
-    try:
-        call(*args, **kwargs)
-    except MPI.Exception as error:
-        return error
-    raise AssertionError(f"{call} returned")
 """
+    + FAILS
+)
 
 
 def launch(
     ranks: int, program: str, *options: str, expect: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    """The result of a job."""
-    line = [*options, "--timeout", str(PATIENCE - 10), "-c", BEGIN + program]
-    return launch_job(ranks, *line, expect=expect)
+    """The result of a job whose ranks run a program after `BEGIN`."""
+    return launch_program(ranks, BEGIN + program, *options, expect=expect)
 
 
 def test_the_end_of_a_job_says_what_the_others_waited_for() -> None:

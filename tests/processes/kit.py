@@ -265,6 +265,14 @@ def end_process(pid: int, number: int = signal.SIGKILL) -> None:
         os.close(fd)
 
 
+def end_broker(place: Place) -> None:
+    """End the process that serves a place, if there is one and it is not this one."""
+    pid = broker_pid(place)
+    if pid not in (0, os.getpid()):
+        with contextlib.suppress(ProcessLookupError):
+            end_process(pid)
+
+
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """Have a process stand still."""

@@ -9,31 +9,26 @@ import time
 
 import pytest
 
-from mpi.launcher.jobs import PATIENCE, UNTIL_WAITS
-from mpi.launcher.jobs import launch as launch_job
+from mpi.launcher.jobs import FAILS, PATIENCE, UNTIL_WAITS, launch_program
 from shmnd_tools.observe import jobs
 
-BEGIN = """
+BEGIN = (
+    """
 import os, random, signal, threading, time
 import numpy as np
 from shmnd.mpi import MPI
 comm = MPI.COMM_WORLD
 rank, size = comm.rank, comm.size
-def fails(call, *args, **kwargs):
-    try:
-        call(*args, **kwargs)
-    except MPI.Exception as error:
-        return error
-    raise AssertionError(f"{call} returned")
 """
+    + FAILS
+)
 
 
 def launch(
     ranks: int, program: str, *options: str, expect: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    """The result of a job."""
-    line = [*options, "--timeout", str(PATIENCE - 10), "-c", BEGIN + program]
-    return launch_job(ranks, *line, expect=expect)
+    """The result of a job whose ranks run a program after `BEGIN`."""
+    return launch_program(ranks, BEGIN + program, *options, expect=expect)
 
 
 MIXTURE = """

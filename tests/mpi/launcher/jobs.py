@@ -26,6 +26,16 @@ def until_waits(rank, call):
 """
 """For the programs of ranks, to begin with."""
 
+FAILS: Final = """
+def fails(call, *args, **kwargs):
+    try:
+        call(*args, **kwargs)
+    except MPI.Exception as error:
+        return error
+    raise AssertionError(f"{call} returned")
+"""
+"""For programs that have `MPI`: the exception of a call that has to raise one."""
+
 
 def launch(
     ranks: int, *command: str, expect: int = 0, patience: float = PATIENCE
@@ -33,6 +43,17 @@ def launch(
     """The result of a job that ended with the expected exit code."""
     options = ["-m", "shmnd.mpi", "-n", str(ranks), "--oversubscribe"]
     return python(*options, *command, expect=expect, patience=patience)
+
+
+def launch_program(
+    ranks: int, program: str, *options: str, expect: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """The result of a job whose ranks run a program, and which the launcher itself bounds in time.
+
+    The launcher then says what each rank waits for, before the test would end it without a word.
+    """
+    line = [*options, "--timeout", str(PATIENCE - 10), "-c", program]
+    return launch(ranks, *line, expect=expect)
 
 
 def python(

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 import shmnd.broker.__main__ as broker_program
-from processes.kit import broker_pid, end_process
+from processes.kit import broker_pid, end_broker, end_process
 from shmnd.broker import spawn
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.place import Place, place_of
@@ -40,10 +40,7 @@ KEY = "ab" * 16
 def place(tmp_path: Path) -> Iterator[Place]:
     place = place_of("test", str(tmp_path))
     yield place
-    pid = broker_pid(place)
-    if pid not in (0, os.getpid()):
-        with contextlib.suppress(ProcessLookupError):
-            end_process(pid)
+    end_broker(place)
 
 
 Make = Callable[..., BrokerClient]

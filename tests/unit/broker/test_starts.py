@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from processes.kit import broker_pid, end_process
+from processes.kit import end_broker
 from shmnd.broker import spawn
 from shmnd.broker.place import Place, place_of
 from unit.broker.wire import PATIENCE
@@ -44,10 +44,7 @@ sys.exit(main())
 def place(tmp_path: Path) -> Iterator[Place]:
     place = place_of("test", str(tmp_path))
     yield place
-    pid = broker_pid(place)
-    if pid not in (0, os.getpid()):
-        with contextlib.suppress(ProcessLookupError):
-            end_process(pid)
+    end_broker(place)
 
 
 class Programs:
