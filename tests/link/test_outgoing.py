@@ -119,15 +119,58 @@ def test_ends_that_were_not_sent_are_sent_later(namespace: str) -> None:
             until(lambda pub=pub: table.kinds_of(_uid(pub))[-1] == (wire.END, 1))
             until(lambda pub=pub: not made.offers(_uid(pub)))
         assert said == ["t: faked"]
-        table.fails = True
-        pubs[2].send(np.int64(1))
-        until(lambda: traffic.lost == 1)
-        pubs[2].send(np.int64(2))
-        until(lambda: table.kinds_of(_uid(pubs[2]))[-1][1] == 2)
     finally:
         made.close()
         for pub in pubs:
             pub.close()
+
+
+class RefusingAll(Table):
+    """A wire that takes nothing for a while."""
+
+    def __init__(self, kind: type[Exception]) -> None:
+        super().__init__()
+        self.kind = kind
+        self.refuses = False
+        self.refused: list[int] = []
+
+    def send(self, key: str, payload: bytes, attachment: bytes = b"", *, block: bool) -> None:
+        if self.refuses:
+            self.refused.append(wire.unpack(attachment).sequence)
+            raise self.kind("faked")
+        super().send(key, payload, attachment, block=block)
+
+
+@pytest.mark.parametrize("kind", [OSError, MemoryError])
+@pytest.mark.parametrize("mode", [LATEST, WAITING])
+def test_a_sample_that_was_not_sent(mode: str, kind: type[Exception], namespace: str) -> None:
+    """It is sent again where a far subscriber waits for it, or where it is the newest one."""
+    table, traffic = RefusingAll(kind), Traffic("out", "topic", "t")
+    made = Outgoing(
+        cast("Any", table), "here", "t", traffic, namespace, lambda _: None, objects=False
+    )
+    with ipc.Publisher("t", "i8", namespace=namespace) as pub:
+        try:
+            _offer(made, pub, mode)
+            pub.wait_for_subscribers(1, PATIENCE)
+            pub.send(np.int64(0))
+            until(lambda: len(table.kinds_of(_uid(pub))) == 2)
+            table.refuses = True
+            pub.send(np.int64(1))
+            until(lambda: len(table.refused) > 1)
+            assert set(table.refused) == {1}
+            assert traffic.lost == 0
+            for number in (2, 3):
+                pub.send(np.int64(number))
+            if mode == LATEST:
+                until(lambda: 3 in table.refused)
+            table.refuses = False
+            until(lambda: table.kinds_of(_uid(pub))[-1][1] == 3)
+            came = [number for _, number in table.kinds_of(_uid(pub))[1:]]
+            assert came == ([0, 1, 2, 3] if mode == WAITING else [0, 3])
+            assert (traffic.number, traffic.lost) == (len(came), 4 - len(came))
+        finally:
+            made.close()
 
 
 def test_a_begin_that_was_not_sent_is_sent_with_the_next_sample(

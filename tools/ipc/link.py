@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
             complain=_say,
         ) as link:
             _wait(ended, wire, args.seconds)
-            rows = link.rows()
+        rows = link.rows()  # its threads have ended, and counted what they carried last
     finally:
         for number, handler in before:
             signal.signal(number, handler)

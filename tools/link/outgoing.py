@@ -30,6 +30,8 @@ _POLL_SECONDS: Final = 0.25
 """Seconds after which the thread of a topic checks whether it is to end."""
 _GRACE: Final = 1.0
 """Seconds in which a publisher that has just come is read from its first sample on."""
+_LONGEST_AGAIN: Final = 30.0
+"""Seconds for which a sample that is not to be lost is sent again, while the wire refuses it."""
 _BEHIND: Final = 256
 _MOST_DRAINED: Final = 1 << 16
 _CALL: Final = "link"
@@ -175,7 +177,7 @@ class Outgoing:
                     else:
                         sub.close()
                         sub = None
-                except (OSError, NdError) as exc:  # the wire failed, or memory is short
+                except (OSError, NdError, MemoryError) as exc:  # of the wire, or of memory
                     self._complain(f"{self.name}: {exc}")
                     self._closed.wait(_POLL_SECONDS)
         finally:
@@ -333,10 +335,8 @@ class Outgoing:
                 self._taken.setdefault((uid, far), sample.sequence - 1)
             while waited and not self._closed.is_set() and self._full(uid, waited, sample.sequence):
                 self._changed.wait(_POLL_SECONDS)
-                wants = self._wants.get(uid, {})
-                waited = [far for far in waited if WAITING in wants.get(far, ())]
+                waited = self._still_waited(uid, waited)
             self._next[uid] = max(self._next.get(uid, 0), sample.sequence + 1)
-        key = wire.key("data", self._here, uid)
         try:
             kind = sample.kind
             if kind == "object" and not self._objects:
@@ -348,15 +348,32 @@ class Outgoing:
             self._traffic.lost += 1
             self._complain(f"{self.name}: a sample is left out: {exc}")
             return
-        message = Message(KINDS[kind], sample.sequence, sample.header, meta)
-        payload = np.ascontiguousarray(array).tobytes()
+        told = wire.pack(Message(KINDS[kind], sample.sequence, sample.header, meta))
+        end = time.monotonic() + _LONGEST_AGAIN
+        while not self._goes(uid, array, told, block=newest or bool(waited)):
+            waited = self._still_waited(uid, waited)
+            newest = newest and not sub.ready()
+            if not (waited or newest) or self._closed.is_set() or time.monotonic() > end:
+                self._traffic.lost += 1  # the far side finds the gap in the numbers
+                return
+            self._closed.wait(_POLL_SECONDS)
+
+    def _goes(self, uid: str, array: Any, told: bytes, *, block: bool) -> bool:
+        """Send the bytes of a sample; return whether the wire took them."""
         try:
-            self._session.send(key, payload, wire.pack(message), block=newest or bool(waited))
-        except OSError:
-            self._traffic.lost += 1  # the far side finds the gap in the numbers
-            raise
+            payload = np.ascontiguousarray(array).tobytes()
+            self._session.send(wire.key("data", self._here, uid), payload, told, block=block)
+        except (OSError, MemoryError) as exc:
+            self._complain(f"{self.name}: {exc}")
+            return False
         self._traffic.number += 1
         self._traffic.nbytes += len(payload)
+        return True
+
+    def _still_waited(self, uid: str, waited: list[str]) -> list[str]:
+        with self._changed:
+            wants = self._wants.get(uid, {})
+            return [far for far in waited if WAITING in wants.get(far, ())]
 
     def _full(self, uid: str, waited: list[str], sequence: int) -> bool:
         behind = min(self._taken.get((uid, far), sequence - 1) for far in waited)
