@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import uuid
-import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -21,7 +20,7 @@ from shmnd.broker.place import place_of
 from shmnd.broker.protocol import name_of
 from shmnd.common.arguments import all_within, parameter_status, seconds, within, wrong_kind
 from shmnd.common.closing import Closing
-from shmnd.common.weak_methods import without_owner
+from shmnd.common.weak import Living, without_owner
 from shmnd.completion_queue import CompletionQueue
 from shmnd.connector import Connector
 from shmnd.handshake.queue_pair_link import QpState
@@ -83,8 +82,8 @@ class Adapter(Closing):
         self.uid: Final = name_of(self._key)
         self._limits: Final[AdapterInfo] = replace(LIMITS, adapter_id=uuid.getnode())
         self._closed = self._half_closed = False
-        self._pairs: weakref.WeakSet[QueuePair] = weakref.WeakSet()
-        self._objects: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._pairs: Living[QueuePair] = Living()
+        self._objects: Living[Any] = Living()
         announce, withdraw = without_owner(self._announce), without_owner(self._withdraw)
         self._counter_table: Final = CounterTable(announce, self.uid)
         self._registry: Final = Registry(announce, self._counter_table)
@@ -390,9 +389,10 @@ class Adapter(Closing):
 
     def _close(self) -> None:
         if self._engine.alive:
-            for pair in list(self._pairs):
+            for pair in self._pairs.those():
                 pair.close()
-            for made in sorted(self._objects, key=lambda made: isinstance(made, CompletionQueue)):
+            objects = self._objects.those()
+            for made in sorted(objects, key=lambda made: isinstance(made, CompletionQueue)):
                 made.close()
         self._memory.remove_names()
         self._arena.close()
@@ -407,7 +407,7 @@ class Adapter(Closing):
             return f"<Adapter {self._host} closed>"
         if not self._engine.alive:
             return f"<Adapter {self._host} of the parent process>"
-        connected = sum(pair._state == QpState.CONNECTED for pair in list(self._pairs))
+        connected = sum(pair._state == QpState.CONNECTED for pair in self._pairs.those())
         return (
             f"<Adapter {self._host} open in process {os.getpid()}, namespace "
             f"{self._place.directory.name!r}, {connected} queue pairs connected>"

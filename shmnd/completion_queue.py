@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
 from shmnd.common.interruption import pass_on
-from shmnd.common.weak_methods import without_owner
+from shmnd.common.weak import without_owner
 from shmnd.overlapped import (
     Overlapped,
     OverlappedFile,

@@ -17,7 +17,7 @@ from shmnd.common.deadline import deadline_of, left_until
 from shmnd.common.held import Condition, Held
 from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
-from shmnd.common.weak_methods import without_owner
+from shmnd.common.weak import without_owner
 from shmnd.messaging.buffers import outgoing, writable
 from shmnd.messaging.errors import ended
 from shmnd.messaging.exits import remember

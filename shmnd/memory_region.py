@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from typing import TYPE_CHECKING, Final, Protocol
 
 from shmnd.common.arguments import flags_given, integer, within
 from shmnd.common.held import Held
 from shmnd.common.objects import REMEDY
+from shmnd.common.weak import Living
 from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject
 from shmnd.ring import Sge
 from shmnd.ring.process.peer import private_memory_is_reachable
@@ -76,7 +76,7 @@ class MemoryRegion(OverlappedObject):
         """Held for the few assignments that register a buffer, or release it."""
         self._held: HeldBuffer | _Bare | None = None
         self._leaving = False
-        self._windows: weakref.WeakSet[_Window] = weakref.WeakSet()
+        self._windows: Living[_Window] = Living()
         self._revoked: list[int] = []  # window tokens that a peer may still be copying by
 
     # -- registering --
@@ -183,7 +183,7 @@ class MemoryRegion(OverlappedObject):
                 call,
                 "no buffer is registered here; call register first",
             )
-        bound = [window for window in list(self._windows) if window._keeps_bound()]
+        bound = [window for window in self._windows.those() if window._keeps_bound()]
         if bound:
             raise error(
                 Status.DEVICE_BUSY, call, f"{len(bound)} windows are bound to it; invalidate them"
@@ -197,7 +197,7 @@ class MemoryRegion(OverlappedObject):
     def _withdraw(self) -> None:
         self._leaving = True  # before: a Bind of another thread sees it, or its window is seen here
         self._adapter._registry.withdraw(self._token)
-        for window in list(self._windows):
+        for window in self._windows.those():
             window._drop()
 
     def _settled(self) -> Status | None:
@@ -315,7 +315,7 @@ class MemoryRegion(OverlappedObject):
         if held is None:
             return f"<MemoryRegion {'closed' if self._closed else 'without a buffer'}>"
         state = "being deregistered" if self._leaving else "registered"
-        bound = sum(window._is_bound() for window in list(self._windows))
+        bound = sum(window._is_bound() for window in self._windows.those())
         windows = f", {bound} windows bound" if bound else ""
         return (
             f"<MemoryRegion {state}: {held.nbytes} bytes at {held.address:#x}, "

@@ -16,7 +16,7 @@ from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
-from shmnd.common.weak_methods import without_owner
+from shmnd.common.weak import without_owner
 from shmnd.runtime.awaiting.resuming import UntilWoken
 from shmnd.runtime.waiting import Readiness
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from shmnd.common.arguments import wrong_kind
 from shmnd.common.held import Held
-from shmnd.common.weak_methods import without_owner
+from shmnd.common.weak import without_owner
 from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:

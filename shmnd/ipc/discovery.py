@@ -15,7 +15,7 @@ from shmnd.common import records
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of
 from shmnd.common.late import asyncio
-from shmnd.common.weak_methods import without_owner
+from shmnd.common.weak import without_owner
 from shmnd.directory import Directory
 from shmnd.ipc.blackboard.keys import BLACKBOARD
 from shmnd.ipc.errors import Closed, unusable

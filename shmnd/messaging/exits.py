@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import atexit
 import os
-import weakref
 from typing import Final, Protocol
+
+from shmnd.common.weak import Living
 
 __all__ = ["remember"]
 
@@ -17,7 +18,7 @@ class _Ending(Protocol):
     def _end_in_child(self) -> None: ...
 
 
-_all: Final[weakref.WeakSet[_Ending]] = weakref.WeakSet()
+_all: Final[Living[_Ending]] = Living()
 
 
 def remember(connection: _Ending) -> None:
@@ -27,7 +28,7 @@ def remember(connection: _Ending) -> None:
 
 def _close_all() -> None:
     """Close all at the end of the process, so that peers see a close and not a death."""
-    for connection in list(_all):
+    for connection in _all.those():  # threads of the program may run, and open others
         try:
             connection.close()
         except Exception:
@@ -35,7 +36,7 @@ def _close_all() -> None:
 
 
 def _after_fork_in_child() -> None:
-    for connection in list(_all):
+    for connection in _all.those():
         connection._end_in_child()
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from shmnd.common.held import Held
+from shmnd.common.weak import Living
 from shmnd.directory import Directory
 from shmnd.ipc.common.closed import begin_exit
 from shmnd.provider import open_adapter
@@ -144,7 +145,7 @@ class _Closable(Protocol):
     def close(self) -> None: ...
 
 
-_open: weakref.WeakSet[_Closable] = weakref.WeakSet()
+_open: Living[_Closable] = Living()
 
 
 def remember(end: _Closable) -> None:
@@ -154,7 +155,7 @@ def remember(end: _Closable) -> None:
 
 def _close_all() -> None:
     begin_exit()
-    for end in list(_open):
+    for end in _open.those():  # threads of the program may run, and open others
         try:
             end.close()
         except Exception:

@@ -7,16 +7,20 @@ import os
 import weakref
 from typing import Final, Protocol
 
+from shmnd.common.weak import Living
+
 __all__ = ["admit", "announce", "enter", "enter_subscriber"]
 
 
 class _End(Protocol):
+    topic: str
+
     def _find_members(self) -> None:
         """Read which ends there are at the other side."""
 
 
 _publishers: Final[weakref.WeakValueDictionary[str, _End]] = weakref.WeakValueDictionary()
-_subscribers: Final[dict[str, weakref.WeakSet[_End]]] = {}
+_subscribers: Final[Living[_End]] = Living()
 
 
 def enter(uid: str, publisher: _End) -> None:
@@ -24,11 +28,9 @@ def enter(uid: str, publisher: _End) -> None:
     _publishers[uid] = publisher
 
 
-def enter_subscriber(topic: str, subscriber: _End) -> None:
-    """Note a subscriber by its topic."""
-    for name in [name for name, ends in _subscribers.items() if not ends]:
-        del _subscribers[name]
-    _subscribers.setdefault(topic, weakref.WeakSet()).add(subscriber)
+def enter_subscriber(subscriber: _End) -> None:
+    """Note a subscriber."""
+    _subscribers.add(subscriber)
 
 
 def admit(uid: str) -> None:
@@ -40,8 +42,9 @@ def admit(uid: str) -> None:
 
 def announce(topic: str) -> None:
     """Have the subscribers of a topic look for a publisher that has come."""
-    for subscriber in list(_subscribers.get(topic, ())):
-        subscriber._find_members()
+    for subscriber in _subscribers.those():
+        if subscriber.topic == topic:
+            subscriber._find_members()
 
 
 def _forget() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, end_of, left_until
-from shmnd.common.weak_methods import without_owner
+from shmnd.common.weak import without_owner
 from shmnd.directory import Changes, Directory
 from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
 from shmnd.ipc.common.room import Room, remember

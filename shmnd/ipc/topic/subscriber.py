@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.deadline import deadline_of, left_until
-from shmnd.common.weak_methods import without_owner
+from shmnd.common.weak import without_owner
 from shmnd.directory import Changes
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.limits import name_of, number
@@ -89,7 +89,7 @@ class Subscriber(MeetsPublishers):
             raise
         self._opened = True
         remember(self)
-        here.enter_subscriber(self.name, self)
+        here.enter_subscriber(self)
 
     # -- receiving --
 

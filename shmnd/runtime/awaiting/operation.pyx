@@ -12,7 +12,7 @@ from types import MethodType
 from shmnd.runtime.awaiting.resuming cimport UntilWoken
 from shmnd.runtime.polling cimport PendingCore
 
-from shmnd.common.weak_methods import without_owner as _without_owner
+from shmnd.common.weak import without_owner as _without_owner
 from shmnd.runtime.awaiting.resuming import poll_by_turns as _poll_by_turns
 from shmnd.status import NdError as _NdError
 from shmnd.status import Status

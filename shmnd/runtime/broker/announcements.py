@@ -8,12 +8,14 @@ otherwise for a few seconds.
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.held import Held
 from shmnd.common.records import Announcement, Entry, Watch
+from shmnd.common.weak import Living
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import BrokerLike, EngineOfNames, Event, SegmentOwner
@@ -33,7 +35,8 @@ class Names:
     def __init__(self, engine: EngineOfNames) -> None:
         self._engine = engine
         self._announced: dict[int, _Announced] = {}
-        self._watches: dict[_Watched, weakref.WeakSet[Watch]] = {}
+        self._watches: dict[_Watched, Living[Watch]] = {}
+        self._watching = threading.RLock()  # of a moment; a finaliser may end a watch inside
         self._unconfirmed: dict[tuple[str, int], float] = {}
         self._broker = ""  # that told the watches what they know
 
@@ -77,28 +80,34 @@ class Names:
         key = kind, name
         with Held(self._engine.rpc):
             try:
+                # First: another thread that ends the last one of this name tells the broker so.
+                self._enter(key, watch)
                 self._engine.call("watch", caller="Directory.watch", kind=kind, name=name)
                 self._broker = self._engine.client.broker
-                self._watches.setdefault(key, weakref.WeakSet()).add(watch)
                 for entry in _pages(self._engine.client, kind, name):
                     watch.take(entry, gone=False)
             except BaseException:
-                # The broker may have heard of it. With the lock: another thread may want the same.
-                self._watches.setdefault(key, weakref.WeakSet())
-                self._unwatch(watch)
+                self._unwatch(watch)  # the broker may have heard of it
                 raise
         watch.end = lambda: self._unwatch(watch)
         return watch
 
+    def _enter(self, key: _Watched, watch: Watch) -> None:
+        with Held(self._watching):
+            watches = self._watches.setdefault(key, Living())
+            watches.add(watch)
+            self._watches[key] = watches  # also where a finaliser has just taken it away
+
     def _unwatch(self, watch: Watch) -> None:
         key = watch.kind, watch.name
-        watches = self._watches.get(key)
-        if watches is None:
-            return
-        watches.discard(watch)
-        if not watches:
-            del self._watches[key]
-            self._engine.post("unwatch", kind=watch.kind, name=watch.name)
+        with Held(self._watching):
+            watches = self._watches.get(key)
+            if watches is None:
+                return
+            watches.discard(watch)
+            if not watches:
+                del self._watches[key]
+                self._engine.post("unwatch", kind=watch.kind, name=watch.name)
 
     def take(self, event: Event, *, gone: bool) -> None:
         """Pass a record that came or went to the watches that it concerns."""
@@ -109,7 +118,8 @@ class Names:
 
     def _concerned(self, kind: str, name: str) -> list[Watch]:
         keys = (kind, name), (kind, "")
-        return [watch for key in keys for watch in list(self._watches.get(key, ()))]
+        found = [watches for key in keys if (watches := self._watches.get(key)) is not None]
+        return [watch for watches in found for watch in watches.those()]
 
     # -- a new broker --
 
@@ -133,7 +143,7 @@ class Names:
             kind, name = key
             client.call("watch", kind=kind, name=name)
             present = {entry.key: entry for entry in _pages(client, kind, name)}
-            for watch in list(watches):
+            for watch in watches.those():
                 for missing in watch.keys() - present.keys():
                     if same:
                         watch.forget(missing)
@@ -157,11 +167,12 @@ class Names:
                 continue
             self._unconfirmed.pop(key, None)
             for watches in list(self._watches.values()):
-                for watch in list(watches):
+                for watch in watches.those():
                     watch.forget(key)
 
     def close_in_child(self) -> None:
         """After fork: all of it is the parent's."""
+        self._watching = threading.RLock()  # its holder is not here
         self._announced.clear()
         self._watches.clear()
         self._unconfirmed.clear()

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that processes announce to each other, through real brokers that come and go."""
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -154,3 +157,33 @@ def test_a_closed_adapter_announces_and_finds_nothing() -> None:
     announcement.close()
     watch.close()
     watch.close()
+
+
+def test_a_watch_that_begins_as_another_thread_ends_the_last_one_of_its_name(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker hears of the end behind the beginning, and the new one hears of records."""
+    first = directory.watch("topic", "name")
+    engine = directory._names._engine
+    call = engine.call
+
+    def ended_meanwhile(op: str, *args: Any, **fields: Any) -> Any:
+        reply = call(op, *args, **fields)
+        if op == "watch":
+            other = threading.Thread(target=first.close)
+            other.start()
+            other.join(PATIENCE)
+            assert not other.is_alive()
+        return reply
+
+    monkeypatch.setattr(engine, "call", ended_meanwhile)
+    with directory.watch("topic", "name") as second:
+        monkeypatch.undo()
+        with shmnd.open_adapter() as other, Directory(other).announce("topic", "name"):
+            directory.find("topic", "name")
+            assert [each.gone for each in second.changes()] == [False]
+        assert taken(second, 1)[0].gone
+    # No watch is left, and the next one begins anew.
+    assert ("topic", "name") not in directory._names._watches
+    with shmnd.open_adapter() as other, Directory(other).announce("topic", "name"):
+        assert len(directory.watch("topic", "name").entries) == 1

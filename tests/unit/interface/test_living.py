@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects that several threads add, end and go through."""
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from shmnd.common.weak import Living
+
+
+class Thing:
+    pass
+
+
+def test_what_lives_is_there_once() -> None:
+    living: Living[Thing] = Living()
+    one, two = Thing(), Thing()
+    for each in (one, two, one):
+        living.add(each)
+    assert set(living.those()) == {one, two}
+    assert len(living) == 2
+    living.discard(one)
+    living.discard(one)
+    assert living.those() == [two]
+    del two
+    assert len(living) == 0
+    living.add(one)
+    living.clear()
+    assert not living
+
+
+@pytest.mark.parametrize("adds", [True, False], ids=["adds", "takes out"])
+def test_a_loop_while_another_thread(adds: bool) -> None:
+    """Between any two of its instructions. It has each object that lives all the time."""
+    living: Living[Thing] = Living()
+    stay = {Thing() for _ in range(5)}
+    others = [Thing() for _ in range(1000)]
+    for each in (*stay, *(() if adds else others)):
+        living.add(each)
+    left = iter(others)
+
+    def change(frame: FrameType, event: str, what: object) -> Any:
+        frame.f_trace_opcodes = True
+        if (one := next(left, None)) is not None:
+            (living.add if adds else living.discard)(one)
+        return change
+
+    sys.settrace(change)
+    try:
+        found = living.those()
+    finally:
+        sys.settrace(None)
+    assert stay <= set(found)
+    assert next(left, None) is not others[0], "nothing was changed meanwhile"
