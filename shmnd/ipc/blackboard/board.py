@@ -17,6 +17,7 @@ from shmnd.ipc.blackboard.keys import (
     ENTRIES,
     ENTRY,
     FIRST,
+    MAGIC,
     MOST_KEYS,
     MOST_TEXT,
     WRITER,
@@ -59,6 +60,13 @@ class Board:
                 )
             self.words = Words(SparseMapping(fd, size, writable=False, call=call), False)
             file.close()
+            if self.words.load(0) != MAGIC:
+                raise error(
+                    Status.INTERNAL_ERROR,
+                    call,
+                    f"the blackboard of process {self.pid} was made by another release of shmnd;"
+                    " run the same one in both",
+                )
             self.table = MemberTable(table_file, call)
             self.table.join(call)
         except BaseException:

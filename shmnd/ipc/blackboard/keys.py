@@ -14,6 +14,7 @@ from shmnd.ipc.common.members import MEMBERS
 __all__ = ["BLACKBOARD", "Key", "tuples", "type_of"]
 
 BLACKBOARD: Final = "ipc.blackboard"
+MAGIC: Final = 0x6472616F626B636C
 COUNT: Final = 8
 ENTRIES: Final = 64
 ENTRY: Final = 32

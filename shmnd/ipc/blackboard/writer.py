@@ -27,6 +27,7 @@ from shmnd.ipc.blackboard.keys import (
     ENTRIES,
     ENTRY,
     FIRST,
+    MAGIC,
     MOST_KEYS,
     MOST_TEXT,
     WRITER,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Blackboard"]
 
-_MAGIC: Final = 0x6472616F626B636C
 _SEAL_FUTURE_WRITE: Final = 0x10
 _STEP: Final = 1 << 16
 
@@ -130,7 +130,7 @@ class Blackboard(Closing):
                 + remedy(exc, "free memory, or address space (ulimit -v)"),
             ) from exc
         self._words = Words(self._map)
-        self._words.store(0, _MAGIC)
+        self._words.store(0, MAGIC)
         self._table = MemberTable(make_member_table(call), call)
         take_lock(self._table.fd, WRITER)
         self._table.join(call, waits=False)

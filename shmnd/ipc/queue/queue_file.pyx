@@ -85,6 +85,10 @@ cdef read_shape(int fd, shmnd_queue_shape *shape):
     if len(data) != sizeof(shmnd_queue_shape):
         raise error(Status.INTERNAL_ERROR, "Queue", f"descriptor {fd} was not made as a queue")
     shape[0] = (<shmnd_queue_shape *><const unsigned char *>data)[0]
+    if shape.magic != SHMND_QUEUE_MAGIC and shape.magic << 16 == SHMND_QUEUE_MAGIC << 16:
+        raise error(Status.INTERNAL_ERROR, "Queue",
+                    "the memory was made by another release of shmnd; run the same one in all"
+                    " processes that use the queue or the service")
     size = os.fstat(fd).st_size
     sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
     if not (

@@ -17,7 +17,8 @@
 
 #include "wire/atomics.h"
 
-#define SHMND_QUEUE_MAGIC 0x31657565757173ull
+/* "squeue" and the version of the layout: another one with each change of this file's structs. */
+#define SHMND_QUEUE_MAGIC 0x32657565757173ull
 #define SHMND_QUEUE_PAGE 4096u
 #define SHMND_QUEUE_MEMBERS 1024u
 #define SHMND_QUEUE_HOLDS 896u

@@ -14,7 +14,7 @@ from shmnd.ipc.common.room import PublisherId, Room, Tie
 from shmnd.ipc.errors import PeerLost, TypeMismatch
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.reader import ReaderCore
-from shmnd.ipc.topic.seats import POLICIES, SEAT, TOPIC, Unreached
+from shmnd.ipc.topic.seats import POLICIES, SEAT, TOPIC, Unreached, mark_of
 from shmnd.ipc.topic.source import Source
 from shmnd.ipc.types import forms
 from shmnd.neighbours import Neighbour
@@ -141,7 +141,8 @@ class MeetsPublishers(ReaderCore, Closing):
             head = neighbour.view(int(entry.data["head"]))
             sleepers = neighbour.view(int(entry.data["sleepers"]), writable=True)
             page = room.adapter.allocate(Source.page_bytes(self._max_held), peers="read")
-            source = Source(publisher, ident, neighbour, None, form)
+            mark = mark_of(room.adapter.uid, ident)
+            source = Source(publisher, mark, neighbour, None, form)
             policy = POLICIES.index(self.overflow)
             source.open(
                 head, neighbour, sleepers, page,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 import weakref
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from shmnd.adapter import Adapter
     from shmnd.directory import Entry
 
-__all__ = ["BLOCK", "MOST_BUFFER", "POLICIES", "SEAT", "TOPIC", "Seats", "Unreached"]
+__all__ = ["BLOCK", "MOST_BUFFER", "POLICIES", "SEAT", "TOPIC", "Seats", "Unreached", "mark_of"]
 
 TOPIC: Final = "ipc.topic"
 """The kind of the records of publishers; each is named after its topic."""
@@ -39,6 +40,16 @@ _LOG: Final = logging.getLogger("shmnd.ipc")
 
 
 _K = TypeVar("_K")
+
+
+def mark_of(adapter: str, ident: int) -> int:
+    """Return the number by which a subscriber finds its seat.
+
+    It is made of its adapter, too, whose name is the broker's word: another process that reads the
+    number of the announcement, and announces the same, does not get the same mark.
+    """
+    digest = hashlib.blake2b(f"{adapter} {ident}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1 | 1
 
 
 class _Board(Protocol):
@@ -212,7 +223,7 @@ class Seats:
             neighbour.close()
             raise
         self._guests[entry.key] = _Guest(seat, entry, neighbour, asked.policy)
-        self._board._admit(seat, asked.ident, kept_segment)
+        self._board._admit(seat, asked.mark, kept_segment)
         neighbour.ring()
 
     def leave(self, entry: Entry) -> None:
@@ -308,7 +319,7 @@ class _Asked:
     policy: int
     buffer: int
     first: int
-    ident: int
+    mark: int
 
     @classmethod
     def of(cls, entry: Entry) -> _Asked:
@@ -322,7 +333,7 @@ class _Asked:
             _whole(data, "policy", 0, len(POLICIES) - 1),
             _whole(data, "buffer", 1, MOST_BUFFER),
             _whole(data, "first", 0, 1 << 62),
-            _whole(data, "ident", 1, (1 << 63) - 1),
+            mark_of(entry.adapter, _whole(data, "ident", 1, (1 << 63) - 1)),
         )
 
 

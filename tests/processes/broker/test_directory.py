@@ -2,8 +2,7 @@
 """Names that processes announce to each other, through real brokers that come and go."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -172,7 +171,7 @@ def test_a_watch_that_begins_as_another_thread_ends_the_last_one_of_its_name(
         if op == "watch":
             other = threading.Thread(target=first.close)
             other.start()
-            other.join(PATIENCE)
+            other.join(30)
             assert not other.is_alive()
         return reply
 

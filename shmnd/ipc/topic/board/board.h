@@ -18,7 +18,7 @@
 #include "wire/kill_point.h"
 
 #define SHMND_BOARD_MAGIC 0x64726f62646e6d73ull /* "smndbord" */
-#define SHMND_BOARD_VERSION 2u
+#define SHMND_BOARD_VERSION 3u
 
 #define SHMND_LINE_WORDS 5u
 #define SHMND_LINE_INLINE 40u
@@ -57,7 +57,7 @@ enum shmnd_seat_state { SHMND_SEAT_FREE, SHMND_SEAT_TAKEN, SHMND_SEAT_EVICTED };
 
 /* What the publisher grants a subscriber. Written by the publisher. */
 struct shmnd_seat {
-    shmnd_word64 ident; /* written last: the number that the subscriber announced */
+    shmnd_word64 ident; /* written last: the mark of the subscriber (seats.py) */
     shmnd_word64 dropped;
     shmnd_word64 start; /* the first position that is kept for it */
     shmnd_word32 kept;  /* segment of its queue + 1, or 0 */
