@@ -20,7 +20,7 @@ from shmnd.ring.c_waiting cimport (
 )
 from shmnd.ring.process.forks cimport forks
 
-from queue import Empty, Full
+from queue import Empty
 
 from shmnd.common.interruption import is_interruption
 from shmnd.common.steps import step
@@ -366,8 +366,9 @@ cdef class QueueCalls:
         """Append an object; `queue.Full` when there is no room in time, ValueError when closed."""
         cdef QueueCore core = self.open_core(timeout)
         cdef uint64_t packed
-        if self._maxsize and not core._has_room() and not self._await_room(block, timeout):
-            raise Full
+        end = None  # of the time that a wait for room has begun to use up
+        if self._maxsize and not core._has_room():
+            end = self._await_room(block, timeout)
         try:
             packed = core.packed(obj)
         except NdError:  # of the queue itself, which has no memory left: the object is good
@@ -379,7 +380,7 @@ cdef class QueueCalls:
             self._on_queue_feeder_error(exc, obj)
             return
         if self._behind or not core.pushed(packed, True, None):
-            self._put_later(packed, block, timeout)
+            self._put_later(packed, block, timeout, end)
 
     def get(self, block=True, timeout=None):
         """Remove and return the first item; `queue.Empty` when none comes in time."""

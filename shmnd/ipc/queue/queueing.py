@@ -135,12 +135,17 @@ class Queue(QueueCalls, Waits):
 
     # -- putting and getting --
 
-    def _put_later(self, block_ref: int, block: bool, timeout: float | None) -> None:
-        """Put a packed item for which there was no room."""
+    def _put_later(
+        self, block_ref: int, block: bool, timeout: float | None, end: float | None
+    ) -> None:
+        """Put a packed item for which there was no room, at `end` at the latest if that is given.
+
+        It is where the call has waited before: another process took the room that it found.
+        """
         box = [block_ref]
         try:
             if self._maxsize:
-                self._push_in_time(box, block, timeout)
+                self._push_in_time(box, _deadline(block, timeout) if end is None else end)
             else:
                 self._keep(box)
         except BaseException:
@@ -148,17 +153,18 @@ class Queue(QueueCalls, Waits):
                 self._core.drop(box[0])
             raise
 
-    def _await_room(self, block: bool, timeout: float | None) -> bool:
+    def _await_room(self, block: bool, timeout: float | None) -> float:
+        """Wait until there is room; return when the time of the call ends. Full if it has ended."""
         deadline = _deadline(block, timeout)
         long = False
         while self._core.full():
             left = deadline - time.monotonic()
             if left <= 0:
-                return False
+                raise queue.Full
             self._wait_for_room(left, long)
             self._require_open()
             long = True
-        return True
+        return deadline
 
     def _wait_for_room(self, left: float, long: bool) -> None:
         """Wait once: a short time for a wake-up, or long, and for deaths as well."""
@@ -167,8 +173,7 @@ class Queue(QueueCalls, Waits):
         else:
             self._core.wait_for_room(ns_of(left))
 
-    def _push_in_time(self, box: list[int], block: bool, timeout: float | None) -> None:
-        deadline = _deadline(block, timeout)
+    def _push_in_time(self, box: list[int], deadline: float) -> None:
         long, pause = False, 0.0001
         while not self._core.push(box):
             left = deadline - time.monotonic()

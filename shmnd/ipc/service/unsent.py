@@ -6,6 +6,8 @@ A call that waited for room would stop the loop, which may be the one that the s
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
 import time
 from collections import deque
@@ -50,7 +52,8 @@ class Unsent:
         self._put_some()
         while pending._unsent and (left := end - time.monotonic()) > 0:
             if self._requests._core.full():
-                self._requests._await_room(True, min(left, _PAUSE))
+                with contextlib.suppress(queue.Full):
+                    self._requests._await_room(True, min(left, _PAUSE))
             else:
                 time.sleep(min(left, _STEP))
             self._put_some()

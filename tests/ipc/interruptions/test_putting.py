@@ -101,7 +101,7 @@ def test_an_interrupted_wake_up_leaves_the_item(
             q.get_nowait()
         put: Callable[[Any], None] = q.put
         if limit:  # as where another process takes the room that was there
-            put = lambda item: q._put_later(q._core.pack(item), True, PATIENCE)  # noqa: E731
+            put = lambda item: q._put_later(q._core.pack(item), True, PATIENCE, None)  # noqa: E731
         ring.armed = True
         with pytest.raises(Alarm):
             put("first")

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -110,6 +111,37 @@ def test_a_queue_takes_less_than_nothing_for_nothing(ends: Ends) -> None:
     ):
         with pytest.raises(ValueError, match="nan is not a number of seconds"):
             empty()
+
+
+class PutsAnother:
+    """As it is pickled, another item comes into the queue."""
+
+    def __init__(self, q: Any) -> None:
+        self.q = q
+
+    def __reduce__(self) -> Any:
+        self.q.put_nowait(2)
+        return (int, ())
+
+
+def test_a_put_whose_room_another_one_took_waits_no_second_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ipc.Queue(1) as q:
+        q.put(1)
+        waited: list[float] = []
+
+        def make_room(left: float, long: bool) -> None:
+            """Let it wait for a part of its time, then make room."""
+            waited.append(left)
+            time.sleep(0.1)
+            assert q.get() == len(waited)
+
+        monkeypatch.setattr(q, "_wait_for_room", make_room)
+        q.put(PutsAnother(q), timeout=50)
+        first, second = waited
+        assert second <= first - 0.1
+        assert q.get() == 0
 
 
 def test_an_answer_has_no_header_and_waits_for_no_subscriber(ends: Ends) -> None:
