@@ -96,7 +96,7 @@ def _type_of(entry: Entry) -> Any:
     if "type" in entry.data:
         try:
             return json.loads(entry.data["type"])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             return entry.data["type"]
     if "request" in entry.data:
         return {part: entry.data.get(part) for part in ("request", "response")}

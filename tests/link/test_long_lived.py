@@ -9,8 +9,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+import shmnd
 from link.kit import unique, until
 from shmnd import ipc
+from shmnd.directory import Directory
 from shmnd_tools.link import bridge, wire
 from shmnd_tools.link.bridge import Link
 from shmnd_tools.link.incoming import LATEST
@@ -91,6 +93,20 @@ def test_topics_without_publishers_leave_no_thread(
         until(lambda: _topics_of_threads() == ["link to stays"])
         assert set(link._outgoing) == {"stays"}
         assert len(link._routes) == 1
+
+
+@pytest.mark.parametrize("data", [{}, {"type": "[" * 3000}, {"type": "5"}])
+def test_a_topic_whose_type_makes_no_sense_stops_no_other(
+    data: dict[str, str], link: Link, nowhere: Nowhere, namespace: str
+) -> None:
+    with (
+        shmnd.open_adapter(namespace=namespace) as adapter,
+        Directory(adapter).announce("ipc.topic", "a", data),
+        ipc.Publisher("b", "i8", namespace=namespace) as pub,
+    ):
+        until(lambda: pub._adapter.uid in link._publishers)
+        assert set(link._outgoing) == {"b"}
+        assert len(link._told) == 1
 
 
 def test_publishers_of_a_topic_that_stays_are_forgotten(

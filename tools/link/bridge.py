@@ -182,7 +182,11 @@ class Link:
         for entry in entries:
             if entry.adapter in self._publishers or not _chosen(entry.name, self._topics):
                 continue
-            type_ = json.loads(entry.data["type"])
+            try:
+                type_ = ipc.TopicType.from_description(json.loads(entry.data["type"])).description
+            except (KeyError, TypeError, ValueError, RecursionError):
+                self._say(f"{entry.name}: process {entry.pid} announces a type that makes no sense")
+                continue
             if type_ == "object" and not self._objects:
                 self._say(f"{entry.name} carries objects, which take --objects")
                 continue

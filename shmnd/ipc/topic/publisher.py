@@ -120,7 +120,10 @@ class Publisher(Sender, Closing):
     def _join(self, type_: Any, history: int, seats: int, call: str) -> None:
         directory = Directory(self._adapter)
         for entry in directory.find(TOPIC, self.name):
-            theirs = forms.form_from_text(entry.data["type"])
+            try:
+                theirs = forms.form_from_text(entry.data.get("type"))
+            except ValueError:
+                continue  # no subscriber reads from one that announces nonsense
             if type_ is None:
                 self._form = theirs
             forms.require_same(self._form, theirs, f"process {entry.pid}", call, self.name)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from shmnd.common.interruption import pass_on
 from shmnd.ipc.errors import TypeMismatch
 from shmnd.ipc.types.filling import fill_record
 from shmnd.ipc.types.layouts import (
@@ -75,7 +76,7 @@ class TopicType:
         ValueError where it makes no sense, as in a file that is damaged.
         """
         try:
-            return form_from_text(json.dumps(description))
+            return _form_from(json.dumps(description))
         except Exception as exc:  # whatever parsers of such a text raise
             raise ValueError(
                 f"ipc.TopicType: the description {_cut(description)} makes no sense: {exc}"
@@ -272,6 +273,14 @@ def form_of(type_: Any, call: str) -> TopicType:
 
 def form_from_text(text: object) -> TopicType:
     """Return the form that a publisher announced; ValueError when the text makes no sense."""
+    try:
+        return _form_from(text)
+    except Exception as exc:  # json and numpy raise many, RecursionError among them
+        pass_on(exc)
+        raise ValueError(f"type {text!r} makes no sense") from exc
+
+
+def _form_from(text: object) -> TopicType:
     found = json.loads(str(text))
     if found in ("any", "bytes", "object"):
         return {"any": _Any, "bytes": _Bytes, "object": _Object}[found]()
