@@ -91,14 +91,14 @@ class Connector(BrokerEvents):
                     raise invalid(self._state, call)
                 raise error(Status.CONNECTION_ACTIVE, call, f"the connector is {self._state.value}")
             require_reachable(peer[0], call)
-            qp_link = QueuePairLink(self._engine, pair, call)
-            offer = Terms(limits.capped(self._adapter._limits), qp_link.describe())
+            qp_link = QueuePairLink(self._engine, pair)
             try:
-                overlapped = self._ask(call, qp_link, peer, offer, private)
+                qp_link.take(pair, call)
+                offer = Terms(limits.capped(self._adapter._limits), qp_link.describe())
+                return self._ask(call, qp_link, peer, offer, private)._keeping(pair)
             except BaseException:
-                qp_link.give_up()
+                self._take_back_connect(qp_link)
                 raise
-            return overlapped._keeping(pair)
 
     def _ask(
         self, call: str, qp_link: QueuePairLink, peer: Address, offer: Terms, private: bytes
@@ -118,7 +118,11 @@ class Connector(BrokerEvents):
                 self._deciding = overlapped = self._start(call)
                 self._fail_connect(f"{detail_of(exc)} ({self._engine.meeting_place})", None)
                 return overlapped
-            if port is not self._port:
+            if not isinstance(exc, NdError):  # a handler of a signal: the broker may have the offer
+                self._engine.post("close", object=port.object)
+                self._port = port
+                self._start_over()
+            elif port is not self._port:
                 port.release()
             raise
         self._port, self._qp_link = port, qp_link
@@ -140,9 +144,7 @@ class Connector(BrokerEvents):
             self._qp_link.open()
             self._qp_link.keep(self)
             self._settle()
-            overlapped = self._start(call)
-            overlapped._complete(Status.SUCCESS)
-            return overlapped
+            return self._start(call, _at_once)
 
     # -- the passive side --
 
@@ -169,20 +171,35 @@ class Connector(BrokerEvents):
             attempt = self._attempt
             assert attempt is not None
             assert attempt.theirs is not None
-            qp_link = QueuePairLink(self._engine, pair, call)
-            limits = limits.capped(self._adapter._limits).meeting(attempt.theirs.limits)
-            attempt.mine = Terms(limits, qp_link.describe())
+            qp_link = QueuePairLink(self._engine, pair)
             try:
+                qp_link.take(pair, call)
+                limits = limits.capped(self._adapter._limits).meeting(attempt.theirs.limits)
+                attempt.mine = Terms(limits, qp_link.describe())
                 self._send_answer(call, qp_link, attempt, private)
+                self._qp_link, self._limits = qp_link, limits
+                self._state = State.ACCEPTING
+                deciding = self._start(call, None, self._cancel_accept, written(attempt.peer))
+                return self._await_decision(deciding)._keeping(pair)
             except BaseException as exc:
+                if qp_link.attached and not isinstance(exc, NdError):
+                    self._break_off_accept(qp_link, attempt)
                 qp_link.give_up()
                 self._finish_if_aborted(exc)
                 raise
-            self._qp_link, self._limits = qp_link, limits
-            self._state = State.ACCEPTING
-            waits_for = written(attempt.peer)
-            deciding = self._start(call, None, self._cancel_accept, waits_for)
-            return self._await_decision(deciding)._keeping(pair)
+
+    def _break_off_accept(self, qp_link: QueuePairLink, attempt: Attempt) -> None:
+        """End an Accept that a handler of a signal has interrupted, as its cancel does.
+
+        The active side may have the answer, or may be connected, so the request is over.
+        """
+        self._engine.post("reject", connection=attempt.connection)  # if it was not answered yet
+        if self._state is _OFFERED:
+            self._qp_link, self._state = qp_link, State.ACCEPTING
+        self._poll_link()
+        if self._state is not _CLOSED:
+            self._release()
+        self._cancel_interrupted("Connector.accept")
 
     def _require_acceptable(self, call: str) -> None:
         self._require_not_aborted(call)
@@ -382,15 +399,6 @@ class Connector(BrokerEvents):
     def _callee_data(self, data: Buffer, call: str) -> bytes:
         return private_bytes(data, self._adapter._limits.max_callee_data, "MaxCalleeData", call)
 
-    def _require_not_aborted(self, call: str) -> None:
-        if self._aborted:
-            raise error(Status.CONNECTION_ABORTED, call, "the active side has given up")
-
-    def _finish_if_aborted(self, exc: BaseException) -> None:
-        """The broker knows that the active side is gone before its event has come."""
-        if isinstance(exc, NdError) and exc.status is Status.CONNECTION_ABORTED:
-            self._finish(aborted=True)
-
     def _await_decision(self, overlapped: Overlapped) -> Overlapped:
         """The peer decides from here on, or the release of the queue pair does."""
         assert self._qp_link is not None
@@ -400,6 +408,11 @@ class Connector(BrokerEvents):
             self._qp_link.await_news(self)
         self._poll_link()  # it may have decided already
         return overlapped
+
+
+def _at_once() -> Status:
+    """End an operation; a poll does so where the handler of a signal has interrupted its call."""
+    return Status.SUCCESS
 
 
 def _too_late(overlapped: Overlapped) -> bool:

@@ -90,20 +90,28 @@ _numbers = itertools.count()
 class QueuePairLink:
     """A queue pair that belongs to one attempt of one connector."""
 
-    def __init__(self, engine: ProgressEngine, qp: QueuePairLike, call: str) -> None:
-        """Take a queue pair that is free; CONNECTION_ACTIVE or CANCELED when it is not."""
-        with Held(engine.attempts):
-            if qp._state != _IDLE:
-                raise _not_free(qp._state, call)
-            qp._begin_connect()
+    def __init__(self, engine: ProgressEngine, qp: QueuePairLike) -> None:
         self._engine = engine
         self._number = number = next(_numbers)
         _pairs[number] = weakref.ref(qp, lambda _: _pairs.pop(number, None))
+        self._taken = False
         self._attached = False
         self._released = False
         self.given_up = False
         """True from when the connector has let the queue pair go."""
         self._listener: Callable[[], None] | None = None
+
+    def take(self, qp: QueuePairLike, call: str) -> None:
+        """Take the queue pair if it is free; CONNECTION_ACTIVE or CANCELED when it is not.
+
+        A call of its own: where the handler of a signal raises in it, the caller has the object and
+        can let the queue pair go.
+        """
+        with Held(self._engine.attempts):
+            if qp._state != _IDLE:
+                raise _not_free(qp._state, call)
+            self._taken = True  # before the call, behind which a handler may raise
+            qp._begin_connect()
         qp._on_release(_telling(self))
 
     def when_released(self, callback: Callable[[], None]) -> None:
@@ -121,6 +129,11 @@ class QueuePairLink:
         self._released = True
         if self._listener is not None:
             self._listener()
+
+    @property
+    def attached(self) -> bool:
+        """The queue pair is bound to a link, or was."""
+        return self._attached
 
     @property
     def released(self) -> bool:
@@ -214,8 +227,9 @@ class QueuePairLink:
         A call that a handler of a signal has interrupted is continued by the next one.
         """
         self.given_up = True
-        qp = self._living
+        qp = self._living if self._taken else None
         if qp is None:
+            _pairs.pop(self._number, None)
             return
         qp._on_release(None)
         try:

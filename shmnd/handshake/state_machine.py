@@ -19,7 +19,7 @@ from shmnd.handshake.broker_side import BrokerSide
 from shmnd.handshake.port import TCP, PortHolder
 from shmnd.handshake.queue_pair_link import UNDECIDED, LinkStatus, QueuePairLink
 from shmnd.overlapped import Overlapped, OverlappedFile
-from shmnd.status import Status
+from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
     from shmnd.handshake.interfaces import AdapterLike
@@ -84,14 +84,22 @@ class ConnectionStateMachine(PortHolder):
             return  # at once: nothing has happened
         if link is LinkStatus.RELEASED:
             self._queue_pair_gone()
-        elif self._state is State.ACCEPTED and link is LinkStatus.REFUSED:
-            self._qp_link.give_up()
-            self._finish()
+        elif self._state is State.ACCEPTED:
+            self._follow_confirmation(link)
         elif self._state is State.ACCEPTING:
             self._follow_decision(link)
         if self._state is State.CONNECTED and link is LinkStatus.DOWN:
             self._state = State.DOWN
             self._notify()
+
+    def _follow_confirmation(self, link: LinkStatus) -> None:
+        assert self._qp_link is not None
+        if link is LinkStatus.REFUSED:
+            self._qp_link.give_up()
+            self._finish()
+        else:  # opened by a CompleteConnect that the handler of a signal has interrupted
+            self._qp_link.keep(self)
+            self._settle()
 
     def _follow_decision(self, link: LinkStatus) -> None:
         if link is LinkStatus.OPEN or link is LinkStatus.DOWN:
@@ -214,6 +222,22 @@ class ConnectionStateMachine(PortHolder):
         self._broker.withdraw(self._attempt, self._port)
         self._qp_link.give_up()
 
+    def _take_back_connect(self, qp_link: QueuePairLink) -> None:
+        """Undo a Connect whose call raises, as its cancel does: the program may connect again."""
+        if self._attempt is not None:
+            self._withdraw()
+        qp_link.give_up()
+        if self._qp_link is not None:
+            self._start_over()
+        self._cancel_interrupted("Connector.connect")
+
+    def _cancel_interrupted(self, call: str) -> None:
+        """End the operation of a call that a handler of a signal has interrupted, if it began."""
+        self._deciding = None
+        for overlapped in list(self._pending):
+            if overlapped.call == call:
+                overlapped._complete(Status.CANCELED, "a handler of a signal has ended its call")
+
     def _fail_connect(
         self, detail: str, private: bytes | None, status: Status = Status.CONNECTION_REFUSED
     ) -> None:
@@ -271,6 +295,15 @@ class ConnectionStateMachine(PortHolder):
         self._state, self._attempt, self._qp_link = _CLOSED, None, None  # as above
         self._leave_attempt(attempt)
         self._drop_port()
+
+    def _require_not_aborted(self, call: str) -> None:
+        if self._aborted:
+            raise error(Status.CONNECTION_ABORTED, call, "the active side has given up")
+
+    def _finish_if_aborted(self, exc: BaseException) -> None:
+        """The broker knows that the active side is gone before its event has come."""
+        if isinstance(exc, NdError) and exc.status is Status.CONNECTION_ABORTED:
+            self._finish(aborted=True)
 
     def _leave_attempt(self, attempt: Attempt | None) -> None:
         if attempt is not None:

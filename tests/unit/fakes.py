@@ -417,7 +417,7 @@ class FakeQueuePair:
         self._state = QpState.CONNECTING
 
     def _end_connect(self) -> None:
-        assert self._state is QpState.CONNECTING
+        assert self._state in (QpState.CONNECTING, QpState.IDLE)
         self._state = QpState.IDLE
 
     def _set_outbound_read_limit(self, limit: int) -> None:
@@ -456,7 +456,7 @@ class FakeQueuePair:
         self._state = QpState.IDLE
 
     def _disconnect(self) -> bool:
-        assert self._state in (QpState.CONNECTED, QpState.DOWN)
+        assert self._state in (QpState.CONNECTED, QpState.DOWN, QpState.CLOSED)
         self._state = QpState.CLOSED
         return self._disconnect_step()
 

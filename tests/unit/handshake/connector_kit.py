@@ -2,6 +2,7 @@
 """Statuses and steps that the tests of connector states share."""
 
 import gc
+from types import FrameType
 from typing import Any
 
 from shmnd.status import Status
@@ -58,3 +59,19 @@ def release(holder: Any, name: str, how: str) -> None:
             del obj
         delattr(holder, name)
         gc.collect()
+
+
+def is_of_library(frame: FrameType) -> bool:
+    """Return whether a handler may interrupt here: not in the broker, nor in a fake."""
+    if not _module(frame).startswith("shmnd."):
+        return False
+    caller: FrameType | None = frame
+    while caller is not None:
+        if _module(caller) == "unit.fakes" or _module(caller).startswith("shmnd.broker.service"):
+            return False
+        caller = caller.f_back
+    return True
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))

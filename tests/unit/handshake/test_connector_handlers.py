@@ -15,6 +15,7 @@ from shmnd.handshake.queue_pair_link import QpState
 from shmnd.listener import Listener
 from shmnd.status import NdError, Status
 from unit.fakes import World
+from unit.handshake.connector_kit import is_of_library
 from unit.sides import Sides
 
 Call = Callable[[Sides], Any]
@@ -63,16 +64,6 @@ CALLS: dict[str, tuple[str, Call, Call]] = {
 }
 
 
-def _module(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__"))
-
-
-def _in_broker(frame: FrameType | None) -> bool:
-    while frame is not None and not _module(frame).startswith("shmnd.broker.service"):
-        frame = frame.f_back
-    return frame is not None
-
-
 class Handler:
     """Closes a connector where the n-th function begins. The fake broker is not interrupted."""
 
@@ -81,7 +72,7 @@ class Handler:
         self.left = number
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
-        if event != "call" or not _module(frame).startswith("shmnd.") or _in_broker(frame):
+        if event != "call" or not is_of_library(frame):
             return
         self.left -= 1
         if self.left == 0:

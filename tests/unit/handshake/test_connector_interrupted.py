@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A handler of a signal raises at every place of a call that makes a connection.
+
+The call has taken effect, or was taken back, or can be made again: nothing is left half made.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
+
+import pytest
+
+from shmnd.handshake.attempt import State
+from shmnd.handshake.queue_pair_link import QpState
+from shmnd.status import Status
+from unit.fakes import World
+from unit.handshake.connector_kit import CANCELED, OK, PENDING, REFUSED, is_of_library
+from unit.sides import Sides, outcome
+
+_BEHIND_WHICH: Final = ("call", "return", "c_return")
+
+
+class Interrupted(BaseException):
+    """What the handler raises."""
+
+
+class Handler:
+    """Raises at the n-th place where the interpreter may run the handler of a signal."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if event in _BEHIND_WHICH and is_of_library(frame):
+            self.left -= 1
+            if self.left == 0:
+                sys.setprofile(None)
+                raise Interrupted
+
+    def interrupts(self, call: Callable[[], Any]) -> bool:
+        """Return False when the call was over before."""
+        sys.setprofile(self)
+        try:
+            call()
+        except Interrupted:
+            return True
+        finally:
+            sys.setprofile(None)
+        return self.left <= 0
+
+
+def at_each_place(
+    before: Callable[[Sides], Any],
+    call: Callable[[Sides], Any],
+    after: Callable[[Sides], str],
+) -> Counter[str]:
+    """Interrupt a call at each place; count what `after` says of it."""
+    found = Counter[str]()
+    number, interrupted = 0, True
+    while interrupted:
+        number += 1
+        world = World()
+        sides = Sides(world)
+        before(sides)
+        interrupted = Handler(number).interrupts(lambda sides=sides: call(sides))  # type: ignore[misc]
+        if interrupted:
+            found[after(sides)] += 1
+        world.close()
+    return found
+
+
+def comes_about(sides: Sides) -> None:
+    """The rest of the way to a connection, and its end."""
+    assert sides.active.state is State.ACCEPTED
+    assert outcome(sides.active.connector.complete_connect) is OK
+    ends(sides)
+
+
+def ends(sides: Sides) -> None:
+    assert sides.active.state is sides.passive.state is State.CONNECTED
+    told = sides.passive.connector.notify_disconnect()
+    assert outcome(sides.active.connector.disconnect) is OK
+    assert sides.passive.state is State.DOWN
+    assert told.status is OK
+    assert not sides.active.connector._pending
+
+
+def delivered(sides: Sides, side: str, call: str) -> list[Status]:
+    return [each.status for each in getattr(sides, side).file.poll() if each.call == call]
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_connect(bound: bool) -> None:
+    def after(sides: Sides) -> str:
+        connector = sides.active.connector
+        if connector._state is State.CONNECTING:
+            found = "took effect"
+        else:
+            found = "taken back"
+            assert sides.active.qp._state is QpState.IDLE
+            assert not connector._pending
+            assert delivered(sides, "active", "Connector.connect") in ([], [CANCELED])
+            assert outcome(sides.connect) is PENDING
+        sides.request()
+        assert sides.passive.state is State.OFFERED
+        assert outcome(sides.listener.get_connection_request, sides.passive.new_connector()) is (
+            PENDING
+        )  # no offer but that one
+        sides.accept()
+        comes_about(sides)
+        return found
+
+    found = at_each_place(lambda sides: bound and sides.bind(), Sides.connect, after)
+    assert found["taken back"] > 100
+    assert found["took effect"] <= 2
+
+
+def test_accept() -> None:
+    def after(sides: Sides) -> str:
+        connector = sides.passive.connector
+        if connector._state is State.ACCEPTING:
+            comes_about(sides)
+            return "took effect"
+        assert sides.passive.qp._state is QpState.IDLE
+        assert not connector._pending
+        if connector._state is State.OFFERED:
+            assert outcome(sides.accept) is PENDING
+            comes_about(sides)
+            return "taken back"
+        assert connector._state is State.CLOSED
+        assert delivered(sides, "passive", "Connector.accept") in ([], [CANCELED])
+        assert sides.active.state in {State.NEW, State.CLOSED}
+        assert sides.connecting.status in {OK, REFUSED}
+        assert not sides.passive.engine.broker_state.live
+        assert sides.active.qp._state is QpState.IDLE
+        return "canceled"
+
+    found = at_each_place(Sides.offer, Sides.accept, after)
+    assert found["taken back"] > 40
+    assert found["canceled"] > 40
+    assert found["took effect"] <= 2
+
+
+def test_complete_connect() -> None:
+    def after(sides: Sides) -> str:
+        again = outcome(sides.active.connector.complete_connect)
+        completed = delivered(sides, "active", "Connector.complete_connect")
+        assert completed in ([], [OK])
+        ends(sides)
+        return "taken back" if again is OK else again.name
+
+    found = at_each_place(
+        Sides.offer_and_accept, lambda sides: sides.active.connector.complete_connect(), after
+    )
+    assert set(found) == {"taken back", "CONNECTION_INVALID"}
+    assert min(found.values()) > 4
