@@ -57,7 +57,7 @@ class AdapterMemory:
         self._place.make()  # the directory of the record
         made = NamedMemory(name, nbytes, self._place.directory, _ALLOCATE)
         try:
-            mapped = Segment.adopt(made.fd, writable=True, call=_ALLOCATE)
+            mapped = Segment.adopt(made.file, writable=True, call=_ALLOCATE)
         except BaseException:
             made.forget()
             raise

@@ -17,11 +17,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import posix_ipc
-
 from shmnd.broker.leftovers import RECORD, unlink_own
+from shmnd.common.descriptors import Descriptor
 from shmnd.common.shortages import remedy
-from shmnd.common.streams import clear_of_streams, duplicate
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
 from shmnd.status import Status, error
@@ -43,35 +41,28 @@ _NEEDED: Final = f"memory with a name needs {_SHM}, memory without one does not"
 # -- memory of others --
 
 
-def open_segment(segment: Any, writable: bool, call: str) -> int:
+def open_segment(segment: Any, writable: bool, call: str) -> Descriptor:
     """Return a descriptor of one's own of what a caller names as shared memory."""
+    name = segment
     try:
         descriptor = _descriptor_of(segment)
         if descriptor is not None:
             _require_mode(descriptor, segment, writable, call)
-            return duplicate(descriptor)
+            return Descriptor.of(fcntl.fcntl, descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
         name = getattr(segment, "name", segment)
         if isinstance(name, os.PathLike):
             name = os.fspath(name)
-        if isinstance(name, str) and "/" in name.lstrip("/"):
+        if isinstance(name, str):
             flags = os.O_RDWR if writable else os.O_RDONLY
             flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            return clear_of_streams(os.open(name, flags))
-        if isinstance(name, str):
-            if b"\0" in os.fsencode(name):  # posix_ipc crashes where this is true, or raises
-                raise ValueError("the name has a NUL character")
-            made = posix_ipc.SharedMemory("/" + name.lstrip("/"), read_only=not writable)
-            os.set_inheritable(made.fd, False)
-            return clear_of_streams(int(made.fd))
-    except posix_ipc.ExistentialError as exc:
-        raise error(
-            Status.INVALID_PARAMETER_1, call, f"no shared memory is named {name!r}"
-        ) from exc
-    except posix_ipc.PermissionsError as exc:
-        raise _forbidden(call, name, str(exc)) from exc
-    except (OSError, ValueError, OverflowError, posix_ipc.Error) as exc:
-        if isinstance(exc, PermissionError):
-            raise _forbidden(call, segment, exc.strerror) from exc
+            return Descriptor.of(os.open, _path_of(name), flags)
+    except PermissionError as exc:
+        raise _forbidden(call, name, exc.strerror) from exc
+    except (OSError, ValueError, OverflowError) as exc:
+        if isinstance(exc, FileNotFoundError) and not _is_path(name):
+            raise error(
+                Status.INVALID_PARAMETER_1, call, f"no shared memory is named {name!r}"
+            ) from exc
         why = getattr(exc, "strerror", None) or exc
         raise error(
             Status.INVALID_PARAMETER_1, call, f"{segment!r} cannot be opened: {why}"
@@ -82,6 +73,15 @@ def open_segment(segment: Any, writable: bool, call: str) -> int:
         f"{type(segment).__name__} object is not shared memory: pass a posix_ipc.SharedMemory, a "
         "multiprocessing.shared_memory.SharedMemory, a name, a path or a descriptor",
     )
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name.lstrip("/")
+
+
+def _path_of(name: str) -> str:
+    """Return the path of what shm_open would open, which returns a number that no object owns."""
+    return name if _is_path(name) else f"{_SHM}/{name.lstrip('/')}"
 
 
 def _descriptor_of(segment: Any) -> int | None:
@@ -111,65 +111,40 @@ def _forbidden(call: str, segment: object, why: str | None) -> Exception:
 
 # -- memory with a name of its own --
 
-_locks: Final[set[int]] = set()
-"""The descriptors of the records of this process; a child that is forked off closes its copies."""
-
-
-def _after_fork_in_child() -> None:
-    for lock in _locks:
-        os.close(lock)
-    _locks.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
 
 class NamedMemory:
-    """A file in /dev/shm that this process made, by its descriptor, until `forget`."""
+    """A file in /dev/shm that this process made, until `forget`, or until it is dropped.
+
+    The descriptors belong to objects from the start: a handler of a signal may raise anywhere.
+    """
+
+    _record: Path | None = None
 
     def __init__(self, name: str, nbytes: int, records: Path, call: str) -> None:
         self.name = _checked(name, call)
         self._pid = os.getpid()
-        self._record: Path | None = None
-        self._lock = -1
-        self.fd = self._make(nbytes, call)
+        self._lock = Descriptor(-1)  # of the record; a child that is forked off closes its copy
+        self.file = _make(nbytes, call)
         try:
             self._write_record(records, call)
             self._appear(call)
         except BaseException:
-            os.close(self.fd)
+            self.file.close()
             self.forget()
             raise
 
-    def _make(self, nbytes: int, call: str) -> int:
-        require_room(nbytes, 0, call)
-        fd = -1
-        try:
-            fd = os.open(_SHM, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fd = clear_of_streams(fd)
-            os.fchmod(fd, 0o600)
-            commit(fd, nbytes)
-        except OSError as exc:
-            if fd >= 0:
-                os.close(fd)
-            raise error(
-                Status.INSUFFICIENT_RESOURCES,
-                call,
-                f"{nbytes} bytes of named shared memory wanted in {_SHM}: {exc.strerror}; "
-                + remedy(exc, _BOUNDED if exc.errno == errno.ENOSPC else _NEEDED),
-            ) from exc
-        return fd
+    def __del__(self) -> None:
+        self.forget()
 
     def _write_record(self, records: Path, call: str) -> None:
         self._record = records / f"{RECORD}{uuid.uuid4().hex}"
-        found = os.fstat(self.fd)
+        found = os.fstat(self.file.fileno())
         text = json.dumps({"name": self.name, "dev": found.st_dev, "ino": found.st_ino})
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            self._lock = clear_of_streams(os.open(self._record, flags, 0o600))
-            _locks.add(self._lock)
+            self._lock = Descriptor.of(os.open, self._record, flags, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-            os.write(self._lock, text.encode())
+            os.write(self._lock.fileno(), text.encode())
         except OSError as exc:
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
@@ -179,12 +154,13 @@ class NamedMemory:
 
     def _appear(self, call: str) -> None:
         try:
-            folder = os.open(_SHM, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = Descriptor.of(os.open, _SHM, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 # A directory descriptor makes it linkat, which follows the link in /proc.
-                os.link(f"/proc/self/fd/{self.fd}", self.name[1:], dst_dir_fd=folder)
+                source = f"/proc/self/fd/{self.file.fileno()}"
+                os.link(source, self.name[1:], dst_dir_fd=folder.fileno())
             finally:
-                os.close(folder)
+                folder.close()
         except FileExistsError as exc:
             raise error(
                 Status.ADDRESS_ALREADY_EXISTS,
@@ -203,14 +179,32 @@ class NamedMemory:
 
     def forget(self) -> None:
         """Remove the name; the memory stays until its last mapping is gone. Harmless twice."""
-        if self._lock < 0 or self._pid != os.getpid():
+        if self._record is None or self._pid != os.getpid():
             return
-        lock, self._lock = self._lock, -1
-        assert self._record is not None
-        unlink_own(os.pread(lock, 4096, 0))
+        if self._lock.fileno() >= 0:
+            unlink_own(os.pread(self._lock.fileno(), 4096, 0))
         self._record.unlink(missing_ok=True)
-        _locks.discard(lock)
-        os.close(lock)
+        self._record = None  # last: what a handler has interrupted is done by `__del__`
+        self._lock.close()
+
+
+def _make(nbytes: int, call: str) -> Descriptor:
+    """Return a file of memory that has no name yet."""
+    require_room(nbytes, 0, call)
+    file = Descriptor(-1)
+    try:
+        file = Descriptor.of(os.open, _SHM, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        os.fchmod(file.fileno(), 0o600)
+        commit(file.fileno(), nbytes)
+    except OSError as exc:
+        file.close()
+        raise error(
+            Status.INSUFFICIENT_RESOURCES,
+            call,
+            f"{nbytes} bytes of named shared memory wanted in {_SHM}: {exc.strerror}; "
+            + remedy(exc, _BOUNDED if exc.errno == errno.ENOSPC else _NEEDED),
+        ) from exc
+    return file
 
 
 def _checked(name: object, call: str) -> str:

@@ -25,6 +25,7 @@ from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
 from shmnd.common.interruption import pass_on
 from shmnd.common.shortages import remedy, remedy_of_mapping
+from shmnd.common.owned import Owned
 from shmnd.common.streams import clear_of_streams
 from shmnd.status import Status, error
 from shmnd.common.steps import step
@@ -263,14 +264,16 @@ cdef class Segment:
 
     @staticmethod
     def adopt(
-        fd: int, *, writable: bool, trusted: bool = False, call: str = "Segment.adopt"
+        file: Owned | int, *, writable: bool, trusted: bool = False, call: str = "Segment.adopt"
     ) -> Segment:
         """Map shared memory that the caller opened. Takes over the descriptor, also when it fails.
 
+        From an owner it is taken here: no handler of a signal runs between the two.
         Unless its size is sealed or its owner `trusted`, it is `fragile`. The descriptor stays open
         where the size is sealed, for peers.
         """
         cdef Segment self = Segment.__new__(Segment)
+        cdef int fd = file.detach() if isinstance(file, Owned) else file
         self.fd = fd
         _own(fd, <size_t><void *>self)
         try:
