@@ -408,3 +408,27 @@ def test_nothing_that_is_forwarded_grows_beyond_a_message() -> None:
 def test_values_are_shortened_in_messages() -> None:
     assert len(protocol.show("x" * 10000)) < 100
     assert protocol.show("ä\ud800") == "\\xe4\\ud800"
+
+
+_MAKE: Any = json.encoder.c_make_encoder
+
+
+def _unknown(markers: object, *others: object) -> Any:
+    """Stand for one that does without a record of cycles no more; json itself asks for one."""
+    if markers is None:
+        raise TypeError("markers must be a dict")
+    return _MAKE(markers, *others)
+
+
+def _other(markers: object, *others: object) -> Any:
+    return _MAKE(markers, *others) if markers is not None else lambda value, _: [repr(value)]
+
+
+@pytest.mark.parametrize("maker", [None, _unknown, _other])
+def test_an_interpreter_without_the_encoder_that_is_known_writes_the_same(
+    maker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = {"a": [1, 2.5, "\u00e9", None, True], "b": {}}
+    assert type(protocol._write) is _MAKE, "this interpreter has it"
+    monkeypatch.setattr(json.encoder, "c_make_encoder", maker)
+    assert "".join(protocol._writer()(value, 0)) == protocol.text_of(value)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from shmnd.connector import Connector
 from shmnd.handshake.attempt import State
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.status import Status
@@ -156,3 +157,27 @@ def test_complete_connect() -> None:
     )
     assert set(found) == {"taken back", "CONNECTION_INVALID"}
     assert min(found.values()) > 4
+
+
+def test_an_event_that_is_interrupted_is_delivered_and_the_interruption_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    sides = Sides(world)
+    sides.connect()
+    taken = Connector._on_event
+    events: list[str] = []
+
+    def interrupted(connector: Connector, event: Any, fds: list[int]) -> None:
+        events.append(event["ev"])
+        if len(events) == 1:
+            raise Interrupted
+        taken(connector, event, fds)
+
+    sides.listener.get_connection_request(sides.passive.connector)
+    monkeypatch.setattr(Connector, "_on_event", interrupted)
+    with pytest.raises(Interrupted):
+        sides.passive.engine.progress()
+    assert events == ["offer", "offer"]
+    assert sides.passive.state is State.OFFERED
+    world.close()

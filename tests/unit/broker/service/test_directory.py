@@ -278,6 +278,20 @@ def test_who_leaves_meets_nobody_any_more(world: World) -> None:
     assert not world.state.directory._members
 
 
+def test_nothing_is_kept_of_what_no_process_watches_any_more(world: World) -> None:
+    stays, gone = world.party(), world.party()
+    for party in stays, gone:
+        party.ask("watch", kind="topic")
+        party.ask("watch", kind="topic", name=party.uid)
+    gone.leave()
+    directory_of = world.state.directory
+    assert set(directory_of._watchers) == {("topic", ""), ("topic", stays.uid)}
+    assert len(directory_of._watchers["topic", ""]) == 1
+    stays.ask("unwatch", kind="topic")
+    stays.ask("unwatch", kind="topic", name=stays.uid)
+    assert not directory_of._watchers
+
+
 def test_an_adapter_meets_on_behalf_of_its_own_process(world: World) -> None:
     first, second = world.party(), world.party()
     refused = first.refused("meet", adapter=second.adapter, peer=first.adapter)
