@@ -80,7 +80,7 @@ def held(adapter: shmnd.Adapter) -> tuple[list[str], list[str]]:
 
 
 def at_each_place(adapter: shmnd.Adapter, call: Callable[[], Any]) -> int:
-    """Interrupt a call at each place, and compare what is held; return how many there are."""
+    """Interrupt a call at each place, and compare the holdings; return the number of places."""
     call()
     before = held(adapter)
     number = 1
