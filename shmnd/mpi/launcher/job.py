@@ -24,7 +24,7 @@ from shmnd.mpi.launcher import environment, refusals, signals, waiting
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines, Output
 from shmnd.mpi.launcher.rank import Guard, Rank, before_program
-from shmnd.mpi.launcher.sizes import arena_bytes, lane_bytes
+from shmnd.mpi.launcher.sizes import arena_bytes, fits_in_file, lane_bytes
 from shmnd.mpi.transport import job_memory
 from shmnd.ring.shared_memory.segment import Segment
 
@@ -125,6 +125,8 @@ class Job:
         arena = 0 if self._wish.private_arrays else arena_bytes(size)
         committed = job_memory.job_bytes(size, lane)
         whole = job_memory.whole_bytes(size, lane, arena) if arena else committed
+        if not fits_in_file(whole):
+            arena, whole = 0, committed
         memory = Segment.create(whole, label="mpi", call="shmnd mpiexec", committed=committed)
         self._memory = memory
         passed = -1

@@ -4,7 +4,7 @@
 import resource
 from pathlib import Path
 
-__all__ = ["arena_bytes", "lane_bytes"]
+__all__ = ["arena_bytes", "fits_in_file", "lane_bytes"]
 
 
 def lane_bytes(ranks: int) -> int:
@@ -29,3 +29,9 @@ def arena_bytes(ranks: int) -> int:
     if limited or strict or ranks == 1:
         return 0
     return (1 << 30) if ranks <= 16 else (1 << 28) if ranks <= 64 else (1 << 26)
+
+
+def fits_in_file(size: int) -> bool:
+    """Return whether a file of this process may be so long: the memory of a job is one."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return limit == resource.RLIM_INFINITY or size <= limit

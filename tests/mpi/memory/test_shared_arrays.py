@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of numpy in memory that all ranks map: which they are, and that programs run as before."""
 
+import sys
+
 import pytest
 
-from mpi.launcher.jobs import launch
+from mpi.launcher.jobs import launch, python
 
 BEGIN = """
 import os, sys, threading
@@ -284,3 +286,26 @@ print(core.get_handler_name(np.empty(50000)))
 """
     ran = launch(2, "-c", program)
     assert ran.stdout.split() == ["mine", "mine"], ran.stdout + ran.stderr
+
+
+def test_arrays_are_private_where_a_file_may_not_be_as_long_as_all_of_them() -> None:
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "-c", _NAMES_ALLOCATOR]
+    limited = f"""
+import os, resource
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 20, hard))
+os.execv({sys.executable!r}, {line})
+"""
+    ran = python("-c", limited)
+    assert set(ran.stdout.split()) == {"default_allocator"}, ran.stdout
+
+
+_NAMES_ALLOCATOR = """
+from mpi4py import MPI
+import numpy as np
+from numpy._core import _multiarray_umath as core
+mine, total = np.full(100_000, MPI.COMM_WORLD.rank, "d"), np.empty(100_000)
+MPI.COMM_WORLD.Allreduce(mine, total)
+assert (total == 1).all()
+print(core.get_handler_name(mine))
+"""
