@@ -15,6 +15,7 @@ from shmnd.common.held import Held
 from shmnd.mpi.collectives.op import REPLACE
 from shmnd.mpi.communicators.intracomm import COMM_SELF, Intracomm
 from shmnd.mpi.objects.info import INFO_NULL, Info
+from shmnd.mpi.util.turns import Turns
 from shmnd.mpi.util.words import Words, wait_until
 
 __all__ = ["Condition", "Counter", "Mutex", "Semaphore", "Sequential"]
@@ -98,9 +99,6 @@ class Counter:
 class Mutex:
     """Mutual exclusion."""
 
-    # Words of rank 0: the next ticket, the ticket whose turn it is, and 1 + the rank that has it,
-    # which those who wait name.
-
     def __init__(
         self,
         *,
@@ -111,9 +109,7 @@ class Mutex:
         """Make a mutex, that its owner may acquire again if it is recursive."""
         self._recursive = recursive
         self._comm = comm
-        self._count = 0
-        self._words: Words | None = Words(comm, info, 3 if comm.Get_rank() == 0 else 0)
-        self._holder = memoryview(self._words.win.ob.part(0)).cast("q")
+        self._turns: Turns | None = Turns(comm, info)
 
     def __enter__(self) -> Self:
         """Acquire mutex."""
@@ -129,10 +125,10 @@ class Mutex:
         """Release mutex."""
         self.release()
 
-    def _held(self, call: str) -> Words:
-        if self._words is None:
+    def _there(self, call: str) -> Turns:
+        if self._turns is None:
             raise RuntimeError(f"Mutex.{call}: the mutex was freed")
-        return self._words
+        return self._turns
 
     def acquire(self, blocking: bool = True) -> bool:
         """Acquire mutex, blocking or non-blocking."""
@@ -140,54 +136,50 @@ class Mutex:
 
     def _take(self, call: str, blocking: bool = True) -> bool:
         """Acquire it; a wait for it is one of this call."""
-        words = self._held("acquire")
-        if self._count:
+        turns = self._there("acquire")
+        if turns.count:
             if not self._recursive:
                 raise RuntimeError("Mutex.acquire: this process holds the mutex")
-            self._count += 1
+            turns.count += 1
             return True
-        if blocking:
-            ticket = words.change(0, 0, 1)
-            mine = lambda: bool(words.read(0, 1) == ticket)  # noqa: E731
-            wait_until(words, call, mine, lambda: self._holder[2] - 1)
-        else:
-            turn = words.read(0, 1)
-            if not words.swap(0, 0, turn, turn + 1):
-                return False
-        self._holder[2] = 1 + self._comm.Get_rank()
-        self._count = 1
+        if not blocking:
+            return turns.take()
+        turns.wait(call)
         return True
 
     def release(self) -> None:
         """Release mutex."""
-        words = self._held("release")
-        if not self._count:
+        turns = self._there("release")
+        if not turns.count:
             raise RuntimeError("Mutex.release: this process does not hold the mutex")
-        self._count -= 1
-        if not self._count:
-            self._holder[2] = 0
-            words.change(0, 1, 1)
+        if turns.count > 1:
+            turns.count -= 1
+        else:
+            turns.end()
 
     def locked(self) -> bool:
         """Return whether the mutex is held."""
-        self._held("locked")
-        return bool(self._count)
+        return bool(self._there("locked").count)
 
     def count(self) -> int:
         """Return the recursion count."""
-        self._held("count")
-        return self._count
+        return self._there("count").count
 
     def free(self) -> None:
         """Free mutex resources."""
-        words = self._words
-        if words is None:
+        turns = self._turns
+        if turns is None:
             return
-        if self._count:
-            self._count = 1
+        self._release_all()
+        self._turns = None
+        turns.free()
+
+    def _release_all(self) -> None:
+        """Release the mutex as often as this process has acquired it, if it is there."""
+        turns = self._turns
+        if turns is not None and turns.count:
+            turns.count = 1
             self.release()
-        self._words = None
-        words.free()
 
 
 class Condition:
@@ -260,17 +252,37 @@ class Condition:
 
     def _wait(self, call: str) -> None:
         """Wait until notified, and for the mutex, under the name of this call."""
-        words = self._held("wait")
+        words, turns = self._held("wait"), self._mutex._there("release")
         me, bell = self._comm.Get_rank(), self._size + 2
-        place = words.change(0, 0, 1) % self._size
-        words.change(0, 2 + place, me, REPLACE)
-        held = self._mutex._count
-        self._mutex._count = 1
-        self._mutex.release()
-        wait_until(words, call, lambda: bool(words.read(me, bell)))
-        words.change(me, bell, 0, REPLACE)
-        self._mutex._take(call)
-        self._mutex._count = held
+        held, notified = turns.count, False
+        try:
+            words.change(0, 2 + words.read(0, 0) % self._size, me, REPLACE)
+            words.change(0, 0, 1)
+            turns.count = 1
+            self._mutex.release()
+            wait_until(words, call, lambda: bool(words.read(me, bell)))
+            notified = True
+        finally:
+            if not turns.count:
+                turns.wait(call)
+            turns.count = held
+            if not notified:
+                self._withdraw(words, me)
+            words.change(me, bell, 0, REPLACE)
+
+    def _withdraw(self, words: Words, me: int) -> None:
+        """Wait no longer, behind an exception; another rank gets what this one is notified of."""
+        if words.read(me, self._size + 2):
+            self.notify()
+            return
+        woken = words.read(0, 1)
+        places = range(woken, words.read(0, 0))
+        ranks = [words.read(0, 2 + place % self._size) for place in places]
+        if me in ranks:
+            ranks.remove(me)
+            for place, rank in enumerate(ranks, woken):
+                words.change(0, 2 + place % self._size, rank, REPLACE)
+            words.change(0, 0, -1)
 
     def wait_for(self, predicate: Callable[[], T]) -> T:
         """Wait until a predicate evaluates to `True`."""
@@ -302,9 +314,8 @@ class Condition:
         if words is not None:
             if self._own:
                 self._mutex.free()
-            elif self._mutex._count:
-                self._mutex._count = 1
-                self._mutex.release()
+            else:
+                self._mutex._release_all()
             words.free()
 
 

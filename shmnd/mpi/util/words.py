@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Words in the windows of ranks, which change as a whole, and waits for a change."""
 
+from __future__ import annotations
+
 import time
 from array import array
 from collections.abc import Callable
@@ -8,7 +10,7 @@ from typing import Any, Final
 
 from shmnd.mpi.collectives.op import NO_OP, SUM
 from shmnd.mpi.communicators.intracomm import Intracomm
-from shmnd.mpi.constants import LOCK_SHARED
+from shmnd.mpi.constants import MODE_NOCHECK
 from shmnd.mpi.datatypes.datatype import Datatype
 from shmnd.mpi.objects.info import Info
 from shmnd.mpi.one_sided.win import Win
@@ -29,14 +31,22 @@ class Words:
             self.win.tomemory()[:] = 0
         self.win.Unlock(comm.Get_rank())
         comm.Barrier()
+        # One epoch for all calls: a handler of a signal that raises in one leaves none open.
+        self.win.Lock_all(MODE_NOCHECK)
 
     def change(self, rank: int, place: int, value: Any, op: Any = SUM) -> Any:
         """Combine a word with a value, and return what it was before."""
-        given, before = array(self.code, [value]), array(self.code, [0])
-        self.win.Lock(rank, LOCK_SHARED)
-        self.win.Fetch_and_op([given, self.type], [before, self.type], rank, place, op)
-        self.win.Unlock(rank)
+        before = array(self.code, [0])
+        self.change_into(before, rank, place, value, op)
         return before[0]
+
+    def change_into(
+        self, before: array[Any], rank: int, place: int, value: Any, op: Any = SUM
+    ) -> None:
+        """Combine a word with a value, and have what it was before stored in an array."""
+        given = array(self.code, [value])
+        self.win.Fetch_and_op([given, self.type], [before, self.type], rank, place, op)
+        self.win.Flush(rank)
 
     def read(self, rank: int, place: int) -> Any:
         """Return a word."""
@@ -44,14 +54,19 @@ class Words:
 
     def swap(self, rank: int, place: int, old: int, new: int) -> bool:
         """Set a word to `new` if it is `old`; return whether it was."""
-        given, expected, before = array("q", [new]), array("q", [old]), array("q", [0])
-        self.win.Lock(rank, LOCK_SHARED)
-        self.win.Compare_and_swap([given, _Q], [expected, _Q], [before, _Q], rank, place)
-        self.win.Unlock(rank)
+        before = array("q", [0])
+        self.swap_into(before, rank, place, old, new)
         return before[0] == old
+
+    def swap_into(self, before: array[int], rank: int, place: int, old: int, new: int) -> None:
+        """Set a word to `new` if it is `old`, and have what it was before stored in an array."""
+        given, expected = array("q", [new]), array("q", [old])
+        self.win.Compare_and_swap([given, _Q], [expected, _Q], [before, _Q], rank, place)
+        self.win.Flush(rank)
 
     def free(self) -> None:
         """Free the window, together with all other ranks."""
+        self.win.Unlock_all()
         self.win.Free()
 
 
