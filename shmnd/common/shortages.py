@@ -7,7 +7,7 @@ import errno
 import resource
 from typing import Final
 
-__all__ = ["remedy", "remedy_of_mapping", "remedy_of_start"]
+__all__ = ["remedy", "remedy_of_call", "remedy_of_mapping", "remedy_of_start"]
 
 _REMEDIES: Final = {
     errno.EFBIG: "a file of this process may not be longer than {} bytes: the limit is ulimit -f, "
@@ -28,6 +28,12 @@ def remedy(failure: OSError, otherwise: str) -> str:
         return _REMEDIES.get(number, otherwise)
     limit, _ = resource.getrlimit(_LIMITS[number])
     return otherwise if limit == resource.RLIM_INFINITY else _REMEDIES[number].format(limit)
+
+
+def remedy_of_call(failure: OSError) -> str:
+    """Return what raises the limit that a call of the system has met, after "; "; or nothing."""
+    found = remedy(failure, "")
+    return found and f"; {found}"
 
 
 def remedy_of_start(failure: OSError) -> str:

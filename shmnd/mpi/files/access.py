@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from shmnd.common.held import Held
+from shmnd.common.shortages import remedy_of_call
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm_state import KINDS
 from shmnd.mpi.files.file_state import FileState, class_of
@@ -117,7 +118,7 @@ class Failing:
             handle(self, error.Get_error_code(), error.detail)
             raise
         except OSError as error:
-            text = f"File.{call} of {state.path!r}: {error.strerror}"
+            text = f"File.{call} of {state.path!r}: {error.strerror}{remedy_of_call(error)}"
             raise_error(self, class_of(error), text)
 
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
+from shmnd.common.shortages import remedy_of_call
 from shmnd.common.streams import clear_of_streams
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.group import Group
@@ -66,7 +67,8 @@ def _open(path: str, amode: int, creates: bool) -> int:
         return clear_of_streams(os.open(path, flags, 0o666))  # not where output would be written
     except OSError as error:
         raise MPIException(
-            class_of(error), f"File.Open({path!r}, {amode}): {error.strerror}"
+            class_of(error),
+            f"File.Open({path!r}, {amode}): {error.strerror}{remedy_of_call(error)}",
         ) from None
 
 
@@ -159,7 +161,7 @@ class FileState(State):
             try:
                 act()
             except OSError as error:
-                failure = class_of(error), error.strerror or str(error)
+                failure = class_of(error), f"{error.strerror or error}{remedy_of_call(error)}"
         failure = self.comm.bcast(failure, 0)
         if failure is not None:
             self.fail(failure[0], call, failure[1])

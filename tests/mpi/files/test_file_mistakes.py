@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes with files: each has its error class, names its call, and leaves the file usable."""
 
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -219,3 +220,29 @@ def test_errors_go_to_the_handler_of_the_file(file: Any, tmp_path: Path) -> None
     finally:
         MPI.FILE_NULL.Set_errhandler(MPI.ERRORS_RETURN)
         handler.Free()
+
+
+@pytest.mark.parametrize(
+    ("limit", "call", "words"),
+    [
+        (resource.RLIMIT_NOFILE, "open", "which ulimit -n raises"),
+        (resource.RLIMIT_FSIZE, "write", "the limit is ulimit -f"),
+        (resource.RLIMIT_FSIZE, "set_size", "the limit is ulimit -f"),
+    ],
+)
+def test_a_limit_that_is_met_is_named(tmp_path: Path, limit: int, call: str, words: str) -> None:
+    path, amode = str(tmp_path / "file"), MPI.MODE_CREATE | MPI.MODE_RDWR
+    file = MPI.File.Open(MPI.COMM_SELF, path, amode)
+    calls = {
+        "open": lambda: MPI.File.Open(MPI.COMM_SELF, path, amode),
+        "write": lambda: file.Write_at(1 << 20, b"0"),
+        "set_size": lambda: file.Set_size(1 << 20),
+    }
+    before = resource.getrlimit(limit)
+    resource.setrlimit(limit, (3 if call == "open" else 1 << 16, before[1]))
+    try:
+        with pytest.raises(MPI.Exception, match=words):
+            calls[call]()
+    finally:
+        resource.setrlimit(limit, before)
+    file.Close()
