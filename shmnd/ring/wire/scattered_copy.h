@@ -218,19 +218,24 @@ struct shmnd_claim {
     uint32_t first, count; /* count 0: no chunk was left */
 };
 
-/* The chunks of a claim while `left` of `count` are unclaimed: see shmnd_chunks_claim_up_to(). */
-static inline uint32_t shmnd_chunks_in_claim(uint32_t count, uint32_t left, uint32_t most)
+/* The chunks of a claim of a side that has claimed `mine` of `count`, while `left` are unclaimed: see
+ * shmnd_chunks_claim_up_to(). */
+static inline uint32_t shmnd_chunks_in_claim(uint32_t count, uint32_t mine, uint32_t left,
+                                             uint32_t most)
 {
     uint32_t least = most / 4 < count / 8 ? most / 4 : count / 8;
-    uint32_t some = left / 4 > least ? left / 4 : least;
+    uint32_t some = mine < count / 2 ? count / 2 - mine : left / 2;
+    some = some > least ? some : least;
     some = some > most ? most : some;
     some = some > left ? left : some;
     return some ? some : 1;
 }
 
-/* Claims unclaimed chunks from the front, or the back if `last`: at most `most`, and a quarter of
- * those left, so that both sides finish at about the same time; but a quarter of `most`, or an
- * eighth of the message, since the last claims would be many short ones otherwise. */
+/* Claims unclaimed chunks from the front, or the back if `last`: at most `most`. A side claims its
+ * own half of the message first, which takes the fewest claims if both begin together. Then it
+ * helps the other one, by half of those left, so that both finish at about the same time; but by a
+ * quarter of `most`, or an eighth of the message, since the last claims would be many short ones
+ * otherwise. */
 static inline struct shmnd_claim shmnd_chunks_claim_up_to(struct shmnd_share *share,
                                                           const struct shmnd_chunks *c, bool last,
                                                           uint32_t most)
@@ -243,7 +248,7 @@ static inline struct shmnd_claim shmnd_chunks_claim_up_to(struct shmnd_share *sh
             break;
         uint32_t front = shmnd_claimed_front(word), back = shmnd_claimed_back(word);
         uint32_t left = c->count - front - back;
-        uint32_t some = shmnd_chunks_in_claim(c->count, left, most);
+        uint32_t some = shmnd_chunks_in_claim(c->count, last ? back : front, left, most);
         /* needs no order: it only divides the work, and SYNC slot-ready showed the source */
         if (shmnd_swap64(&share->claim, &word, word + (last ? (uint64_t)some << 16 : some)))
             return (struct shmnd_claim){last ? c->count - back - some : front, some};

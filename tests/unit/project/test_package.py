@@ -301,7 +301,9 @@ def test_what_is_imported_is_declared_where_it_is_used() -> None:
         folder: {called.get(name, name).lower() for name in imported_by(folder)}
         for folder in ("shmnd", "tools", "bench")
     }
-    assert used["shmnd"] | used["tools"] == library
+    # Not imported: Adapter.attach takes its segments, and an error names its call as the remedy.
+    handed_in = {"posix_ipc"}
+    assert used["shmnd"] | used["tools"] | handed_in == library
     assert used["bench"] <= library | extras["bench"] | extras["peers"]
 
 
