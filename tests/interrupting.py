@@ -4,6 +4,7 @@
 Its file lies outside of what it interrupts: its path matches none of the names that tests choose.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -49,6 +50,8 @@ def interrupted(
             if left == -1:
                 raise kind
 
+    collects = gc.isenabled()
+    gc.disable()  # an exception in the finaliser of an earlier object would be lost, and reported
     sys.setprofile(interrupt)
     try:
         function()
@@ -56,4 +59,6 @@ def interrupted(
         pass
     finally:
         sys.setprofile(None)
+        if collects:
+            gc.enable()
     return left < 0

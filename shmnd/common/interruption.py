@@ -7,6 +7,7 @@ it raises there is no fault of the value.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["is_interruption", "pass_on"]
 
+_OPTIMIZED = 0x01
+"""Of a code's flags: it is a function, whose variables are not a namespace."""
 _POSITIONAL_REST = 0x04
 """Of a code's flags: the function takes `*args`."""
 
@@ -44,9 +47,16 @@ def _handles_a_signal(frame: FrameType) -> bool:
     interrupted = frame.f_back
     if interrupted is None:
         return False
-    code, found = frame.f_code, frame.f_locals
+    code = frame.f_code
     count = code.co_argcount
+    if count < 2 and not code.co_flags & _POSITIONAL_REST:
+        return False  # a handler takes a number and a frame
+    found = frame.f_locals
     given = [found.get(name) for name in code.co_varnames[:count]]
     if code.co_flags & _POSITIONAL_REST:
         given += found.get(code.co_varnames[count + code.co_kwonlyargcount], ())
+    if sys.version_info < (3, 13) and code.co_flags & _OPTIMIZED:
+        # A copy, which the frame keeps. It may have the exception, which has the frame: all that
+        # the calls above it hold would live until a collection of garbage.
+        found.clear()
     return any(each is interrupted for each in given)

@@ -6,6 +6,7 @@ import fcntl
 import functools
 import itertools
 import os
+import signal
 import sys
 import threading
 import time
@@ -155,9 +156,9 @@ def test_an_interrupted_call_ends_no_session_that_need_not_end(
     wait = client._wait
 
     def waits(*arguments: Any, **keywords: Any) -> Any:
-        handler(sys._getframe())
+        handler(signal.SIGALRM, sys._getframe())
 
-    def handler(frame: FrameType) -> None:
+    def handler(number: int, frame: FrameType) -> None:
         raise Interrupted
 
     before = client._sock

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fault that the library answers itself keeps nothing alive until a collection of garbage."""
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from shmnd.common.interruption import pass_on
+
+
+class Kept:
+    """What a call above the fault holds."""
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def of_one(name: str) -> str:
+    try:
+        raise FileNotFoundError(name)
+    except OSError as exc:
+        pass_on(exc)
+        return ""
+
+
+def of_two(name: str, other: object) -> str:
+    try:
+        raise FileNotFoundError(name)
+    except OSError as exc:
+        pass_on(exc)
+        return str(other)
+
+
+def of_any(*names: object) -> str:
+    try:
+        raise FileNotFoundError(*names)
+    except OSError as exc:
+        pass_on(exc)
+        return str(names)
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize(
+    "swallow", [lambda: of_one("a"), lambda: of_two("a", 1), lambda: of_any("a", 1)]
+)
+def test_what_the_callers_of_a_swallowed_fault_hold_goes_with_them(
+    swallow: Callable[[], str],
+) -> None:
+    def caller() -> "weakref.ref[Kept]":
+        kept = Kept()
+        swallow()
+        return weakref.ref(kept)
+
+    assert caller()() is None
