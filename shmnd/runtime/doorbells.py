@@ -59,6 +59,7 @@ class Doorbells:
     def _tick(self) -> None:
         """Ask for missing doorbells, when it is time."""
         if time.monotonic() < self._due:
+            self._wait_set.wake_at(self._due)  # an earlier moment took the place of this one
             return
         # First: what another thread misses from now on adds it again.
         self._pending_operations.remove(self)

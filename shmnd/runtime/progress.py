@@ -309,7 +309,10 @@ class ProgressEngine(BrokerExchange, EngineCore):
         self._wait_set.ring()
 
     def wake_at(self, when: float) -> None:
-        """Have every waiter poll again at a moment of `time.monotonic()`."""
+        """Have every waiter poll again at a moment of `time.monotonic()`.
+
+        At an earlier poll, ask again: only the earliest moment is kept.
+        """
         self._wait_set.wake_at(when)
 
     def _handle(self, readable: list[int]) -> None:

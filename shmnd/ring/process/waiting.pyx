@@ -241,7 +241,11 @@ cdef class WaitSetCore:
             self._notify_all()
 
     cpdef wake_at(self, double when):
-        """Make the epoll readable at a moment of `time.monotonic()`."""
+        """Make the epoll readable at a moment of `time.monotonic()`.
+
+        Only the earliest moment is kept, and all are polled then: those that wait for a later one
+        ask for it again.
+        """
         if when < <double>self._timer._due:
             self._timer.set(when)
 

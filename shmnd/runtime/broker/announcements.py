@@ -163,7 +163,10 @@ class Names:
         now = time.monotonic()
         for key, deadline in list(self._unconfirmed.items()):
             peer = self._engine.peer_adapter(key[0])
-            if now < deadline or (peer is not None and not peer.dead):
+            if now < deadline:
+                self._engine.wake_at(deadline)  # an earlier moment took the place of this one
+                continue
+            if peer is not None and not peer.dead:
                 continue
             self._unconfirmed.pop(key, None)
             for watches in list(self._watches.values()):

@@ -46,8 +46,11 @@ class Reconnect:
 
         Without `start` only a broker that is there already is joined.
         """
+        if self.under_way:
+            return
         now = time.monotonic()
-        if now < self.not_before or self.under_way:
+        if now < self.not_before:
+            self._wait_set.wake_at(self.not_before)  # an earlier moment took the place of this one
             return
         self.not_before = now + _PAUSE
         self._wait_set.wake_at(self.not_before)  # to try again, should it fail

@@ -178,6 +178,15 @@ def test_what_is_lost_is_not_asked_for_without_a_pause(sides: Sides) -> None:
     assert not sides.world.broker.ops("doorbell_lost")
 
 
+def test_a_poll_within_the_pause_asks_for_its_end_again(sides: Sides) -> None:
+    """The wait set keeps one moment: an earlier one, of something else, took its place."""
+    engine = sides.active.engine
+    lose_doorbells(sides, sides.active)
+    engine._wait_set._timer.drain()
+    engine.progress()
+    assert engine._wait_set._timer._due <= engine._doorbells._due
+
+
 def leaves_the_broker(sides: Sides, end: End) -> None:
     """As after an interrupted call: the broker takes it for gone, and tells its peers so."""
     end.engine.client.alive = False

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a process joins the next broker, and calls that interrupt this."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shmnd import NdError, Status
+from shmnd.runtime.broker.announcements import Names
 from shmnd.runtime.broker.reconnect import Reconnect
 from unit.fakes import FakeAdapter
 
@@ -34,6 +36,29 @@ def test_an_attempt_that_could_not_begin_is_made_again(error: type[BaseException
     reconnect.not_before = 0.0
     reconnect.attempt(start=True)
     assert made == ["attempt"]
+
+
+def test_a_poll_before_the_next_attempt_asks_for_its_moment_again() -> None:
+    """The wait set keeps one moment: an earlier one, of something else, took its place."""
+    moments: list[float] = []
+    wait_set: Any = SimpleNamespace(wake_at=moments.append, ring=lambda: None)
+    reconnect = Reconnect(lambda: None, lambda: False, wait_set)
+    reconnect.attempt(start=False)
+    reconnect.attempt(start=False)
+    assert moments == [reconnect.not_before] * 2
+
+
+def test_a_poll_before_an_entry_is_dropped_asks_for_its_moment_again() -> None:
+    moments: list[float] = []
+    engine: Any = SimpleNamespace(
+        progress=lambda: None, peer_adapter=lambda uid: None, wake_at=moments.append
+    )
+    names = Names(engine)
+    later = time.monotonic() + 1000
+    names._unconfirmed = {("gone", 1): later, ("gone", 2): 0.0}
+    names._progress()
+    assert names._unconfirmed == {("gone", 1): later}
+    assert moments == [later]
 
 
 def test_a_call_within_a_replay_whose_broker_goes_is_refused(client: FakeAdapter) -> None:
