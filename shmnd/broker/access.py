@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from shmnd.common.interruption import Ignoring, pass_on
 from shmnd.common.shortages import remedy
 from shmnd.common.steps import step
 from shmnd.common.streams import clear_of_streams
@@ -72,8 +73,8 @@ def caller_at(sock: socket.socket) -> Caller:
     more = array.array("I")
     try:
         more.frombytes(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES))
-    except (OSError, ValueError):
-        pass  # not reported by the kernel, or too many groups: the main one counts
+    except (OSError, ValueError) as exc:
+        pass_on(exc)  # not reported by the kernel, or too many groups: the main one counts
     return Caller(pid, uid, frozenset([gid, *more]))
 
 
@@ -83,7 +84,8 @@ def is_one_user(uid: int) -> bool:
         return True
     try:
         first, _, count = map(int, _UID_MAP.read_text(encoding="ascii").split())
-    except (OSError, ValueError):
+    except (OSError, ValueError) as exc:
+        pass_on(exc)
         return False
     return first == 0 and count >= _ALL_USERS
 
@@ -165,8 +167,9 @@ class Access:
             self._give(coming, 0o700, 0o2770)  # the umask may have taken bits that we need
             coming.rename(directory)
         except OSError as exc:
-            with contextlib.suppress(OSError):
+            with Ignoring(OSError):
                 coming.rmdir()
+            pass_on(exc)
             if not os.path.lexists(directory):  # else another process was faster
                 raise unusable(directory, f"cannot be made: {exc.strerror}", exc) from exc
 
@@ -191,6 +194,7 @@ class Access:
         except FileNotFoundError:
             raise
         except OSError as exc:
+            pass_on(exc)
             raise unusable(path, f"cannot be opened: {exc.strerror}", exc) from exc
 
     def _make_lock(self, path: Path) -> None:
@@ -260,6 +264,7 @@ def _lstat(directory: Path) -> os.stat_result:
     try:
         found = directory.lstat()
     except OSError as exc:
+        pass_on(exc)
         raise unusable(directory, f"cannot be inspected: {exc.strerror}", exc) from exc
     if not stat.S_ISDIR(found.st_mode):
         raise _refused(directory, "is not a directory")

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Final
 
 from shmnd.broker.access import Access, access_of, unusable
+from shmnd.common.interruption import pass_on
 from shmnd.common.steps import step
 from shmnd.common.streams import socket_clear_of_streams
 from shmnd.status import Status, error
@@ -135,7 +136,8 @@ def _common_directory() -> Path:
         try:
             if not os.statvfs(path).f_flag & os.ST_RDONLY:
                 return path
-        except OSError:
+        except OSError as exc:
+            pass_on(exc)
             continue
     return _COMMON[0]
 
@@ -170,7 +172,8 @@ class Place:
             step("place-emptied")
         try:
             self.directory.rmdir()
-        except OSError:
+        except OSError as exc:
+            pass_on(exc)
             return False  # a newcomer is making its lock file
         return True
 
@@ -189,6 +192,7 @@ class Place:
                 return None
             except OSError as exc:
                 os.close(fd)
+                pass_on(exc)
                 raise unusable(self.lock, f"cannot be locked: {exc.strerror}", exc) from exc
             if self.holds(fd):
                 return fd
@@ -206,7 +210,8 @@ class Place:
         """Return whether a descriptor is still the lock file that everybody else finds."""
         try:
             return os.path.samestat(os.fstat(fd), self.lock.lstat())
-        except OSError:
+        except OSError as exc:
+            pass_on(exc)
             return False
 
     def listen(self) -> socket.socket:
@@ -235,6 +240,7 @@ class Place:
             made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
             sock = socket_clear_of_streams(made)
         except OSError as exc:
+            pass_on(exc)
             raise unusable(self.socket, f"cannot be reached: {exc.strerror}", exc) from exc
         try:
             with self._short(self.socket) as path:
@@ -244,6 +250,7 @@ class Place:
             return None
         except OSError as exc:
             sock.close()
+            pass_on(exc)
             raise unusable(self.socket, f"cannot be reached: {exc.strerror}", exc) from exc
         except BaseException:
             sock.close()

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple
 
 from shmnd.broker.access import process_of
 from shmnd.broker.untaken import close_all
+from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.owned import Owned
 from shmnd.common.streams import duplicate
 from shmnd.status import Status, error
@@ -122,14 +123,16 @@ class Descriptor(Owned):
         """Name what it refers to, as the kernel calls it; empty where /proc does not tell."""
         try:
             return str(Path(f"/proc/self/fd/{self.fd}").readlink())
-        except OSError:
+        except OSError as exc:
+            pass_on(exc)
             return ""
 
     def process(self) -> int:
         """Return the process that it stands for, when it is a pidfd (see `process_of`)."""
         try:
             return process_of(self.fd)
-        except OSError:
+        except OSError as exc:
+            pass_on(exc)
             return 0  # no descriptor is free to learn it
 
     def size(self) -> int:
@@ -142,7 +145,8 @@ class Descriptor(Owned):
             if not fcntl.fcntl(self.fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
                 return -1
             return os.fstat(self.fd).st_size
-        except (OSError, ValueError):  # it has no seals, or was closed
+        except (OSError, ValueError) as exc:  # it has no seals, or was closed
+            pass_on(exc)
             return -1
 
 
@@ -207,8 +211,12 @@ def _clear_of_streams(arrived: deque[Arrived]) -> None:
     try:
         for fd in fds:
             moved.append(duplicate(fd) if fd <= 2 else fd)
-    except OSError:  # no descriptor is free: they stay where they are
+    except OSError as exc:
         low = [fd for fd in moved if fd not in fds]
+        if is_interruption(exc):
+            close_all(low)
+            raise
+        # else no descriptor is free: they stay where they are
     else:
         whole = (data, [(_SOCKET, _RIGHTS, array.array("i", moved).tobytes())], *last[2:])
         if arrived and arrived[-1] is last:

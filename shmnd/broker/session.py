@@ -6,7 +6,6 @@ Which broker is at the other end, and what follows when it goes, is the business
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import select
@@ -32,7 +31,7 @@ from shmnd.broker.protocol import (
 from shmnd.broker.untaken import close_all
 from shmnd.common.brief_waits import too_late
 from shmnd.common.descriptors import EventCount
-from shmnd.common.interruption import is_interruption, pass_on
+from shmnd.common.interruption import Ignoring, is_interruption, pass_on
 from shmnd.common.streams import close_epoll, new_epoll
 from shmnd.status import NdError, Status, error
 
@@ -115,11 +114,11 @@ class Session:
         if sock is None:
             return
         if not self._inherited():  # the epoll and the eventfd are the parent's, and still in use
-            with contextlib.suppress(OSError, ValueError):
+            with Ignoring(OSError, ValueError):
                 # A forked child may keep the open file, and with it the registration.
                 self._epoll.unregister(sock.fileno())
             self._announce_events()  # wakes a thread that sleeps on `fileno`; it finds it not alive
-        with contextlib.suppress(OSError):
+        with Ignoring(OSError):
             sock.close()
 
     def _release(self) -> None:
@@ -395,7 +394,7 @@ class Session:
         sock = self._sock
         if sock is not None and wanted != self._wants_room:
             self._interest = select.EPOLLIN | (select.EPOLLOUT if wanted else 0)
-            with contextlib.suppress(OSError, ValueError):  # closed by another thread
+            with Ignoring(OSError, ValueError):  # closed by another thread
                 self._epoll.modify(sock.fileno(), self._interest)
             self._wants_room = wanted
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.place import Place, place_of
 from shmnd.common.held import Held
+from shmnd.common.interruption import pass_on
 from shmnd.common.shortages import remedy_of_start
 from shmnd.common.steps import step
 from shmnd.status import Status, error
@@ -163,6 +164,7 @@ def _start(place: Place, lock: int, idle: float) -> subprocess.Popen[bytes]:
             start_new_session=True,  # Ctrl-C is for the program, which may well continue
         )
     except OSError as exc:
+        pass_on(exc)
         why = f"cannot start the broker: {exc}{remedy_of_start(exc)}"
         raise error(Status.DEVICE_NOT_READY, _CALL, why) from exc
 

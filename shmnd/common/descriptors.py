@@ -17,7 +17,7 @@ from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_STREAM, s
 from typing import Final
 
 from shmnd.common.held import Held
-from shmnd.common.interruption import pass_on
+from shmnd.common.interruption import Ignoring, pass_on
 from shmnd.common.native import set_timerfd, timerfd
 from shmnd.common.owned import Owned
 from shmnd.common.shortages import remedy
@@ -101,7 +101,8 @@ def is_still(fd: int, file: tuple[int, int]) -> bool:
     """
     try:
         return file_of(fd) == file
-    except OSError:
+    except OSError as exc:
+        pass_on(exc)
         return False
 
 
@@ -189,14 +190,14 @@ class Doorbell(Descriptor):
 
 def ring(doorbell: Descriptor) -> None:
     """Ring another process, as the data plane does, by our end of its doorbell."""
-    with _as_socket(doorbell) as end, contextlib.suppress(OSError):
+    with _as_socket(doorbell) as end, Ignoring(OSError):
         # Full: it was rung already; closed: no process reads it.
         end.send(b"\0", MSG_DONTWAIT | MSG_NOSIGNAL)
 
 
 def was_listened_at(doorbell: Descriptor) -> bool:
     """Return whether the other process has ever held its end of this doorbell."""
-    with _as_socket(doorbell) as end, contextlib.suppress(OSError):
+    with _as_socket(doorbell) as end, Ignoring(OSError):
         return bool(end.recv(1, MSG_PEEK | MSG_DONTWAIT))
     return False
 

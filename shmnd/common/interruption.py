@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import FrameType, TracebackType
 
-__all__ = ["is_interruption", "pass_on"]
+__all__ = ["Ignoring", "is_interruption", "pass_on"]
 
 _OPTIMIZED = 0x01
 """Of a code's flags: it is a function, whose variables are not a namespace."""
@@ -40,6 +40,29 @@ def pass_on(exc: BaseException) -> None:
     """
     if is_interruption(exc):
         raise exc
+
+
+class Ignoring:
+    """Ignore faults of these kinds in a `with` block; pass on what a handler of a signal raises.
+
+    `contextlib.suppress` would forget a time limit that the program has set by SIGALRM.
+    """
+
+    __slots__ = ("_kinds",)
+
+    def __init__(self, *kinds: type[Exception]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        return isinstance(exc, self._kinds) and not is_interruption(exc)
 
 
 def _handles_a_signal(frame: FrameType) -> bool:

@@ -11,6 +11,8 @@ import select
 import sys
 from typing import TYPE_CHECKING
 
+from shmnd.common.interruption import pass_on
+
 if TYPE_CHECKING:
     import socket
 
@@ -68,7 +70,8 @@ def open_streams() -> None:
     for number in range(3):
         try:
             os.fstat(number)
-        except OSError:
+        except OSError as exc:
+            pass_on(exc)
             opened = os.open(os.devnull, os.O_RDWR)
             if opened == number:
                 os.set_inheritable(number, True)
@@ -88,7 +91,8 @@ def discard_output() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:
+        except OSError as exc:
+            pass_on(exc)
             nothing = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nothing, stream.fileno())
             os.close(nothing)

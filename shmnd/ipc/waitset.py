@@ -14,6 +14,7 @@ from typing import Any, Final
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.descriptors import EventCount, taking_from_the_system
+from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.streams import duplicate
 from shmnd.ipc.common.closed import observe
@@ -79,6 +80,7 @@ class WaitSet(Closing):
             try:
                 os.fstat(obj if isinstance(obj, int) else int(obj.fileno()))
             except OSError as exc:
+                pass_on(exc)
                 raise ValueError(
                     f"WaitSet.add: {obj!r} is not an open descriptor: {exc.strerror}"
                 ) from None
@@ -269,7 +271,8 @@ def _descriptor(obj: Any) -> int:
         return obj
     try:
         return int(obj.fileno())
-    except (OSError, ValueError):
+    except (OSError, ValueError) as exc:
+        pass_on(exc)
         return -1
 
 

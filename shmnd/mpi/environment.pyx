@@ -4,13 +4,13 @@
 """The environment of a program: start and end, threads, versions, time, the machine."""
 
 import atexit
-import contextlib
 import io
 import os
 import sys
 import threading
 from typing import Any, NoReturn
 
+from shmnd.common.interruption import Ignoring
 import shmnd
 from shmnd.mpi import constants
 from shmnd.mpi.transport import hooks
@@ -58,7 +58,7 @@ def _write_by_lines() -> None:
             continue
         # What fails here, such as a full disk or a stream without its descriptor, fails again when
         # the program prints.
-        with contextlib.suppress(OSError, ValueError):
+        with Ignoring(OSError, ValueError):
             if not out.isatty():
                 out.reconfigure(line_buffering=True, write_through=False)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from shmnd.common.interruption import pass_on
+
 FRONT: Final = Path(__file__).parent / "front"
 VERSION: Final = "4.1.2"
 """The version of mpi4py whose interface this is."""
@@ -51,4 +53,5 @@ def profile(
     try:
         _loaded.append(CDLL(found[0], mode=RTLD_GLOBAL))
     except OSError as error:
+        pass_on(error)
         warnings.warn(f"profile({name!r}): {error}", UserWarning, stacklevel=2)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.leftovers import RECORD, unlink_own
 from shmnd.common.descriptors import Descriptor
+from shmnd.common.interruption import pass_on
 from shmnd.common.shortages import remedy
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
@@ -59,6 +60,7 @@ def open_segment(segment: Any, writable: bool, call: str) -> Descriptor:
     except PermissionError as exc:
         raise _forbidden(call, name, exc.strerror) from exc
     except (OSError, ValueError, OverflowError) as exc:
+        pass_on(exc)
         if isinstance(exc, FileNotFoundError) and not _is_path(name):
             raise error(
                 Status.INVALID_PARAMETER_1, call, f"no shared memory is named {name!r}"
@@ -146,6 +148,7 @@ class NamedMemory:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             os.write(self._lock.fileno(), text.encode())
         except OSError as exc:
+            pass_on(exc)
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
                 call,
@@ -170,6 +173,7 @@ class NamedMemory:
                 "posix_ipc.unlink_shared_memory",
             ) from exc
         except OSError as exc:
+            pass_on(exc)
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
                 call,
@@ -198,6 +202,7 @@ def _make(nbytes: int, call: str) -> Descriptor:
         commit(file.fileno(), nbytes)
     except OSError as exc:
         file.close()
+        pass_on(exc)
         raise error(
             Status.INSUFFICIENT_RESOURCES,
             call,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from shmnd.common.interruption import pass_on
 from shmnd.ipc.blackboard.keys import (
     COUNT,
     ENTRIES,
@@ -81,6 +82,7 @@ class Board:
         try:
             self._read_keys()
         except Exception as exc:  # json and numpy raise many
+            pass_on(exc)
             raise error(
                 Status.INTERNAL_ERROR,
                 call,

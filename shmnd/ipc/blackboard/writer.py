@@ -20,6 +20,7 @@ import numpy as np
 from shmnd.common.closing import Closing
 from shmnd.common.descriptors import Descriptor
 from shmnd.common.held import Held
+from shmnd.common.interruption import pass_on
 from shmnd.common.shortages import remedy
 from shmnd.ipc.blackboard.keys import (
     BLACKBOARD,
@@ -123,6 +124,7 @@ class Blackboard(Closing):
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals | _SEAL_FUTURE_WRITE)
         except OSError as exc:
+            pass_on(exc)
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
                 call,

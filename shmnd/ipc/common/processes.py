@@ -14,6 +14,8 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from shmnd.common.interruption import pass_on
+
 __all__ = ["Process", "known_as", "own_process", "shown_as"]
 
 _LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -44,7 +46,8 @@ def _self() -> tuple[Process, bool]:
     if _own[0].number != pid:
         try:
             _own = Process(_space_of("self"), pid), str((_PROC / "self").readlink()) == str(pid)
-        except OSError:
+        except OSError as exc:
+            pass_on(exc)
             _own = Process(0, pid), True
     return _own
 
@@ -63,7 +66,8 @@ def known_as(process: Process, likely: int = 0) -> int:
         return process.number
     try:
         return _search(process, likely) if proc_is_ours else 0
-    except OSError:
+    except OSError as exc:
+        pass_on(exc)
         return 0  # out of descriptors: not known
 
 

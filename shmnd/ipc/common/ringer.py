@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import weakref
 from typing import Final
 
 from shmnd.common.descriptors import file_of, is_still, taking_from_the_system
+from shmnd.common.interruption import Ignoring
 from shmnd.common.streams import socket_clear_of_streams
 
 __all__ = ["DATAGRAMS", "ringer"]
@@ -31,7 +31,7 @@ class Ringer:
         for address in addresses:
             if len(address) != _ADDRESS or address[0]:
                 continue  # damaged memory: no address that the kernel chose
-            with contextlib.suppress(OSError):  # full: it was rung; closed: it does not sleep
+            with Ignoring(OSError):  # full: it was rung; closed: it does not sleep
                 self._socket.sendto(b"!", address)
 
     def __del__(self) -> None:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.descriptors import Descriptor, taking_from_the_system
 from shmnd.common.held import Held
-from shmnd.common.interruption import pass_on
+from shmnd.common.interruption import Ignoring, pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.owned import Owned
 from shmnd.common.streams import close_epoll, new_epoll
@@ -218,7 +218,7 @@ class Bell:
             found.tasks.discard(task)
             if not found.tasks:
                 if found.copy.fd >= 0:
-                    with contextlib.suppress(RuntimeError):  # the loop is closed
+                    with Ignoring(RuntimeError):  # the loop is closed
                         loop.remove_reader(found.copy.fd)
                     found.copy.close()
                 self._loops.pop(loop, None)
@@ -380,7 +380,7 @@ class TaskSleeper:
 
     def wake(self) -> None:
         """Have it check again; from any thread."""
-        with contextlib.suppress(RuntimeError):  # its loop is closed
+        with Ignoring(RuntimeError):  # its loop is closed
             self.loop.call_soon_threadsafe(finish, self.came)
 
 

@@ -25,6 +25,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmnd.common.descriptors import Descriptor
+from shmnd.common.interruption import Ignoring, pass_on
 from shmnd.ring.shared_memory.segment import SparseMapping
 from shmnd.status import NdError
 
@@ -67,7 +68,8 @@ class Card:
             self._file = Descriptor.of(os.memfd_create, _PREFIX + label, os.MFD_CLOEXEC)
             os.fchmod(self._file.fileno(), 0o600)
             os.pwrite(self._file.fileno(), json.dumps(dict(record)).encode(), 0)
-        except OSError:
+        except OSError as exc:
+            pass_on(exc)
             self.close()
             return
         with contextlib.suppress(NdError):  # it is seen among few descriptors all the same
@@ -94,7 +96,7 @@ def cards(place: str, broker: str, label: str) -> Iterator[Shown]:
     if known is None or known[0] != broker:
         known = _read[place] = broker, _find()
     for path in _paths(known[1].get(label, ()), label):
-        with contextlib.suppress(ValueError, TypeError, RecursionError):
+        with Ignoring(ValueError, TypeError, RecursionError):
             process = path.split("/")[2]
             text = _content(path, label)
             if text is not None and _meets_here(process, place):
@@ -149,7 +151,8 @@ def _size(directory: str, process: str, user: int) -> int:
         # One that may not be traced is the user's, and its directory is not.
         ours = found.st_uid == user or os.stat(f"/proc/{process}").st_uid == user  # noqa: PTH116
         return found.st_size if ours else -1
-    except OSError:
+    except OSError as exc:
+        pass_on(exc)
         return -1
 
 
@@ -159,6 +162,7 @@ def _in_memory(process: str) -> set[str]:
         with open(f"/proc/{process}/maps", "rb") as file:  # noqa: PTH123
             text = file.read()
     except OSError as exc:
+        pass_on(exc)
         _require_room(exc)
         return set()
     return {each.decode(errors="replace") for each in _MAPPED.findall(text)}
@@ -169,6 +173,7 @@ def _listed(directory: str) -> list[str]:
     try:
         return os.listdir(directory)  # noqa: PTH208
     except OSError as exc:
+        pass_on(exc)
         _require_room(exc)
         return []
 
@@ -176,7 +181,8 @@ def _listed(directory: str) -> list[str]:
 def _shown(path: str) -> str:
     try:
         return os.readlink(path)  # noqa: PTH115
-    except OSError:
+    except OSError as exc:
+        pass_on(exc)
         return ""  # it was closed meanwhile
 
 
@@ -187,6 +193,7 @@ def _content(path: str, label: str) -> bytes | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as exc:
+        pass_on(exc)
         _require_room(exc)
         return None
     try:
@@ -200,6 +207,7 @@ def _meets_here(process: str, place: str) -> bool:
     try:
         return os.path.samestat(os.stat(f"/proc/{process}/root{place}"), os.stat(place))  # noqa: PTH116
     except OSError as exc:
+        pass_on(exc)
         _require_room(exc)
         return False
 

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmnd.common.descriptors import Descriptor
+from shmnd.common.interruption import pass_on
 from shmnd.common.owned import Owned
 from shmnd.common.records import Entry
 from shmnd.directory import Directory
@@ -191,6 +192,7 @@ class SharedName:
             for pid, record in cards(engine.place, engine.client.broker, label):
                 yield Entry(self._kind, self.name, record, "", "", pid, 0)
         except OSError as exc:
+            pass_on(exc)
             raise self._no_descriptor(exc) from exc
 
     def every_entry(self) -> Iterator[Entry]:
@@ -242,6 +244,7 @@ class SharedName:
         except (FileNotFoundError, KeyError, TypeError, ValueError):
             return None
         except OSError as exc:
+            pass_on(exc)
             if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
                 raise self._no_descriptor(exc) from exc
             raise error(
@@ -310,7 +313,8 @@ def is_seen(entry: Entry) -> bool:
     """Return whether this process sees that of a record in /proc, as far as it can tell."""
     try:
         return _shown_as(entry) != 0
-    except OSError:
+    except OSError as exc:
+        pass_on(exc)
         return True  # out of descriptors
 
 

@@ -32,6 +32,7 @@ def commit(fd: int, at: int, nbytes: int, call: str) -> None:
         except InterruptedError:
             continue
         except OSError as err:
+            pass_on(err)
             otherwise = "take items from the queue, set a maxsize, or give the machine more memory"
             raise error(
                 Status.INSUFFICIENT_RESOURCES, call,

@@ -29,7 +29,7 @@ from shmnd.ipc.queue.queue_c cimport *
 from shmnd.ipc.queue.queue_memory cimport QueueMemory
 from shmnd.ring.process.forks cimport forks
 
-from shmnd.common.interruption import is_interruption
+from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.ipc.types.read_only import reduced
 from shmnd.status import Status, error
 
@@ -168,7 +168,8 @@ cdef object _dtype_of(uint64_t code):
     if dtype is None:
         try:
             dtype = np.dtype((<char *>&code)[:8].rstrip(b"\0").decode())
-        except Exception:  # also SyntaxError
+        except Exception as exc:  # also SyntaxError
+            pass_on(exc)
             return None
         if dtype.kind not in "biufc":
             return None

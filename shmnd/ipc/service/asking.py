@@ -9,6 +9,7 @@ import weakref
 from typing import Final
 
 from shmnd.common.descriptors import taking_from_the_system
+from shmnd.common.interruption import pass_on
 from shmnd.ipc.common.processes import Process, known_as, shown_as
 from shmnd.ipc.naming.shared_name import open_of_process
 from shmnd.ipc.queue.parts import core_here, taken_over
@@ -71,5 +72,6 @@ def open_of(who: tuple[Process, int], number: int, key: tuple[int, int], name: s
             return None if file is None else Queue.of_file(file)
     except NdMemoryError:
         raise
-    except (OSError, NdError):
+    except (OSError, NdError) as exc:
+        pass_on(exc)
         return None  # gone, or no queue

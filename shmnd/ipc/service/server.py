@@ -19,7 +19,7 @@ from typing import Any, Final
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
-from shmnd.common.interruption import is_interruption
+from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import Process, own_process
@@ -266,7 +266,8 @@ class Server(Closing):
         """Take a request; None when none comes in time or can be read, or the server was closed."""
         try:
             return self._received(timeout)
-        except (Closed, TimeoutError):
+        except (Closed, TimeoutError) as exc:
+            pass_on(exc)
             return None
         except NdMemoryError:
             time.sleep(POLL)  # until a descriptor is free

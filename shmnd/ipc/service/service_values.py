@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import builtins
-import contextlib
 import dataclasses
 import pickle
 import time
@@ -14,7 +13,7 @@ import numpy as np
 
 from shmnd.common.closing import refuse_copy
 from shmnd.common.deadline import deadline_of
-from shmnd.common.interruption import is_interruption
+from shmnd.common.interruption import Ignoring, is_interruption
 from shmnd.ipc.errors import RemoteError, TypeMismatch
 from shmnd.ipc.types.filling import fields_of, fill_record
 from shmnd.ipc.types.plain_values import array_of, as_dtype
@@ -229,7 +228,7 @@ def in_part(pickled: bytes, error: BaseException) -> tuple[Any, ...]:
     import pickletools  # few programs receive such an answer
 
     parts: list[Any] = []
-    with contextlib.suppress(ValueError):
+    with Ignoring(ValueError):
         for opcode, arg, _ in pickletools.genops(pickled):
             if isinstance(arg, (int, str)) and opcode.name not in ("PROTO", "FRAME"):
                 parts.append(arg)

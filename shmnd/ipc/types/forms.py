@@ -78,6 +78,7 @@ class TopicType:
         try:
             return _form_from(json.dumps(description))
         except Exception as exc:  # whatever parsers of such a text raise
+            pass_on(exc)
             raise ValueError(
                 f"ipc.TopicType: the description {_cut(description)} makes no sense: {exc}"
             ) from exc

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from shmnd.common.held import Held
+from shmnd.common.interruption import pass_on
 from shmnd.common.shortages import remedy_of_call
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm_state import KINDS
@@ -118,6 +119,7 @@ class Failing:
             handle(self, error.Get_error_code(), error.detail)
             raise
         except OSError as error:
+            pass_on(error)
             text = f"File.{call} of {state.path!r}: {error.strerror}{remedy_of_call(error)}"
             raise_error(self, class_of(error), text)
 

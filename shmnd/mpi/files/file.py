@@ -8,6 +8,7 @@ from collections.abc import Callable
 from operator import index
 from typing import Any, Final, Self
 
+from shmnd.common.interruption import pass_on
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm import Comm
 from shmnd.mpi.communicators.group import Group
@@ -125,6 +126,7 @@ class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
         try:
             os.unlink(filename)  # noqa: PTH108
         except OSError as error:
+            pass_on(error)
             raise_error(None, class_of(error), f"File.Delete({filename!r}): {error.strerror}")
 
     # -- the file --

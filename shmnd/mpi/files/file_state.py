@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
+from shmnd.common.interruption import pass_on
 from shmnd.common.shortages import remedy_of_call
 from shmnd.common.streams import clear_of_streams
 from shmnd.mpi import constants
@@ -66,6 +67,7 @@ def _open(path: str, amode: int, creates: bool) -> int:
     try:
         return clear_of_streams(os.open(path, flags, 0o666))  # not where output would be written
     except OSError as error:
+        pass_on(error)
         raise MPIException(
             class_of(error),
             f"File.Open({path!r}, {amode}): {error.strerror}{remedy_of_call(error)}",

@@ -13,6 +13,8 @@ import traceback
 from concurrent.futures import Future
 from typing import Any
 
+from shmnd.common.interruption import pass_on
+
 
 class RemoteTraceback(Exception):
     """The cause of an exception from a worker: the traceback there, as a text."""
@@ -40,7 +42,8 @@ class Carried:
 def _text(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:
+    except Exception as exc:
+        pass_on(exc)
         return f"{type(error).__name__}, which has no text"
 
 
@@ -51,7 +54,8 @@ def carried(error: BaseException, pickles: Any) -> Carried:
     text = "".join(traceback.format_exception(error))
     try:
         pickles.loads(pickles.dumps(error))
-    except Exception:
+    except Exception as exc:
+        pass_on(exc)
         return Carried(RuntimeError(_text(error)), text)
     return Carried(error, text)
 

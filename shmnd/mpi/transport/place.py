@@ -8,6 +8,8 @@ import signal
 from collections.abc import Mapping
 from typing import Final
 
+from shmnd.common.interruption import pass_on
+
 _VARIABLE: Final = "SHMND_MPI_PROCESS"
 """The process that is the rank. Its child processes inherit the variable, and are not the rank."""
 
@@ -56,7 +58,8 @@ def _die_with_launcher() -> None:
         fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(life, fcntl.F_SETFL, os.O_RDONLY | os.O_NONBLOCK | os.O_ASYNC)
-    except (KeyError, OSError):
+    except (KeyError, OSError) as exc:
+        pass_on(exc)
         return  # the program between has closed it, or there is no /proc
     watched = select.poll()
     watched.register(life, 0)
@@ -79,6 +82,7 @@ def _check(descriptor: int) -> None:
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError as exc:
+        pass_on(exc)
         raise RuntimeError(
             f"shmnd.mpi: descriptor {descriptor} is not the memory of the job "
             f"({exc.strerror}): a program between `shmnd mpiexec` and this process closed it; that "

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import Any, Self
 
+from shmnd.common.interruption import pass_on
 from shmnd.mpi.futures.composed import collect
 from shmnd.mpi.futures.pool import MPIPoolExecutor, ThreadPoolExecutor
 
@@ -48,8 +49,8 @@ class AsyncResult:
         """Wait until the result is available or *timeout* seconds pass."""
         try:
             self.future.exception(timeout)
-        except (CancelledError, TimeoutError):
-            pass
+        except (CancelledError, TimeoutError) as exc:
+            pass_on(exc)
 
     def ready(self) -> bool:
         """Return whether the call has completed."""

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from shmnd.common.interruption import pass_on
 from shmnd.status import NdError
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ class Reconnect:
     def _attempt_now(self) -> None:
         try:
             self._reconnect()
-        except (NdError, OSError, ValueError):
-            pass  # tried again later; or the progress engine was closed meanwhile
+        except (NdError, OSError, ValueError) as exc:
+            pass_on(exc)  # tried again later; or the progress engine was closed meanwhile
         finally:
             self.under_way = False
         self._wait_set.ring()
