@@ -16,6 +16,7 @@ import struct
 from typing import TYPE_CHECKING, Final, SupportsIndex
 
 from shmnd.common.arguments import parameter_status
+from shmnd.common.interruption import pass_on
 from shmnd.common.native import address_of
 from shmnd.common.objects import REMEDY, holds_objects
 from shmnd.status import Status, error
@@ -101,7 +102,8 @@ def parse_host(host: object, call: str, parameter: int) -> str:
         return _ANY_HOSTS[0]
     try:
         return _normalised(host)
-    except ValueError:
+    except ValueError as exc:
+        pass_on(exc)
         raise error(
             Status.INVALID_ADDRESS,
             call,

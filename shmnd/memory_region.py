@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from shmnd.common.arguments import flags_given, integer, within
 from shmnd.common.held import Held
+from shmnd.common.interruption import pass_on
 from shmnd.common.objects import REMEDY
 from shmnd.common.weak import Living
 from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject
@@ -359,6 +360,7 @@ def _hold(buffer: AnyBuffer | tuple[int, int] | None, call: str) -> HeldBuffer |
             "what Adapter.allocate returns",
         ) from None
     except (BufferError, ValueError) as exc:  # numpy raises the one, others the other
+        pass_on(exc)
         raise error(
             Status.ACCESS_VIOLATION, call, f"the buffer is not contiguous ({exc}); copy it first"
         ) from exc

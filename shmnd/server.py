@@ -217,7 +217,8 @@ class Server(Closing):
                 continue
             try:
                 self._arrivals.remove(arrival)
-            except ValueError:
+            except ValueError as exc:
+                pass_on(exc)
                 continue  # another thread closes the server, and has taken it
             if status is Status.SUCCESS:
                 return arrival.ends

@@ -132,7 +132,8 @@ def _gid_of(given: int | str) -> int:
 
     try:
         return grp.getgrnam(text).gr_gid
-    except (KeyError, ValueError):
+    except (KeyError, ValueError) as exc:
+        pass_on(exc)
         raise error(
             Status.INVALID_PARAMETER, _CALL, f"group {text[:80]!r} does not exist on this host"
         ) from None

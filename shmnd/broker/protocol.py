@@ -267,6 +267,7 @@ def encode_request(who: str, message: dict[str, Any]) -> bytes:
     try:
         return encode(message)
     except ValueError as exc:
+        pass_on(exc)
         raise error(Status.INVALID_BUFFER_SIZE, who, str(exc)) from None
 
 
@@ -291,6 +292,7 @@ def decode(data: bytes) -> Fields:
         if end != len(text):
             message = _DECODER.decode(text)  # blanks, or no JSON
     except (ValueError, RecursionError) as exc:
+        pass_on(exc)
         raise BadMessage(f"not a JSON message: {show(str(exc))}") from None
     if not isinstance(message, dict):
         raise BadMessage(f"a JSON {type(message).__name__} where an object was expected")

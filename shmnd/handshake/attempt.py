@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmnd.broker.protocol import decode_private
 from shmnd.common.arguments import within
+from shmnd.common.interruption import pass_on
 from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class Terms(NamedTuple):
         """Read what the peer sent; what makes no sense becomes empty, and the ring refuses it."""
         try:
             numbers = [int(number) for number in text.split(",")]
-        except ValueError:
+        except ValueError as exc:
+            pass_on(exc)
             return cls(NO_READS, ())
         return cls(ReadLimits.told(numbers[:2]), tuple(numbers[2:]))
 
@@ -151,5 +153,6 @@ def private_of(event: Event) -> bytes:
     """Return the private data that came with an event; nonsense counts as none."""
     try:
         return decode_private(event["private"])
-    except ValueError:
+    except ValueError as exc:
+        pass_on(exc)
         return b""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from shmnd.common import records
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of
+from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.weak import without_owner
 from shmnd.directory import Directory
@@ -96,7 +97,8 @@ def _type_of(entry: Entry) -> Any:
     if "type" in entry.data:
         try:
             return json.loads(entry.data["type"])
-        except (TypeError, ValueError, RecursionError):
+        except (TypeError, ValueError, RecursionError) as exc:
+            pass_on(exc)
             return entry.data["type"]
     if "request" in entry.data:
         return {part: entry.data.get(part) for part in ("request", "response")}

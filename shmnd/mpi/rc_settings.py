@@ -5,6 +5,7 @@ import os
 import warnings
 from typing import Any, Final
 
+from shmnd.common.interruption import pass_on
 from shmnd.mpi.rc import NAMES, Rc
 
 _YES: Final = ("1", "y", "yes", "t", "true", "on")
@@ -57,5 +58,6 @@ def settings_of(rc: Rc) -> Rc:
         try:
             setattr(found, name, _meaning(name, getattr(rc, name)))
         except ValueError as error:
+            pass_on(error)
             warnings.warn(str(error), RuntimeWarning, stacklevel=2)
     return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.adapter import Adapter as Adapter2
 from shmnd.address import address_list_into, into
 from shmnd.common.arguments import integer, within
+from shmnd.common.interruption import pass_on
 from shmnd.memory_region import MemoryRegion
 from shmnd.nd1.completion_queue import CompletionQueue
 from shmnd.nd1.connector import Connector
@@ -228,5 +229,6 @@ def _is_read_only(buffer: object) -> bool:
     try:
         with memoryview(buffer) as view:  # type: ignore[arg-type]  # a TypeError refuses it
             return view.readonly
-    except (TypeError, BufferError, ValueError):
+    except (TypeError, BufferError, ValueError) as exc:
+        pass_on(exc)
         return False

@@ -229,6 +229,7 @@ class Blackboard(Closing):
                 require_fit(given, found.dtype, "this one")
                 array[...] = given
         except (ValueError, TypeError, OverflowError) as exc:
+            pass_on(exc)
             raise (ValueError if isinstance(exc, UnicodeError) else type(exc))(
                 f"Blackboard: the value of {key!r} is {found.dtype} of shape {found.shape}: {exc}"
             ) from None

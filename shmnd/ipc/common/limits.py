@@ -9,6 +9,7 @@ import resource
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.arguments import integer
+from shmnd.common.interruption import pass_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +73,7 @@ def attributes_of(attributes: Mapping[str, Any] | None, call: str) -> dict[str, 
     try:
         text = json.dumps(dict(attributes))
     except (TypeError, ValueError) as exc:
+        pass_on(exc)
         raise TypeError(
             f"{call}: attributes {attributes!r} cannot be written as JSON: {exc}"
         ) from None

@@ -100,7 +100,7 @@ def _is(process: Process, entry: str) -> bool:
     except OSError as exc:
         if exc.errno in _LIMITS:
             raise
-    except ValueError:
-        pass
+    except ValueError as exc:
+        pass_on(exc)
     # It has ended, or belongs to another user.
     return False

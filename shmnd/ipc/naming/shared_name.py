@@ -241,7 +241,8 @@ class SharedName:
             number = int(entry.data[f"{which}fd"])
             wanted = entry.data[f"{which}dev"], entry.data[f"{which}ino"]
             return open_of_process(_shown_as(entry), number, wanted, flags, heir)
-        except (FileNotFoundError, KeyError, TypeError, ValueError):
+        except (FileNotFoundError, KeyError, TypeError, ValueError) as exc:
+            pass_on(exc)
             return None
         except OSError as exc:
             pass_on(exc)

@@ -13,7 +13,7 @@ import numpy as np
 
 from shmnd.common.closing import refuse_copy
 from shmnd.common.deadline import deadline_of
-from shmnd.common.interruption import Ignoring, is_interruption
+from shmnd.common.interruption import Ignoring, is_interruption, pass_on
 from shmnd.ipc.errors import RemoteError, TypeMismatch
 from shmnd.ipc.types.filling import fields_of, fill_record
 from shmnd.ipc.types.plain_values import array_of, as_dtype
@@ -211,8 +211,8 @@ def raised_from(failure: tuple[str, tuple[Any, ...], str]) -> Exception:
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
             return kind(*args)
-        except (TypeError, ValueError):
-            pass  # others come of no built-in type
+        except (TypeError, ValueError) as exc:
+            pass_on(exc)  # others come of no built-in type
     return RemoteError(text)
 
 

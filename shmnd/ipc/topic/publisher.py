@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, end_of, left_until
+from shmnd.common.interruption import pass_on
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes, Directory
 from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
@@ -122,7 +123,8 @@ class Publisher(Sender, Closing):
         for entry in directory.find(TOPIC, self.name):
             try:
                 theirs = forms.form_from_text(entry.data.get("type"))
-            except ValueError:
+            except ValueError as exc:
+                pass_on(exc)
                 continue  # no subscriber reads from one that announces nonsense
             if type_ is None:
                 self._form = theirs

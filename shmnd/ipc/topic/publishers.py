@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from shmnd.common.closing import Closing
+from shmnd.common.interruption import pass_on
 from shmnd.directory import Changes
 from shmnd.ipc.common.room import PublisherId, Room, Tie
 from shmnd.ipc.errors import PeerLost, TypeMismatch
@@ -128,6 +129,7 @@ class MeetsPublishers(ReaderCore, Closing):
         except TypeMismatch as exc:
             self._mismatch = exc
         except (NdError, ValueError, KeyError, TypeError) as exc:
+            pass_on(exc)
             self._unreached.failed(entry.adapter, entry, exc)
 
     def _open(self, entry: Entry, form: forms.TopicType) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from shmnd.common.arguments import integer
+from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.ipc.errors import Closed
 from shmnd.ipc.topic.source import Source
 from shmnd.ipc.topic.writer_board import MOST_HELD
@@ -160,6 +161,7 @@ class Seats:
         try:
             asked = _Asked.of(entry)
         except ValueError as exc:
+            pass_on(exc)
             _LOG.debug("the subscriber in process %d gets no seat: %s", entry.pid, exc)
             return
         seat = self._take_seat()
@@ -169,15 +171,15 @@ class Seats:
         try:
             self._admit(seat, entry, asked)
             self.unreached.pop(entry.key)
-        except (NdError, ValueError, Closed) as exc:
+        except BaseException as exc:
+            if is_interruption(exc) or not isinstance(exc, (NdError, ValueError, Closed)):
+                if entry.key not in self._guests:  # it comes again
+                    self._board._leave(seat)
+                    self._free.append(seat)
+                raise
             self._free.append(seat)
             self.unreached.failed(entry.key, entry, exc)
             _LOG.debug("the subscriber in process %d gets no seat: %s", entry.pid, exc)
-        except BaseException:  # of a handler of a signal: it comes again
-            if entry.key not in self._guests:
-                self._board._leave(seat)
-                self._free.append(seat)
-            raise
 
     def come_again(self) -> None:
         """Try again to reach subscribers for which no descriptor or memory was free."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from shmnd.common.interruption import pass_on
 from shmnd.ipc.errors import TypeMismatch
 from shmnd.ipc.types.fitting import has_mask, require_fit, require_unmasked
 
@@ -101,7 +102,8 @@ def _fill_rows(array: Any, rows: list[Any], call: str) -> None:
             columns = {name: tuple(each[name] for each in found) for name in names}
         for name, column in columns.items():
             _fill_column(array[name], column, f"{call}: field {name}")
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError) as exc:
+        pass_on(exc)
         # One by one: the error names the row, or there is none where a column had two kinds.
         for at, row in enumerate(rows):
             fill_record(array[at, ...], row, f"{call}: row {at}")
@@ -127,6 +129,7 @@ def _fill_field(field: Any, each: Any, call: str) -> None:
         try:
             found = np.asarray(each)
         except (ValueError, TypeError) as exc:
+            pass_on(exc)
             raise TypeMismatch(f"{call}: the value cannot be an array: {exc}") from exc
         _copy(field, found, (each,), call)
 
@@ -141,6 +144,7 @@ def _copy(field: Any, found: Any, masks: tuple[Any, ...], call: str) -> None:
     try:
         field[...] = found
     except (ValueError, TypeError) as exc:
+        pass_on(exc)
         raise TypeMismatch(f"{call}: {exc}") from exc
 
 

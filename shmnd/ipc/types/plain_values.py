@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shmnd.common.interruption import pass_on
 from shmnd.ipc.errors import TypeMismatch
 from shmnd.ipc.types.filling import rows_of
 from shmnd.ipc.types.fitting import has_mask, require_fit, require_unmasked
@@ -32,6 +33,7 @@ def array_of(value: Any, dtype: Any, shape: tuple[int, ...] | None, call: str) -
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as exc:
+        pass_on(exc)
         raise TypeMismatch(f"{call}: the value cannot be an array: {exc}") from exc
 
 
@@ -62,6 +64,7 @@ def as_dtype(
     try:
         return found.astype(dtype, copy=False)
     except (ValueError, TypeError) as exc:  # a text that is not a date
+        pass_on(exc)
         raise TypeMismatch(f"{call}: {exc}") from exc
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shmnd.common.interruption import pass_on
 from shmnd.ipc.types.filling import Row, set_field
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ class Record(Row):
     def __getitem__(self, name: str) -> Any:
         try:
             found = self.array[name]
-        except ValueError:
+        except ValueError as exc:
+            pass_on(exc)
             raise KeyError(name) from None
         if found.dtype.names is not None and found.ndim == 0:
             return Record(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shmnd.common.interruption import pass_on
 from shmnd.mpi import constants
 from shmnd.mpi.datatypes.datatype import Datatype, _typealign
 
@@ -51,7 +52,8 @@ def from_numpy_dtype(dtype: Any) -> Datatype:
     for code in (dtype.char, dtype.str[1:]):
         try:
             found = Datatype.fromcode(code)
-        except ValueError:
+        except ValueError as exc:
+            pass_on(exc)
             continue
         if found.extent == dtype.itemsize and dtype.kind != "V":
             return found.Dup()

@@ -14,7 +14,9 @@ ROOT: Final = Path(__file__).parents[3] / "shmnd"
 ELSEWHERE: Final = ("broker/__main__.py", "broker/leftovers.py", "broker/service", "mpi/launcher")
 """Code of programs of the library's own, whose handlers raise nothing of the kind."""
 CLAUSE: Final = re.compile(r"( *)except\b(.*):(?:\s*#.*)?$")
-KINDS: Final = re.compile(r"\b(OSError|TimeoutError|Exception)\b|^$")
+KINDS: Final = re.compile(r"\b(OSError|TimeoutError|ValueError|Exception)\b|^$")
+COMPILED: Final = re.compile(r"\b(OSError|TimeoutError|Exception)\b|^$")
+"""In compiled code no handler runs where it asks a buffer, which fails with ValueError."""
 SUPPRESSES: Final = re.compile(
     r"\bsuppress\([^)]*\b(OSError|TimeoutError|Exception|ValueError|RuntimeError)\b"
 )
@@ -53,9 +55,10 @@ def files() -> Iterator[tuple[str, list[str]]]:
 def clauses() -> Iterator[tuple[str, str]]:
     """Return each clause that catches such an exception, and its body."""
     for name, lines in files():
+        kinds = COMPILED if name.endswith(".pyx") else KINDS
         for number, line in enumerate(lines):
             found = CLAUSE.match(line)
-            if found and KINDS.search(found[2].strip()):
+            if found and kinds.search(found[2].strip()):
                 yield (
                     f"{name}:{number + 1}: {found[2].strip()}",
                     body(lines[number + 1 :], found[1]),
