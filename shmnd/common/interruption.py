@@ -39,7 +39,10 @@ def pass_on(exc: BaseException) -> None:
     `TimeoutError`, which handlers of SIGALRM raise, is an OSError.
     """
     if is_interruption(exc):
-        raise exc
+        try:
+            raise exc
+        finally:
+            del exc  # its traceback has this frame, and what all callers hold with it
 
 
 class Ignoring:

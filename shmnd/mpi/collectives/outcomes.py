@@ -74,23 +74,25 @@ class Outgoing:
 
     def __init__(self, rank: int, make: Callable[[], list[bytes]]) -> None:
         """Make them."""
-        self._error: BaseException | None = None
+        self._errors: list[BaseException] = []  # one at most
         self._news = b""
         try:
             self._made = make()
         except BaseException as error:
-            self._error = error
+            self._errors.append(error)
             self._news = _news(rank, error)
 
     def data(self, place: int) -> bytes:
         """Return what to send to the rank at a place."""
-        return self._made[place] if self._error is None else self._news
+        return self._news or self._made[place]
 
     def check(self) -> None:
-        """Raise the error, after the others have its news."""
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        """Raise the error, after the others have its news.
+
+        No frame of its traceback has it then, which would keep all that they hold.
+        """
+        if self._errors:
+            raise self._errors.pop()
 
 
 class Partial:
@@ -102,7 +104,7 @@ class Partial:
         self._comm = comm
         self._op = op
         self._call = call
-        self._error: BaseException | None = None
+        self._errors: list[BaseException] = []  # one at most
         self._news = b""
 
     def _guarded(self, step: Callable[[], Any]) -> Any:
@@ -111,7 +113,7 @@ class Partial:
         try:
             return step()
         except BaseException as error:
-            self._error = error
+            self._errors.append(error)
             self._news = _news(self._comm.ob.rank, error)
             return None
 
@@ -150,8 +152,7 @@ class Partial:
 
     def check(self) -> None:
         """Raise the error of this rank, or else that of another one."""
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        if self._errors:
+            raise self._errors.pop()
         if self._news:
             load(self._comm, self._news, self._call)

@@ -76,12 +76,12 @@ def at_shared(state: FileState, buf: Any, writes: bool, call: str) -> int:
 
 def ordered(state: FileState, buf: Any, writes: bool, call: str) -> int:
     """Move bytes at the shared pointer in the order of the ranks; return how many."""
-    failure: BaseException | None = None
+    failures: list[BaseException] = []
     transfer = None
     try:
         transfer = _transfer(state, buf, writes, call)
     except BaseException as error:
-        failure = error
+        failures.append(error)
     counts = state.comm.gather(0 if transfer is None else transfer.etypes, 0)
     offsets = None
     if counts is not None:
@@ -89,8 +89,7 @@ def ordered(state: FileState, buf: Any, writes: bool, call: str) -> int:
         offsets = [offset + sum(counts[:rank]) for rank in range(len(counts))]
     offset = state.comm.scatter(offsets, 0)
     if transfer is None:
-        assert failure is not None
-        raise failure
+        raise failures.pop()
     return transfer.run(state.descriptor, offset, state.atomic)
 
 

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from shmnd.common.interruption import pass_on
+from shmnd.common.interruption import is_interruption, pass_on
+from shmnd.common.owned import Owned
 from shmnd.common.shortages import remedy_of_call
-from shmnd.common.streams import clear_of_streams
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.group import Group
 from shmnd.mpi.datatypes.datatype import BYTE
@@ -59,13 +59,13 @@ def _flags(path: str, amode: int) -> int:
     return access[0] | os.O_CLOEXEC
 
 
-def _open(path: str, amode: int, creates: bool) -> int:
-    """Return a descriptor of the file; raise the error of MPI for that of the kernel."""
+def _open(path: str, amode: int, creates: bool) -> Owned:
+    """Open the file; raise the error of MPI for that of the kernel."""
     flags = _flags(path, amode)
     if creates and amode & constants.MODE_CREATE:
         flags |= os.O_CREAT | (os.O_EXCL if amode & constants.MODE_EXCL else 0)
     try:
-        return clear_of_streams(os.open(path, flags, 0o666))  # not where output would be written
+        return Owned.of(os.open, path, flags, 0o666)
     except OSError as error:
         pass_on(error)
         raise MPIException(
@@ -83,7 +83,7 @@ class FileState(State):
         Where it fails at one rank, it fails at all of them.
         """
         super().__init__()
-        self.descriptor = -1
+        self._file = Owned()
         self.path = path
         self.amode = amode
         self.info = hints
@@ -117,19 +117,19 @@ class FileState(State):
 
     def _attempt(self, creates: bool) -> tuple[int, str] | None:
         try:
-            self.descriptor = _open(self.path, self.amode, creates)
+            self._file = _open(self.path, self.amode, creates)
         except MPIException as error:
             return error.Get_error_class(), error.detail
         return None
 
-    def __del__(self) -> None:
-        self.close()
+    @property
+    def descriptor(self) -> int:
+        """The number of the open file; -1 when it is closed."""
+        return self._file.fd
 
     def close(self) -> None:
         """Close the descriptor."""
-        descriptor, self.descriptor = self.descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        self._file.close()
 
     def title(self) -> str:
         """Return its name for a message."""
@@ -159,26 +159,31 @@ class FileState(State):
     def once(self, call: str, act: Callable[[], None]) -> None:
         """Have the first rank carry out a step; its error is raised at all ranks."""
         failure = None
+        interruption: list[OSError] = []
         if self.rank == 0:
             try:
                 act()
             except OSError as error:
+                if is_interruption(error):
+                    interruption.append(error)
                 failure = class_of(error), f"{error.strerror or error}{remedy_of_call(error)}"
         failure = self.comm.bcast(failure, 0)
+        if interruption:
+            raise interruption.pop()  # the others know of it
         if failure is not None:
             self.fail(failure[0], call, failure[1])
 
     def show(self, make: Callable[[], View]) -> None:
         """Take another view, and set all pointers to its beginning."""
         view: View | None = None
-        failure: Exception | None = None
+        failures: list[Exception] = []
         try:
             view = make()
         except Exception as error:
-            failure = error
+            failures.append(error)
         found = self.comm.allgather(None if view is None else (view.etype.size, view.datarep))
-        if failure is not None:
-            raise failure
+        if failures:
+            raise failures.pop()
         if None in found:
             self.fail(
                 constants.ERR_OTHER, "Set_view", f"the call failed at rank {found.index(None)}"

@@ -42,16 +42,17 @@ def _seek(state: FileState, offset: int, whence: int) -> None:
 
 def _seek_shared(state: FileState, offset: int, whence: int) -> None:
     state.agree("Seek_shared", (index(offset), whence))
-    failure = None
+    raised: list[Exception] = []
     if state.rank == 0:
         try:
             target = _target(state, offset, whence, state.pointer.get(), "Seek_shared")
             state.pointer.set(target)
         except Exception as error:
-            failure = error
-    failure = state.comm.bcast(failure, 0)
-    if failure is not None:
-        raise failure
+            raised.append(error)
+    told = state.comm.bcast(raised, 0)
+    failures = raised or told  # of the two at rank 0, the one that has a traceback
+    if failures:
+        raise failures.pop()
 
 
 def _set_view(

@@ -122,14 +122,14 @@ class Epochs:
 
     def _tell(self, places: list[int], tag: int, call: str) -> None:
         """Send to all of them, also where one has died, and raise the first error then."""
-        failures = []
+        failures: list[MPIException] = []
         for place in places:
             try:
                 self.ob.send(place, tag, call)
             except MPIException as error:
-                failures.append(error)
+                failures = failures or [error]
         if failures:
-            raise failures[0]
+            raise failures.pop()  # the frame, which its traceback has, has it no more
 
     def _posted(self, call: str) -> list[Request]:
         posted: list[Request] | None = self._state(call).posted

@@ -24,6 +24,7 @@ from shmnd.mpi.transport.engine cimport (
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.handle cimport Handle
 
+from shmnd.common.interruption import pass_on
 from shmnd.mpi import constants
 from shmnd.mpi.objects.errors import Exception as MPIException
 
@@ -66,6 +67,8 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
     if failed:
         # Where rank 0 has died, and its memory with it, this raises that error.
         comm._barrier_as(call, comm.ob)
+        if failure is not None:
+            pass_on(failure)
         short, text = said[failed[0]]
         _refuse(
             comm, constants.ERR_NO_MEM if short else constants.ERR_OTHER,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from interrupting import interrupted
 from shmnd.common.interruption import pass_on
 
 
@@ -59,3 +60,34 @@ def test_what_the_callers_of_a_swallowed_fault_hold_goes_with_them(
         return weakref.ref(kept)
 
     assert caller()() is None
+
+
+class Limit(OSError):
+    """What a handler of a signal raises."""
+
+
+def step() -> None:
+    """A place for the handler."""
+
+
+def of_a_step() -> None:
+    try:
+        step()
+    except OSError as exc:
+        pass_on(exc)
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_what_the_callers_of_an_interrupted_call_hold_goes_with_them() -> None:
+    held: list[weakref.ref[Kept]] = []
+
+    def caller() -> None:
+        kept = Kept()
+        held.append(weakref.ref(kept))
+        of_a_step()
+
+    places = 0
+    while interrupted(places, caller, lambda path: path == __file__, Limit):
+        places += 1
+        assert not any(each() for each in held), places
+    assert places > 2
