@@ -10,7 +10,7 @@ from mpi.launcher.jobs import launch
 
 ALONE: Final = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from interrupting import Interrupted, inside, interrupted
 from mpi4py.util.sync import Condition, Mutex, Semaphore
 from shmnd.mpi import util

@@ -12,7 +12,7 @@ from mpi.launcher.jobs import launch
 
 EACH_PLACE: Final = f"""
 import gc, os, sys
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from interrupting import inside, interrupted
 from mpi4py import MPI
 import shmnd
