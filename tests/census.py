@@ -37,23 +37,32 @@ def _shared_memory() -> set[str]:
     }
 
 
+def _descriptors() -> Iterator[tuple[int, str]]:
+    """Yield the descriptors that are open, each with what it leads to."""
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            yield int(number), os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:  # the one that lists the folder
+            continue
+
+
+def open_files() -> list[str]:
+    """Return what each open descriptor leads to, sorted: two may lead to the same."""
+    return sorted(leads_to for _, leads_to in _descriptors())
+
+
 def descriptors() -> set[str]:
     """Open descriptors with what they lead to, without those of Python's own helpers."""
-    found = set()
     helpers = {
         resource_tracker._resource_tracker._fd,  # type: ignore[attr-defined]
         forkserver._forkserver._forkserver_alive_fd,  # type: ignore[attr-defined]
     }
-    for number in os.listdir("/proc/self/fd"):
-        if int(number) in helpers:
-            continue
-        try:
-            leads_to = os.readlink(f"/proc/self/fd/{number}")
-        except FileNotFoundError:  # the one that lists the folder
-            continue
-        if "libffi" not in leads_to:  # some versions of it open their own file, for ctypes
-            found.add(f"descriptor {number} -> {leads_to}")
-    return found
+    return {
+        f"descriptor {number} -> {leads_to}"
+        for number, leads_to in _descriptors()
+        # Some versions of libffi open their own file, for ctypes.
+        if number not in helpers and "libffi" not in leads_to
+    }
 
 
 def _below(pid: int) -> Iterator[int]:

@@ -40,12 +40,26 @@ def interrupted(
     that is compiled has returned: there the interpreter runs handlers. With `made`, `__init__`
     also has one where it returns, or raises.
     """
+
+    def place(frame: FrameType, event: str) -> bool:
+        is_place = event in ("call", "c_return") or (made and frame.f_code.co_name == "__init__")
+        return is_place and within(frame.f_code.co_filename)
+
+    return interrupted_where(at, function, place, kind)
+
+
+def interrupted_where(
+    at: int,
+    function: Callable[[], object],
+    place: Callable[[FrameType, str], bool],
+    kind: type[BaseException],
+) -> bool:
+    """Do the same, where `place` says whether an event of a profile in a frame is a place."""
     left = at
 
     def interrupt(frame: FrameType, event: str, what: object) -> None:
         nonlocal left
-        place = event in ("call", "c_return") or (made and frame.f_code.co_name == "__init__")
-        if place and within(frame.f_code.co_filename):
+        if place(frame, event):
             left -= 1
             if left == -1:
                 raise kind

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import shmnd
+from census import open_files
 from shmnd import ipc
 from shmnd.ipc.naming.shared_name import SharedName
 
@@ -27,15 +28,8 @@ def name() -> str:
 def held() -> tuple[int, int]:
     """Return how many descriptors and mappings this process has."""
     gc.collect()
-    queues = [each for each in Path("/proc/self/fd").iterdir() if "shmnd-queue" in _shown(each)]
+    queues = [each for each in open_files() if "shmnd-queue" in each]
     return len(queues), Path("/proc/self/maps").read_text().count("shmnd-queue")
-
-
-def _shown(path: Path) -> str:
-    try:
-        return str(path.readlink())
-    except OSError:
-        return ""
 
 
 @contextmanager

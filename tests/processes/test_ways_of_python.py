@@ -2,7 +2,6 @@
 """Processes, threads, signals and ends as Python programs have them."""
 
 import concurrent.futures
-import contextlib
 import copy
 import gc
 import multiprocessing
@@ -21,6 +20,7 @@ import pytest
 
 import shmnd
 import shmnd.nd1 as nd
+from census import open_files
 from processes.kit import ECHO, PATIENCE, Child, Talk, listening
 from processes.ways_kit import told
 from shmnd import NdError, OpFlag, Status
@@ -233,11 +233,7 @@ def test_a_forked_child_is_told_to_open_its_own(nested: bool) -> None:
 
 def of_shmnd() -> list[str]:
     """The descriptors of this process that an adapter may have opened."""
-    names = []
-    for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the listing's own
-            names.append(str(entry.readlink()))
-    return [name for name in names if "shmnd" in name or name.startswith("anon_inode")]
+    return [path for path in open_files() if "shmnd" in path or path.startswith("anon_inode")]
 
 
 def test_a_forked_child_may_close_all_descriptors_and_open_others(tmp_path: Path) -> None:

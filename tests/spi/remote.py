@@ -27,6 +27,7 @@ from typing import Any, cast
 import numpy as np
 
 import shmnd
+from census import open_files
 from spi.harness import Buffer, Completion, End, Options, Side
 from spi.pair import Pair
 
@@ -45,12 +46,8 @@ def holdings() -> Counter[str]:
     """Descriptors and mappings of this process that a library of this kind may leave behind."""
     gc.collect()
     held: Counter[str] = Counter()
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            target = str(entry.readlink())
-        except FileNotFoundError:  # the descriptor of the listing itself
-            continue
-        held.update(kind for kind in KINDS if target.startswith(kind))
+    for path in open_files():
+        held.update(kind for kind in KINDS if path.startswith(kind))
     for line in Path("/proc/self/maps").read_text().splitlines():
         path = line.partition("/")[2]
         if path.startswith(("dev/shm/", "memfd:")):

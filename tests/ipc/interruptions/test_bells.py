@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from census import open_files
 from interrupting import Alarm
 from shmnd.ipc.common.ringing import Bell, sleeper_at
 from stepping import stepped
@@ -20,17 +21,6 @@ PATIENCE = 20.0
 
 def _within(path: str) -> bool:
     return path.endswith(("ringing.py", "owned.pyx", "streams.py")) and "tests" not in path
-
-
-def _files() -> list[str]:
-    gc.collect()
-    found = []
-    for number in Path("/proc/self/fd").iterdir():
-        try:
-            found.append(str(number.readlink()))
-        except FileNotFoundError:
-            continue  # that of the listing
-    return sorted(found)
 
 
 @pytest.fixture
@@ -82,7 +72,8 @@ def test_no_descriptor_stays(
 
     used()  # the modules that it loads
     bells.pop().close()
-    files, at, place = _files(), 0, "none yet"
+    gc.collect()
+    files, at, place = open_files(), 0, "none yet"
     while place:
         place = stepped(at, used, _within, Alarm)
         gc.collect()  # the frames of the exception
@@ -90,7 +81,8 @@ def test_no_descriptor_stays(
             assert not bells[-1]._sleepers
             assert not bells[-1]._loops
             bells.pop().close()
-        assert _files() == files, f"behind call {at}: {place}"
+        gc.collect()
+        assert open_files() == files, f"behind call {at}: {place}"
         at += 1
     assert at > 20
 

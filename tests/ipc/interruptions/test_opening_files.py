@@ -4,11 +4,11 @@
 import gc
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from census import open_files
 from interrupting import Alarm
 from shmnd import ipc
 from stepping import stepped
@@ -37,14 +37,7 @@ def _within(path: str) -> bool:
 def _files() -> list[str]:
     """Return the files of names that this process has open."""
     gc.collect()
-    found = []
-    for number in Path("/proc/self/fd").iterdir():
-        try:
-            path = str(number.readlink())
-        except FileNotFoundError:
-            continue  # that of the listing
-        found += [path for each in FILES if each in path]
-    return sorted(found)
+    return [path for path in open_files() if any(each in path for each in FILES)]
 
 
 @pytest.mark.parametrize("kind", ENDS)

@@ -7,11 +7,11 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from census import open_files
 from interrupting import Alarm
 from shmnd import ipc
 from shmnd.ipc.queue import parts
@@ -34,13 +34,7 @@ def alarms() -> Iterator[None]:
 
 def _queues() -> int:
     """Return how many descriptors of queues this process has."""
-    found = 0
-    for number in Path("/proc/self/fd").iterdir():
-        try:
-            found += "shmnd-queue" in str(number.readlink())
-        except FileNotFoundError:
-            pass  # that of the listing
-    return found
+    return sum("shmnd-queue" in path for path in open_files())
 
 
 def test_a_queue_that_was_never_made_leaves_no_descriptor(

@@ -365,7 +365,7 @@ hear()
 
 
 @only_root
-def test_segments_cannot_be_opened_by_who_is_no_party() -> None:
+def test_segments_cannot_be_opened_by_a_process_that_is_no_party() -> None:
     """They have no name; and where /proc shows them, the kernel asks who wants to know."""
     spy = """
 import glob
@@ -378,9 +378,10 @@ for path in glob.glob(f"/proc/{hear()}/fd/*"):
         pass
 say(opened)
 """
+    before = shared_names()  # other programs of this machine may have some
     with shmnd.open_adapter() as adapter, Child(ECHO) as echo:
         talk = Talk.to(adapter, tuple(echo.hear()))
-        assert not shared_names()
+        assert shared_names() <= before
         with Child(spy, kit=False, **stranger(BERT)) as child:
             child.say(os.getpid())
             assert child.hear() == []

@@ -7,7 +7,6 @@ import mmap
 import os
 import resource
 import signal
-import uuid
 from collections.abc import Iterator
 from multiprocessing import resource_tracker, shared_memory
 from pathlib import Path
@@ -25,19 +24,6 @@ from shmnd_tools.main import main
 
 ALL = MrFlag.ALLOW_LOCAL_WRITE | MrFlag.ALLOW_REMOTE_READ | MrFlag.ALLOW_REMOTE_WRITE
 SHM = Path("/dev/shm")
-
-
-@pytest.fixture
-def name() -> Iterator[str]:
-    made = f"/shmnd-test-{os.getpid()}-{uuid.uuid4().hex[:12]}"
-    yield made
-    (SHM / made[1:]).unlink(missing_ok=True)
-
-
-@pytest.fixture
-def adapter() -> Iterator[shmnd.Adapter]:
-    with shmnd.open_adapter() as made:
-        yield made
 
 
 @contextlib.contextmanager

@@ -2,10 +2,9 @@
 """A handler of a signal raises at each place of a call that opens memory with a name."""
 
 import gc
-import os
+import itertools
 import sys
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -14,83 +13,47 @@ import posix_ipc
 import pytest
 
 import shmnd
+from census import open_files
+from interrupting import Alarm, interrupted_where
 from shmnd.broker.leftovers import RECORD
 
 SHM: Final = Path("/dev/shm")
-ROOMS: Final = (
+MODULES: Final = (
     "shmnd.adapter", "shmnd.broker.leftovers", "shmnd.runtime.adapter_memory",
     "shmnd.runtime.named_memory", "shmnd.ring.shared_memory", "shmnd.common",
 )  # fmt: skip
 
 
-class Interrupted(BaseException):
-    """What the handler raises."""
-
-
-class Handler:
-    """Raises at the n-th place where the interpreter may run the handler of a signal."""
-
-    def __init__(self, number: int) -> None:
-        self.left = number
-
-    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
-        module = str(frame.f_globals.get("__name__"))
-        if event in ("call", "return", "c_return") and module.startswith(ROOMS):
-            self.left -= 1
-            if self.left == 0:
-                sys.setprofile(None)
-                raise Interrupted
-
-    def interrupts(self, call: Callable[[], Any]) -> bool:
-        """Return False when the call was over before; what it returned is dropped."""
-        sys.setprofile(self)
-        try:
-            call()
-        except Interrupted:
-            return True
-        finally:
-            sys.setprofile(None)
-        return False
-
-
-@pytest.fixture
-def name() -> Iterator[str]:
-    made = f"/shmnd-test-{os.getpid()}-{uuid.uuid4().hex[:12]}"
-    yield made
-    (SHM / made[1:]).unlink(missing_ok=True)
-
-
-@pytest.fixture
-def adapter() -> Iterator[shmnd.Adapter]:
-    with shmnd.open_adapter() as made:
-        yield made
+def is_place(frame: FrameType, event: str) -> bool:
+    """Return whether a handler may raise here: where a function begins, or has returned."""
+    module = str(frame.f_globals.get("__name__"))
+    return event in ("call", "return", "c_return") and module.startswith(MODULES)
 
 
 def held(adapter: shmnd.Adapter) -> tuple[list[str], list[str]]:
     """Return the files that this process has open, and the records of its names."""
     gc.collect()
-    files = []
-    for number in Path("/proc/self/fd").iterdir():
-        try:
-            files.append(str(number.readlink()))
-        except FileNotFoundError:
-            pass  # that of the listing
     records = sorted(adapter._memory._place.directory.glob(f"{RECORD}*"))
-    return sorted(files), [str(each) for each in records]
+    return open_files(), [str(each) for each in records]
 
 
 def at_each_place(adapter: shmnd.Adapter, call: Callable[[], Any]) -> int:
     """Interrupt a call at each place, and compare the holdings; return the number of places."""
     call()
     before = held(adapter)
-    number = 1
-    while Handler(number).interrupts(call):
+    for number in itertools.count():
+        if not interrupted_where(number, call, is_place, Alarm):
+            break
         assert held(adapter) == before, number
-        number += 1
     return number
 
 
-def test_memory_with_a_new_name(name: str, adapter: shmnd.Adapter) -> None:
+def test_memory_with_a_new_name(
+    name: str, adapter: shmnd.Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # An exception in the finaliser is reported, and pytest would keep the report, and the memory.
+    monkeypatch.setattr(sys, "unraisablehook", bool)
+
     def allocate() -> None:
         array = adapter.allocate(4096, name=name)
         del array

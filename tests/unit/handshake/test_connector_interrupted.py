@@ -4,14 +4,16 @@
 The call has taken effect, or was taken back, or can be made again: nothing is left half made.
 """
 
-import sys
+import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
+from interrupting import Alarm, interrupted_where
 from shmnd.connector import Connector
 from shmnd.handshake.attempt import State
 from shmnd.handshake.queue_pair_link import QpState
@@ -20,36 +22,10 @@ from unit.fakes import World
 from unit.handshake.connector_kit import CANCELED, OK, PENDING, REFUSED, is_of_library
 from unit.sides import Sides, outcome
 
-_BEHIND_WHICH: Final = ("call", "return", "c_return")
 
-
-class Interrupted(BaseException):
-    """What the handler raises."""
-
-
-class Handler:
-    """Raises at the n-th place where the interpreter may run the handler of a signal."""
-
-    def __init__(self, number: int) -> None:
-        self.left = number
-
-    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
-        if event in _BEHIND_WHICH and is_of_library(frame):
-            self.left -= 1
-            if self.left == 0:
-                sys.setprofile(None)
-                raise Interrupted
-
-    def interrupts(self, call: Callable[[], Any]) -> bool:
-        """Return False when the call was over before."""
-        sys.setprofile(self)
-        try:
-            call()
-        except Interrupted:
-            return True
-        finally:
-            sys.setprofile(None)
-        return self.left <= 0
+def is_place(frame: FrameType, event: str) -> bool:
+    """Return whether a handler may raise here: where a function begins, or has returned."""
+    return event in ("call", "return", "c_return") and is_of_library(frame)
 
 
 def at_each_place(
@@ -59,16 +35,16 @@ def at_each_place(
 ) -> Counter[str]:
     """Interrupt a call at each place; count what `after` says of it."""
     found = Counter[str]()
-    number, interrupted = 0, True
-    while interrupted:
-        number += 1
+    for number in itertools.count():
         world = World()
         sides = Sides(world)
         before(sides)
-        interrupted = Handler(number).interrupts(lambda sides=sides: call(sides))  # type: ignore[misc]
-        if interrupted:
+        more = interrupted_where(number, functools.partial(call, sides), is_place, Alarm)
+        if more:
             found[after(sides)] += 1
         world.close()
+        if not more:
+            break
     return found
 
 
@@ -171,12 +147,12 @@ def test_an_event_that_is_interrupted_is_delivered_and_the_interruption_raised(
     def interrupted(connector: Connector, event: Any, fds: list[int]) -> None:
         events.append(event["ev"])
         if len(events) == 1:
-            raise Interrupted
+            raise Alarm
         taken(connector, event, fds)
 
     sides.listener.get_connection_request(sides.passive.connector)
     monkeypatch.setattr(Connector, "_on_event", interrupted)
-    with pytest.raises(Interrupted):
+    with pytest.raises(Alarm):
         sides.passive.engine.progress()
     assert events == ["offer", "offer"]
     assert sides.passive.state is State.OFFERED
