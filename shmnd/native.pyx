@@ -99,7 +99,7 @@ cdef uint32_t write(object queue_pair, const shmnd_native_sge *sges, uint32_t co
 
 cdef int take(object completion_queue, shmnd_native_result *out, uint32_t most) except -1:
     """Take up to `most` completions, oldest first. Never waits."""
-    return _queue(completion_queue, "take").taken(<c.shmnd_cqe *>out, most)
+    return _queue(completion_queue, "take").take_completions(<c.shmnd_cqe *>out, most)
 
 
 cdef void release(shmnd_native_result *results, uint32_t count) noexcept:

@@ -122,7 +122,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
             for queue in list(self._watched):
                 self._watched.discard(queue)
                 queue._watch(False)
-            self._engine.request_progress.left()
+            self._engine.request_progress.poller_left()
 
     def get_notify_affinity(self) -> tuple[int, int]:
         """Return the processor group and mask that notifications come from."""

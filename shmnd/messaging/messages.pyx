@@ -303,7 +303,7 @@ cdef class Messages:
     cdef int poll(self) except -1:
         self.pumping = True
         try:
-            self.take(self.cq._taken_now(BATCH))
+            self.take(self.cq.poll_results(BATCH))
         finally:
             self.idle()
         return 0

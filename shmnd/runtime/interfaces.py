@@ -183,8 +183,8 @@ class PeerLike(Protocol):
 class SegmentLike(Protocol):
     """A mapped piece of shared memory."""
 
-    def close(self) -> None:
-        """Unmap it."""
+    def close_fd(self) -> None:
+        """Close the descriptor, if one is open; the mapping stays."""
 
 
 class DataPlaneLike(Protocol):

@@ -40,7 +40,7 @@ class CallLock:
 
 def poll_once(
     engine: EngineCore,
-    keep: bool = True,
+    others: bool = True,
     found: list[tuple[int, int]] | None = None,
     rung: bool = False,
 ) -> None: ...

@@ -200,7 +200,7 @@ cdef class EngineCore:
 
 
 def poll_once(
-    EngineCore engine not None, bint keep=True, list found=None, bint rung=False
+    EngineCore engine not None, bint others=True, list found=None, bint rung=False
 ) -> None:
     """Poll, with or without progress on the requests of other queues.
 
@@ -234,8 +234,8 @@ def poll_once(
             engine._deliver()
         if not asleep or rung or readable != [client.fileno()]:
             pending.tick()  # else the broker alone ended the sleep
-        if keep:
-            sleepers.keep()
+        if others:
+            sleepers.poll_unattended()
     except BaseException as exc:
         engine._hand_over_rings()
         if is_interruption(exc):

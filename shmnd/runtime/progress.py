@@ -90,7 +90,8 @@ class ProgressEngine(BrokerExchange, EngineCore):
             if engine is None:
                 raise too_late("open_adapter")
             return engine
-        # Who gives back another namespace's, maybe in an event loop, does not wait for this broker.
+        # A lock for each namespace: a call that gives back the engine of another one, maybe in an
+        # event loop, does not wait for this broker.
         with taking_from_the_system("open_adapter"), Held(cls._joining[key]):
             engine = cls._taken(key, user)
             if engine is None:
@@ -239,7 +240,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
 
         None before that sleep.
         """
-        poll_once(self, keep=False, found=found, rung=rung)
+        poll_once(self, others=False, found=found, rung=rung)
 
     def wait(self, predicate: Callable[[], object], timeout: float | None = None) -> Any:
         """Poll, and sleep in the kernel between polls, until the predicate returns something true,
@@ -262,7 +263,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
         sleeper: Final = object()
         asleep = False
         try:
-            poll_once(self, keep=False)
+            poll_once(self, others=False)
             while True:
                 # First: what ends the progress engine after it is news.
                 seen = self._wait_set.generation
@@ -279,10 +280,10 @@ class ProgressEngine(BrokerExchange, EngineCore):
                     asleep = True
                     self.request_progress.begin(sleeper)
                 else:
-                    self.request_progress.keep()
+                    self.request_progress.poll_unattended()
                 readable = self._sleep(seen, pause)
                 if readable is not None:
-                    poll_once(self, keep=False, found=readable)
+                    poll_once(self, others=False, found=readable)
         except BaseException:
             self._hand_over_rings()
             raise
@@ -291,7 +292,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
             if asleep:
                 self.request_progress.end(sleeper)
             else:
-                self.request_progress.left()  # this poll may have taken the rings meant for others
+                self.request_progress.poller_left()  # it may have taken the rings meant for others
 
     def _sleep(self, seen: int, pause: float) -> list[tuple[int, int]] | None:
         try:

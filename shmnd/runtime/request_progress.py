@@ -32,7 +32,7 @@ class RequestProgress(Sleepers):
     """The completion queues of one progress engine, and what those who sleep do for them.
 
     A sleeping thread calls `begin` before and `end` afterwards, with an object of its own, and
-    polls by `keep` in between.
+    polls by `poll_unattended` in between.
     """
 
     def __init__(self, wait_set: WaitSet) -> None:
@@ -80,7 +80,7 @@ class RequestProgress(Sleepers):
     def _poll_soon(self) -> None:
         self._wait_set.wake_at(time.monotonic() + _GRACE)
 
-    def _keep(self) -> None:
+    def _poll_unattended(self) -> None:
         with Held(self._lock):
             ours = self._choose() if self._sleepers else []
         for queue, polls in ours:

@@ -145,5 +145,5 @@ def _segment() -> Finding:
             "see the findings about shared memory; a seccomp filter must allow memfd_create,"
             " fallocate and F_ADD_SEALS",
         )
-    segment.close()
+    segment.close_fd()
     return ok(check, "made, committed, sealed and given back")

@@ -59,7 +59,7 @@ class Job:
         self._ranks: list[Rank] = []
         self._guards: Final[list[Guard]] = []
         self._running: set[Rank] = set()
-        self._buried: set[int] = set()
+        self._dead: set[int] = set()
         self._checks: Final = waiting.Checks()
         self._released: dict[int, float] = {}
         self._verdicts: dict[int, str] = {}
@@ -114,7 +114,7 @@ class Job:
         for voice in self._voices.values():
             voice.close()
         if self._memory is not None:
-            self._memory.close()
+            self._memory.close_fd()
         os.close(self._life)
         os.close(self._end_of_life)
         self._selector.close()
@@ -285,8 +285,8 @@ class Job:
             if not continues:
                 self._fail(1)
                 return
-            for peer in set(peers) - self._buried:
-                self._bury(peer)
+            for peer in set(peers) - self._dead:
+                self._announce_death(peer)
 
     def _release(self, numbers: set[int], ranks: list[waiting.Waiter]) -> bool:
         """Release those that stay at their end; return whether there are any."""
@@ -316,12 +316,12 @@ class Job:
 
     def _goes_on_without(self, rank: Rank, code: int) -> None:
         if code:
-            self._bury(rank.number)
+            self._announce_death(rank.number)
         self._answer(self._agreements.died(rank.number))
 
-    def _bury(self, number: int) -> None:
-        self._buried.add(number)
-        job_memory.bury(self._memory, number)
+    def _announce_death(self, number: int) -> None:
+        self._dead.add(number)
+        job_memory.announce_death(self._memory, number)
 
     def _heard(self, number: int) -> None:
         voice = self._voices[number]

@@ -127,7 +127,7 @@ def wait_of(memory: object, rank: int) -> Wait | None:
     return Wait(calls, w.peer, w.tag, w.since_ns, call, comm, others, idle, schedule)
 
 
-def bury(memory: object, rank: int) -> int:
+def announce_death(memory: object, rank: int) -> int:
     """Announce the death of a rank to all ranks; return the number of deaths."""
     cdef unsigned char[::1] view = memory
     return shmpi_job_bury(_job(view, rank), rank)

@@ -23,7 +23,7 @@ cdef class Sleepers:
     cdef public set _watched  # the keys of queues that ring for requests in progress
     cdef public dict _queues
     cdef public object _lock
-    cdef uint64_t kept  # how often `keep` was called
+    cdef uint64_t unattended_polls  # how often `poll_unattended` was called
     cdef public object _others_are_idle  # of the completion queues
 
     cpdef bint begin_alone(self, object sleeper) except -1
@@ -31,7 +31,7 @@ cdef class Sleepers:
     cpdef begin(self, object sleeper)
     cpdef end(self, object sleeper)
     cpdef rest(self, object sleeper)
-    cpdef keep(self)
+    cpdef poll_unattended(self)
 
 
 cdef class WaitSetCore:

@@ -40,6 +40,12 @@ LONGEST_SLEEP = 1.0
 LONGEST = LONGEST_SLEEP
 
 
+def set_longest_sleep(seconds: float) -> None:
+    """Set `LONGEST_SLEEP` for compiled waits: tests do, where it would hide a lost wake-up."""
+    global LONGEST
+    LONGEST = seconds
+
+
 cdef int milliseconds_until(uint64_t until) except -1:
     """Return the milliseconds to sleep, rounded up; 0 when the time is over.
 
@@ -68,7 +74,7 @@ cdef class Sleepers:
     cpdef begin(self, object sleeper):
         """Register a thread, a task or a descriptor that is about to sleep."""
         self._sleepers.add(sleeper)
-        self.keep()
+        self.poll_unattended()
 
     cpdef bint begin_alone(self, object sleeper) except -1:
         """Begin for a thread that waits at this queue, or for anything else.
@@ -94,7 +100,7 @@ cdef class Sleepers:
             return
         with self._lock:  # against a thread that chooses queues to ring, for this sleep as well
             if self._sleepers:
-                self.left()
+                self.poller_left()
                 return
             if self._watched:
                 self._unwatch()
@@ -111,7 +117,7 @@ cdef class Sleepers:
         else:
             self._sleepers.discard(sleeper)
 
-    def left(self, queue=None) -> None:
+    def poller_left(self, queue=None) -> None:
         """A thread no longer polls a queue: the threads that still sleep may have to."""
         if not self._sleepers:
             return
@@ -120,11 +126,11 @@ cdef class Sleepers:
         else:
             self._poll_soon()
 
-    cpdef keep(self):
+    cpdef poll_unattended(self):
         """Poll the queues that no other thread polls."""
-        self.kept += 1
+        self.unattended_polls += 1
         if self._sleepers and not self.alone(None):
-            self._keep()
+            self._poll_unattended()
 
 
 cdef class WaitSetCore:

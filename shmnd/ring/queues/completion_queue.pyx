@@ -88,7 +88,7 @@ cdef class CompletionCore(PollingCore):
 
     def get_results(self, max=64) -> list:
         """Take up to `max` completions, oldest first. Never waits."""
-        return self._taken_now(_most("CompletionQueue.get_results", max))
+        return self.poll_results(_most("CompletionQueue.get_results", max))
 
     def wait(self, max=64, timeout=None) -> list:
         """Take completions; when there is none, wait for one.
@@ -102,7 +102,7 @@ cdef class CompletionCore(PollingCore):
         timeout = _checked_timeout(timeout)
         if self.taking != forks:
             self._refuse_taking("wait")
-        results = self._taken_now(most)
+        results = self.poll_results(most)
         if results or most == 0:
             return results
         if timeout is not None and timeout <= 0:
@@ -163,14 +163,14 @@ cdef class CompletionCore(PollingCore):
         while True:
             for _ in range(64):
                 if self._something():
-                    results = self.take(max)
+                    results = self.take_results(max)
                     if results:
                         return results
                     if self._copied:
                         end = min(c.shmnd_now_ns() + window, last)
                         break
                 c.shmnd_pause()
-            results = self._taken_now(max)
+            results = self.poll_results(max)
             now = c.shmnd_now_ns()
             if results or now >= end:
                 return results
@@ -243,12 +243,12 @@ cdef class CompletionCore(PollingCore):
         def found():
             self._rearm()
             for _ in range(_PIECES):
-                _add(self, results, self._taken_now(max))
+                _add(self, results, self.poll_results(max))
                 if results or not c.shmnd_cq_has_unfinished_copy(&self.raw):
                     break
             if not results:
                 self.collect()  # a hostile peer may have cleared marks
-                _add(self, results, self._taken_now(max))
+                _add(self, results, self.poll_results(max))
             return bool(results) or self._over()
 
         self._asleep(found, timeout)
@@ -297,7 +297,7 @@ cdef class CompletionCore(PollingCore):
             self._rearm()
             self.collect()  # a hostile peer may have cleared marks
             if self.count():
-                _add(self, results, self._taken_now(max))
+                _add(self, results, self.poll_results(max))
             if results or self._over():
                 return True
             milliseconds = milliseconds_until(until)
@@ -312,10 +312,10 @@ cdef class CompletionCore(PollingCore):
                 continue
             wait_set.wake_others()
             if self.notify_mode or self.readiness is not None:
-                _add(self, results, self._taken_now(max))
+                _add(self, results, self.poll_results(max))
             else:
                 self.polls += 1
-                _add(self, results, self.take(max))
+                _add(self, results, self.take_results(max))
             if others or wait_set.has_pending(engine):
                 engine.attend(others, rung)
             if results:
@@ -348,4 +348,4 @@ cdef class CompletionCore(PollingCore):
             self.sleepers -= 1
             self._counter_table.count_sleeper(-1)
             self._rearm()
-            self.engine.request_progress.left(self)
+            self.engine.request_progress.poller_left(self)

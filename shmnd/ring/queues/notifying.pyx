@@ -65,7 +65,7 @@ cdef class NotifyCore(CompletionCore):
             self.engine.pending_operations.add(self)
         elif was and not strongest:
             self.engine.pending_operations.remove(self)
-            self.engine.request_progress.left(self)
+            self.engine.request_progress.poller_left(self)
 
     def _tick(self) -> None:
         """Arm the bell again, and complete the Notify operations that a completion satisfies."""

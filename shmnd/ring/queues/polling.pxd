@@ -44,9 +44,9 @@ cdef class PollingCore(RingCore):
 
     cdef collect(self)
     cdef int poll(self, c.shmnd_cqe *out, uint32_t most, uint32_t *n) except -1
-    cdef list take(self, Py_ssize_t max)
-    cdef int taken(self, c.shmnd_cqe *out, uint32_t most) except -1
-    cdef list _taken_now(self, Py_ssize_t max)
+    cdef list take_results(self, Py_ssize_t max)
+    cdef int take_completions(self, c.shmnd_cqe *out, uint32_t most) except -1
+    cdef list poll_results(self, Py_ssize_t max)
     cdef object result(self, const c.shmnd_cqe *e)
     cdef object failure(self, const c.shmnd_cqe *e)
     cdef explain(self, list results, const c.shmnd_cqe *last, uint32_t n)

@@ -240,7 +240,7 @@ cdef class PollingCore(RingCore):
             self.users = {key: references for key, references in self.users.items()
                           if any(reference() is not None for reference in references)}
 
-    cdef list take(self, Py_ssize_t max):
+    cdef list take_results(self, Py_ssize_t max):
         """Make results of the completions that a poll finds."""
         cdef c.shmnd_cqe out[64]
         cdef list results = None
@@ -279,13 +279,13 @@ cdef class PollingCore(RingCore):
             self.takers -= 1
         return [] if results is None else results
 
-    cdef int taken(self, c.shmnd_cqe *out, uint32_t most) except -1:
+    cdef int take_completions(self, c.shmnd_cqe *out, uint32_t most) except -1:
         """Take completions as they are; the references to both contexts are the caller's."""
         cdef uint32_t n = 0, i
         cdef bint complete = False
         _taking_begins(self)
         if self.given_back is not None:
-            for given in self.take(most):
+            for given in self.take_results(most):
                 self.cqe_of(given, &out[n])
                 n += 1
             return <int>n
@@ -323,9 +323,9 @@ cdef class PollingCore(RingCore):
         return (not isinstance(result, Result) or (<Result>result).status is not _SUCCESS
                 or (<Result>result).flags & c.SHMND_CQE_SOLICITED)
 
-    cdef list _taken_now(self, Py_ssize_t max):
+    cdef list poll_results(self, Py_ssize_t max):
         _taking_begins(self)
-        return self.take(max)
+        return self.take_results(max)
 
     cdef int _do_periodic_work(self) except -1:
         """Do what not every call does: refuse in a child process, and make periodic progress."""

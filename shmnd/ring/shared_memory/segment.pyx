@@ -238,7 +238,7 @@ cdef class Segment:
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
             step("segment-sealed")
         except BaseException:
-            self.close()
+            self.close_fd()
             raise
         return self
 
@@ -291,7 +291,7 @@ cdef class Segment:
                     self._enter_fragile()
                 self.close_fd()
         except BaseException:
-            self.close()
+            self.close_fd()
             raise
         return self
 
@@ -338,17 +338,13 @@ cdef class Segment:
         return <size_t>self.base
 
     def close_fd(self) -> None:
-        """Close the descriptor; the mapping stays."""
+        """Close the descriptor. The memory is unmapped when the last reference is gone."""
         cdef int fd = _given_up(self.fd, <size_t><void *>self)
         self.fd = -1
         # By the C library: the interpreter may be shutting down here.
         if fd >= 0:
             with nogil:
                 _close(fd)
-
-    def close(self) -> None:
-        """Close the descriptor. The memory is unmapped when the last reference is gone."""
-        self.close_fd()
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         if self.base == NULL:

@@ -103,17 +103,17 @@ cdef class LoopPolls:
         """Poll in a callback of the loop."""
         cdef object me = PyThread_get_thread_ident()
         cdef list ended = []
-        cdef uint64_t kept
+        cdef uint64_t polls_before
         self.polling[me] = loop, ended
         try:
             self.poll()
         finally:
             self.polling.pop(me, None)
-            kept = self.sleepers.kept
+            polls_before = self.sleepers.unattended_polls
             if ended:
                 _resume(loop, ended)
-        if self.sleepers.kept == kept:  # else by a task that sleeps again
-            self.sleepers.keep()
+        if self.sleepers.unattended_polls == polls_before:  # else by a task that sleeps again
+            self.sleepers.poll_unattended()
 
     def close_in_child(self) -> None:
         """After fork: the loops and the threads are the parent's."""

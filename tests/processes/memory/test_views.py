@@ -422,9 +422,9 @@ def test_a_segment_goes_by_its_descriptor_to_any_process() -> None:
         Segment.attach(os.dup(made.fd), 1 << 16, writable=True)
     part = view[:4]
     del view
-    others[0].close()
+    others[0].close_fd()
     assert bytes(part) == b"here", "closed under a view"
-    made.close()
+    made.close_fd()
     assert bytes(memoryview(others[1])[:4]) == b"here"
     with pytest.raises(BufferError, match=r"Segment\.create or Segment\.attach"):
         memoryview(Segment.__new__(Segment))

@@ -286,7 +286,7 @@ def test_whose_descriptor_could_not_be_made_sleeps_no_more(
 
     readiness = Readiness(engine)
     with monkeypatch.context() as patch:
-        patch.setattr(engine.request_progress, "keep", interrupted)
+        patch.setattr(engine.request_progress, "poll_unattended", interrupted)
         with pytest.raises(KeyboardInterrupt):
             readiness.fileno()
     assert readiness in engine.request_progress._sleepers

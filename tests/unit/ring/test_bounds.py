@@ -103,9 +103,9 @@ def test_the_limit_of_ones_own_counts_what_is_held(monkeypatch: pytest.MonkeyPat
     held = Segment.create(5 * MIB, label="test")
     with pytest.raises(NdError, match=f"{3 * MIB} free by SHMND_MEMORY_LIMIT"):
         Segment.create(4 * MIB, label="test")
-    Segment.create(3 * MIB, label="test").close()
+    Segment.create(3 * MIB, label="test").close_fd()
     del held
-    Segment.create(8 * MIB, label="test").close()
+    Segment.create(8 * MIB, label="test").close_fd()
 
 
 def test_too_little_memory_is_found_before_the_kernel_finds_it(
@@ -115,7 +115,7 @@ def test_too_little_memory_is_found_before_the_kernel_finds_it(
     monkeypatch.setattr(bounds, "least_bound", lambda: left)
     with pytest.raises(MemoryError, match=r"4194304 bytes .* 2097152 free by control group"):
         Segment.create(4 * MIB, label="test")
-    Segment.create(MIB, label="test").close()
+    Segment.create(MIB, label="test").close_fd()
 
 
 def test_small_segments_share_a_reading_and_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_the_size_of_the_place_of_names_bounds_nothing(monkeypatch: pytest.Monke
         return os.statvfs_result((4096, 4096, 16, 0, 0, 0, 0, 0, 0, 255))
 
     monkeypatch.setattr(os, "statvfs", tiny)
-    Segment.create(4 * MIB, label="test").close()
+    Segment.create(4 * MIB, label="test").close_fd()
 
 
 def test_an_arena_with_a_limit() -> None:

@@ -137,7 +137,7 @@ def test_an_offer_of_memory_to_be_read_is_tried_not_believed() -> None:
         for said in (None, [], [0, probe.nonce], [1 << 63, probe.nonce], [probe.address, 5], wrong):
             assert not tried(os.getpid(), pidfd, said)
         assert not tried(os.getppid(), pidfd, good)
-        assert not tried(os.getpid(), -1, good), "who may not be copied is not even tried"
+        assert not tried(os.getpid(), -1, good), "without a pidfd no copy is tried"
         assert tried(os.getpid(), pidfd, good)
     finally:
         os.close(pidfd)

@@ -45,18 +45,18 @@ def test_nobody_changes_the_size_of_a_segment(
     with pytest.raises(PermissionError):
         cut(segment.fd)
     assert os.fstat(segment.fd).st_size == PAGES
-    segment.close()
+    segment.close_fd()
 
 
 def test_a_segment_has_no_name_and_no_rights_for_others(segment: Segment) -> None:
     assert os.fstat(segment.fd).st_mode & 0o777 == 0o600
     assert os.fstat(segment.fd).st_nlink == 0
-    segment.close()
+    segment.close_fd()
 
 
 def test_a_segment_is_committed_when_it_is_made(segment: Segment) -> None:
     assert os.fstat(segment.fd).st_blocks * 512 >= PAGES
-    segment.close()
+    segment.close_fd()
 
 
 def test_a_signal_undoes_a_small_part_of_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_a_signal_undoes_a_small_part_of_what_is_committed(monkeypatch: pytest.M
     monkeypatch.undo()
     assert os.fstat(segment.fd).st_blocks * 512 == os.fstat(segment.fd).st_size == nbytes
     assert max(length for _, length in calls) <= 2 << 20
-    segment.close()
+    segment.close_fd()
 
 
 def test_a_segment_that_could_be_cut_short_is_refused() -> None:
@@ -94,7 +94,7 @@ def test_a_segment_that_costs_its_owner_nothing_is_refused() -> None:
 def test_a_segment_that_is_too_short_is_refused(segment: Segment) -> None:
     with pytest.raises(NdError, match=f"{PAGES} bytes, {PAGES + 1} were announced"):
         Segment.attach(os.dup(segment.fd), PAGES + 1, writable=True)
-    segment.close()
+    segment.close_fd()
 
 
 def test_what_is_no_shared_memory_is_refused(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_what_peers_only_read_cannot_be_made_writable_again() -> None:
         os.close(copy)
     with mmap.mmap(table.fd, PAGES, mmap.MAP_SHARED, mmap.PROT_READ) as view:
         assert not any(view[:])
-    table.close()
+    table.close_fd()
 
 
 def test_a_sparse_segment_is_unmapped_at_once() -> None:
