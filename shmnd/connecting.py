@@ -14,7 +14,7 @@ from shmnd.connection import Connection
 from shmnd.messaging.endpoints import READS, Ends, Plan, SharedAdapter
 from shmnd.messaging.fragments import Terms
 from shmnd.provider import open_adapter
-from shmnd.runtime.broker.aside import Aside, Errand
+from shmnd.runtime.broker.broker_calls import BrokerCall, BrokerCalls
 from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ class _Attempt:
         self._shared: SharedAdapter | None = None
         self._ends: Ends | None = None
         self._given_up = False
-        self.asking: Final = Errand(self._ask)
+        self.asking: Final = BrokerCall(self._ask)
 
     def begin(self) -> None:
         """Open an adapter, and ask for the connection, or begin to."""
-        Aside.of(self._place).begin(self.asking, self._release)
+        BrokerCalls.of(self._place).begin(self.asking, self._release)
 
     def _ask(self) -> Overlapped:
         if self._given_up:

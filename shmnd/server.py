@@ -22,7 +22,7 @@ from shmnd.messaging.errors import ServerClosedError
 from shmnd.messaging.fragments import Terms
 from shmnd.overlapped import Overlapped
 from shmnd.provider import open_adapter
-from shmnd.runtime.broker.aside import Aside, Errand
+from shmnd.runtime.broker.broker_calls import BrokerCall, BrokerCalls
 from shmnd.status import NdError, Status
 from shmnd.waiter import Waiter
 
@@ -82,9 +82,9 @@ class Server(Closing):
             self._shared.give_back()
             raise
         self._closed = False
-        self._aside: Final = Aside.of(place_of(namespace, group=group))
+        self._broker_calls: Final = BrokerCalls.of(place_of(namespace, group=group))
         self._lock = threading.RLock()
-        self._answering: Errand[None] | None = None
+        self._answering: BrokerCall[None] | None = None
         self._waiting: Offer | None = None
         self._arrivals: list[Arrival] = []
         self._waiter: Waiter | None = None
@@ -194,18 +194,18 @@ class Server(Closing):
         engine = self._shared.adapter._engine
         engine.check(call)  # in a forked child another thread may have had the lock
         with Held(self._lock):
-            errand = self._answering
-            if errand is not None and errand.over:
+            answering = self._answering
+            if answering is not None and answering.over:
                 self._answering = None
-                errand.result()  # it may raise, so the arrival is taken after it
+                answering.result()  # it may raise, so the arrival is taken after it
             ready = self._complete()
             if self._answering is None and (
                 self._waiting is None or self._waiting.overlapped._over()
             ):
-                errand = Errand(self._answer)
-                self._aside.begin(errand)
-                self._answering = errand
-                errand.when_over(self._ring)
+                answering = BrokerCall(self._answer)
+                self._broker_calls.begin(answering)
+                self._answering = answering
+                answering.when_over(self._ring)
             return ready, Overlapped(engine, None, None, call, self._is_news)
 
     def _complete(self) -> Ends | None:
@@ -227,8 +227,11 @@ class Server(Closing):
 
     def _is_news(self) -> Status | None:
         """Return SUCCESS if a waiting call finds something new."""
-        errand, waiting = self._answering, self._waiting
-        asked = waiting is None or waiting.overlapped._over() if errand is None else errand.over
+        answering, waiting = self._answering, self._waiting
+        if answering is not None:
+            asked = answering.over
+        else:
+            asked = waiting is None or waiting.overlapped._over()
         now = time.monotonic()
         if self._closed or asked or any(each.is_over(now) for each in self._arrivals):
             return Status.SUCCESS

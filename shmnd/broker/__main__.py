@@ -212,7 +212,7 @@ def _serve(place: Place, lock: int, options: argparse.Namespace, tell: int) -> i
     for standard in (0, 1, 2):
         os.dup2(null, standard)
     os.close(null)
-    with contextlib.suppress(OSError):  # who waited is gone; others will come
+    with contextlib.suppress(OSError):  # the process that waited is gone; others will come
         os.write(tell, b"+")
     os.close(tell)
     server.run()

@@ -58,7 +58,7 @@ _ERRNO_STATUS: Final = {
 
 
 class Caller(NamedTuple):
-    """Who is at the other end of a socket, as the kernel knows it since the connection."""
+    """The process at the other end of a socket, as the kernel knew it at the connection."""
 
     pid: int
     """In this process's PID namespace; 0 when it is not visible there."""

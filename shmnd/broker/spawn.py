@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find the broker of a namespace, or start it: one, however many ask at the same time.
 
-Who needs a broker and finds none tries the lock. The one who gets it starts the broker and gives
-it the locked descriptor along, so at no moment can another process get it; all the
+A process that needs a broker and finds none tries the lock. The one that gets it starts the broker
+and passes the locked descriptor on, so that no other process can get it at any moment; all the
 others keep trying to connect. From then on the lock is the broker's alone: one that is killed
 before it listens leaves it free, and the next one tries, at first its starter.
 """

@@ -272,7 +272,7 @@ class FakeSegment:
         self.size = size
         self.writable = writable
 
-    def close(self) -> None:
+    def close_fd(self) -> None:
         pass
 
 
@@ -561,7 +561,7 @@ class World:
     def engine(self) -> ProgressEngine:
         plane = FakeDataPlane()
         engine = ProgressEngine(lambda new: FakeClient(self.broker, new), plane)
-        engine._reconnection.aside = lambda step: step()  # the fakes know one thread
+        engine._reconnection.run_in_thread = lambda step: step()  # the fakes know one thread
         self.planes.append(plane)
         self._engines.append(engine)
         return engine

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines to the broker's clients: what waits for each of them, and who has to go.
+"""The connections to clients: what waits for each of them, and which of them have to go.
 
 A message is sent at once or waits in its client's own bounded queue; while something waits, nothing
 is read from that client. This module does not interpret messages.
 
 Clients have their turns in the order in which their words came, one message each: what one process
 said before it told another by other ways to speak is then heard before the other one. So a socket
-reports once and goes to the end of the line when it is armed again (EPOLLONESHOT).
+reports once and goes to the end of the queue when it is armed again (EPOLLONESHOT).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 from shmnd.broker.protocol import MAX_MESSAGE, Descriptor, encode, join, send
 from shmnd.common.steps import step
 
-__all__ = ["Line", "Lines", "ServerLimits"]
+__all__ = ["Client", "Clients", "ServerLimits"]
 
 _TRANSIENT: Final = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 _TOGETHER: Final = 16
@@ -49,7 +49,7 @@ class ServerLimits:
 
 
 @dataclass(eq=False, slots=True)
-class Line:
+class Client:
     """One client's socket, and what waits for it."""
 
     number: int
@@ -73,17 +73,17 @@ class Line:
         self.gathered.clear()
 
 
-class Lines:
+class Clients:
     """All clients that are connected, by their numbers."""
 
     def __init__(self, limits: ServerLimits) -> None:
         self._epoll = select.epoll()
-        self._by_fd: dict[int, Line] = {}
+        self._by_fd: dict[int, Client] = {}
         self._limits = limits
-        self._open: dict[int, Line] = {}
-        self._retrying: dict[int, Line] = {}
+        self._open: dict[int, Client] = {}
+        self._retrying: dict[int, Client] = {}
         self._doomed: dict[int, str] = {}
-        self._gathering: list[Line] = []
+        self._gathering: list[Client] = []
 
     def __len__(self) -> int:
         return len(self._open)
@@ -92,19 +92,19 @@ class Lines:
         """Return a descriptor that is readable when `ready` has something."""
         return self._epoll.fileno()
 
-    def ready(self) -> list[tuple[Line, bool]]:
+    def ready(self) -> list[tuple[Client, bool]]:
         """Return those who have their turn, in order, and whether there is room to send to them."""
         turns = []
         for fd, events in self._epoll.poll(0, self._limits.batch):
-            line = self._by_fd[fd]
-            line.reported = True
-            turns.append((line, bool(events & ~select.EPOLLIN)))  # sending reports a failure too
+            client = self._by_fd[fd]
+            client.reported = True
+            turns.append((client, bool(events & ~select.EPOLLIN)))  # sending reports a failure too
         return turns
 
-    def add(self, line: Line) -> None:
+    def add(self, client: Client) -> None:
         """Serve a client from now on."""
-        self._open[line.number] = line
-        self.watch(line)
+        self._open[client.number] = client
+        self.watch(client)
 
     def serves(self, number: int) -> bool:
         """Return whether a client is there and stays."""
@@ -115,22 +115,22 @@ class Lines:
         if number in self._open:
             self._doomed.setdefault(number, why)
 
-    def take_doomed(self) -> tuple[Line, str] | None:
+    def take_doomed(self) -> tuple[Client, str] | None:
         """Close and give one of those that have to go, and why; None when none is left."""
         if not self._doomed:
             return None
         number, why = self._doomed.popitem()
-        line = self._open.pop(number)
+        client = self._open.pop(number)
         self._retrying.pop(number, None)
-        self._unwatch(line)
-        line.close()
-        return line, why
+        self._unwatch(client)
+        client.close()
+        return client, why
 
     def close(self) -> list[int]:
-        """Hang up on everybody; give their numbers."""
+        """Hang up on all; return their numbers."""
         numbers = list(self._open)
-        for line in self._open.values():
-            line.close()
+        for client in self._open.values():
+            client.close()
         self._open.clear()
         self._by_fd.clear()
         self._epoll.close()
@@ -138,13 +138,13 @@ class Lines:
 
     def retry(self, now: float) -> None:
         """Try again what the kernel had no room for."""
-        for line in [each for each in self._retrying.values() if each.retry_at <= now]:
-            del self._retrying[line.number]
-            self.flush(line)
+        for client in [each for each in self._retrying.values() if each.retry_at <= now]:
+            del self._retrying[client.number]
+            self.flush(client)
 
     def next_retry(self) -> float:
         """Return the moment at which `retry` has something to do."""
-        return min((line.retry_at for line in self._retrying.values()), default=float("inf"))
+        return min((client.retry_at for client in self._retrying.values()), default=float("inf"))
 
     def push(
         self, number: int, message: Mapping[str, object], fds: tuple[Descriptor, ...] = ()
@@ -152,105 +152,107 @@ class Lines:
         """Say something to a client, now or when it has room; nothing to one that goes."""
         if not self.serves(number):
             return
-        line = self._open[number]
+        client = self._open[number]
         try:
             data = encode(message)
         except ValueError as exc:
-            self.doom(line.number, f"dropped: no message for it: {exc}")
+            self.doom(client.number, f"dropped: no message for it: {exc}")
             return
-        if fds or line.queue or line.gathered_bytes + len(data) >= MAX_MESSAGE:
-            self._send_gathered(line)
-        if fds or line.queue:
-            self._send_or_queue(line, data, fds)
+        if fds or client.queue or client.gathered_bytes + len(data) >= MAX_MESSAGE:
+            self._send_gathered(client)
+        if fds or client.queue:
+            self._send_or_queue(client, data, fds)
             return
-        if not line.gathered:
-            self._gathering.append(line)
-        line.gathered.append(data)
-        line.gathered_bytes += len(data) + 1
-        if len(line.gathered) >= _TOGETHER:
-            self._send_gathered(line)
+        if not client.gathered:
+            self._gathering.append(client)
+        client.gathered.append(data)
+        client.gathered_bytes += len(data) + 1
+        if len(client.gathered) >= _TOGETHER:
+            self._send_gathered(client)
 
     def send_gathered(self) -> None:
         """Send the gathered messages of each client, at the end of a turn."""
         while self._gathering:
             self._send_gathered(self._gathering.pop())
 
-    def _send_gathered(self, line: Line) -> None:
-        if line.gathered:
-            data = join(line.gathered)
-            line.gathered.clear()
-            line.gathered_bytes = 0
-            self._send_or_queue(line, data, ())
+    def _send_gathered(self, client: Client) -> None:
+        if client.gathered:
+            data = join(client.gathered)
+            client.gathered.clear()
+            client.gathered_bytes = 0
+            self._send_or_queue(client, data, ())
 
-    def _send_or_queue(self, line: Line, data: bytes, fds: tuple[Descriptor, ...]) -> None:
-        if not self.serves(line.number):
+    def _send_or_queue(self, client: Client, data: bytes, fds: tuple[Descriptor, ...]) -> None:
+        if not self.serves(client.number):
             return
-        if not line.queue and self._try_send(line, data, fds):
+        if not client.queue and self._try_send(client, data, fds):
             return
-        line.queue.append((data, fds))
-        line.queued_bytes += len(data)
+        client.queue.append((data, fds))
+        client.queued_bytes += len(data)
         limits = self._limits
-        if line.queued_bytes > limits.queued_bytes or len(line.queue) > limits.queued_messages:
-            self.doom(line.number, f"dropped: it does not read ({line.queued_bytes} bytes wait)")
+        if client.queued_bytes > limits.queued_bytes or len(client.queue) > limits.queued_messages:
+            self.doom(
+                client.number, f"dropped: it does not read ({client.queued_bytes} bytes wait)"
+            )
         else:
-            self.watch(line)
+            self.watch(client)
 
-    def flush(self, line: Line) -> None:
+    def flush(self, client: Client) -> None:
         """Send what waits, as long as there is room."""
-        while line.queue and self.serves(line.number):
-            data, fds = line.queue[0]
-            if not self._try_send(line, data, fds):
+        while client.queue and self.serves(client.number):
+            data, fds = client.queue[0]
+            if not self._try_send(client, data, fds):
                 break
-            line.queue.popleft()
-            line.queued_bytes -= len(data)
-        self.watch(line)
+            client.queue.popleft()
+            client.queued_bytes -= len(data)
+        self.watch(client)
 
-    def _try_send(self, line: Line, data: bytes, fds: tuple[Descriptor, ...]) -> bool:
+    def _try_send(self, client: Client, data: bytes, fds: tuple[Descriptor, ...]) -> bool:
         """Send one message; False when it has to wait, or when the client is doomed."""
         try:
             step("broker-is-about-to-send")
-            send(line.sock, data, [fd.fileno() for fd in fds])
+            send(client.sock, data, [fd.fileno() for fd in fds])
             step("broker-has-sent")
             return True
         except BlockingIOError:
             pass  # its socket is full: wait until it has read something
         except OSError as exc:
             if exc.errno in _TRANSIENT:
-                line.retry_at = time.monotonic() + _RETRY
-                self._retrying[line.number] = line
+                client.retry_at = time.monotonic() + _RETRY
+                self._retrying[client.number] = client
             else:
-                self.doom(line.number, f"its socket failed: {exc.strerror}")
+                self.doom(client.number, f"its socket failed: {exc.strerror}")
         return False
 
-    def watch(self, line: Line) -> None:
+    def watch(self, client: Client) -> None:
         """Listen for requests, or while something waits for it, only for room to send that."""
-        if self._doomed and line.number in self._doomed:
+        if self._doomed and client.number in self._doomed:
             return
-        if not line.queue:
-            if line.interest == _EPOLLIN and line.reported:  # as after most messages
-                self._epoll.modify(line.sock.fileno(), _NEXT_REQUEST)
-                line.reported = False
+        if not client.queue:
+            if client.interest == _EPOLLIN and client.reported:  # as after most messages
+                self._epoll.modify(client.sock.fileno(), _NEXT_REQUEST)
+                client.reported = False
                 return
             interest = _EPOLLIN
-        elif line.number in self._retrying:
+        elif client.number in self._retrying:
             interest = 0
         else:
             interest = select.EPOLLOUT
-        if interest == line.interest and not line.reported:
+        if interest == client.interest and not client.reported:
             return
         if not interest:
-            self._unwatch(line)
+            self._unwatch(client)
             return
-        fd = line.sock.fileno()
-        if line.interest:
+        fd = client.sock.fileno()
+        if client.interest:
             self._epoll.modify(fd, interest | select.EPOLLONESHOT)
         else:
             self._epoll.register(fd, interest | select.EPOLLONESHOT)
-            self._by_fd[fd] = line
-        line.interest, line.reported = interest, False
+            self._by_fd[fd] = client
+        client.interest, client.reported = interest, False
 
-    def _unwatch(self, line: Line) -> None:
-        if line.interest:
-            self._epoll.unregister(line.sock.fileno())
-            del self._by_fd[line.sock.fileno()]
-            line.interest = 0
+    def _unwatch(self, client: Client) -> None:
+        if client.interest:
+            self._epoll.unregister(client.sock.fileno())
+            del self._by_fd[client.sock.fileno()]
+            client.interest = 0

@@ -126,8 +126,8 @@ class Directory:
     def find(self, fields: Fields) -> Fields:
         """Return a page of records, in no particular order; `next` (not 0) leads to the one after.
 
-        Records that come or go between two pages may be missing or stand twice; who needs to know
-        better watches first.
+        Records that come or go between two pages may be missing or stand twice; a client for which
+        that matters watches first.
         """
         found = self._index.get((fields["kind"], fields["name"]), {})
         page: list[Fields] = []

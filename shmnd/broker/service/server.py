@@ -25,7 +25,7 @@ from typing import Final
 from shmnd.broker.access import caller_at
 from shmnd.broker.place import Place
 from shmnd.broker.protocol import BadMessage, Fields, decode, encode, receive, send
-from shmnd.broker.service.client_queues import Line, Lines, ServerLimits
+from shmnd.broker.service.client_queues import Client, Clients, ServerLimits
 from shmnd.broker.service.records import Limits
 from shmnd.broker.service.rendezvous import Rendezvous
 from shmnd.broker.service.validation import request_id
@@ -69,14 +69,14 @@ class Server:
         own = state_limits or Limits()
         self._state = Rendezvous(limits=replace(own, segments=min(own.segments, descriptors // 4)))
         self._sockets: Counter[int] = Counter()
-        self._greeting: dict[int, Line] = {}
+        self._greeting: dict[int, Client] = {}
         self._next_number = 1
         self._stop_reason = ""
         self._accept_again_at = 0.0
         self._empty_since = time.monotonic()
         self._next_check = self._empty_since + _PLACE_CHECK_SECONDS
         self._selector = selectors.EpollSelector()
-        self._lines = Lines(self._limits)
+        self._clients = Clients(self._limits)
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
@@ -84,7 +84,7 @@ class Server:
         self._socket_stat = place.socket.lstat()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._wake_receiver, selectors.EVENT_READ)
-        self._selector.register(self._lines, selectors.EVENT_READ)
+        self._selector.register(self._clients, selectors.EVENT_READ)
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -121,11 +121,11 @@ class Server:
                 self._serve_all()
         now = time.monotonic()
         self._timers(now)
-        self._bury()
-        if self._lines:
+        self._drop_doomed()
+        if self._clients:
             self._empty_since = now
         elif self._idle and now >= self._leave_at():
-            self._leave_when_nobody_comes()
+            self._leave_if_no_client_comes()
 
     def _leave_at(self) -> float:
         patience = self._idle if self._next_number > 1 else max(self._idle, _FIRST_CLIENT)
@@ -133,21 +133,21 @@ class Server:
 
     def _timeout(self) -> float:
         """Seconds until the next thing that comes by itself."""
-        moments = [self._next_check, self._lines.next_retry()]
+        moments = [self._next_check, self._clients.next_retry()]
         if self._accept_again_at:
             moments.append(self._accept_again_at)
         if self._greeting:  # in order of arrival, so the first is the first due
             moments.append(next(iter(self._greeting.values())).hello_before)
-        if self._idle and not self._lines:
+        if self._idle and not self._clients:
             moments.append(self._leave_at())
         return max(0.0, min(moments) - time.monotonic())
 
     def _timers(self, now: float) -> None:
-        for line in list(self._greeting.values()):
-            if line.hello_before > now:
+        for client in list(self._greeting.values()):
+            if client.hello_before > now:
                 break
-            self._lines.doom(line.number, "it did not say hello in time")
-        self._lines.retry(now)
+            self._clients.doom(client.number, "it did not say hello in time")
+        self._clients.retry(now)
         if self._accept_again_at and now >= self._accept_again_at:
             self._accept_again_at = 0.0
             self._selector.register(self._listener, selectors.EVENT_READ)
@@ -167,14 +167,14 @@ class Server:
         except OSError:
             return False
 
-    def _leave_when_nobody_comes(self) -> None:
+    def _leave_if_no_client_comes(self) -> None:
         """A client that connected in time is served; one that is late finds no socket.
 
-        Between the two lies the moment of removal: who connected just before it finds its
-        connection closed without a reply to hello, and tries again.
+        Between the two lies the moment of removal: a client that connected just before it finds
+        its connection closed without a reply to hello, and tries again.
         """
         self._accept()
-        if not self._lines:
+        if not self._clients:
             self.stop(f"no client for {self._idle:g} s")
 
     def _close(self) -> None:
@@ -185,7 +185,7 @@ class Server:
             with contextlib.suppress(OSError):
                 self._place.remove(self._lock)
         self._listener.close()
-        for number in self._lines.close():
+        for number in self._clients.close():
             self._state.leave(number)  # gives its descriptors back
         self._state.outbox.items.clear()
         self._selector.close()
@@ -219,22 +219,22 @@ class Server:
         pid, uid = caller.pid, caller.uid
         if not self._place.access.admits(caller):
             status, why = Status.ACCESS_VIOLATION, f"this broker serves {self._place.access}"
-        elif len(self._lines) >= self._max_clients:
+        elif len(self._clients) >= self._max_clients:
             status = Status.INSUFFICIENT_RESOURCES
-            why = f"{len(self._lines)} processes are here already; that is the broker's limit"
+            why = f"{len(self._clients)} processes are here already; that is the broker's limit"
         elif pid and self._sockets[pid] >= self._limits.sockets_per_process:
             status = Status.INSUFFICIENT_RESOURCES
             why = f"process {pid} has {self._sockets[pid]} connections to the broker already"
         else:
             sock.setblocking(False)
             hello_before = time.monotonic() + self._limits.hello_seconds
-            line = Line(self._next_number, pid, sock, hello_before)
+            client = Client(self._next_number, pid, sock, hello_before)
             self._next_number += 1
             self._sockets[pid] += 1
-            self._greeting[line.number] = line
-            self._state.admit(line.number, pid, uid)
-            self._lines.add(line)
-            self._log(f"client {line.number}: came, pid {pid}")
+            self._greeting[client.number] = client
+            self._state.admit(client.number, pid, uid)
+            self._clients.add(client)
+            self._log(f"client {client.number}: came, pid {pid}")
             return
         self._log(f"turned away uid {uid} pid {pid}: {why}")
         try:
@@ -243,15 +243,15 @@ class Server:
             pass  # it did not wait for the answer
         sock.close()
 
-    def _bury(self) -> None:
+    def _drop_doomed(self) -> None:
         """Take the doomed out, and what follows from that, which may doom others."""
-        while (doomed := self._lines.take_doomed()) is not None:
-            line, why = doomed
-            number = line.number
+        while (doomed := self._clients.take_doomed()) is not None:
+            client, why = doomed
+            number = client.number
             self._greeting.pop(number, None)
-            self._sockets[line.pid] -= 1
-            if not self._sockets[line.pid]:
-                del self._sockets[line.pid]
+            self._sockets[client.pid] -= 1
+            if not self._sockets[client.pid]:
+                del self._sockets[client.pid]
             self._log(f"client {number}: {why}")
             step("broker-has-lost-a-client")
             try:
@@ -259,68 +259,72 @@ class Server:
             except Exception as exc:
                 self._log(f"internal error: {exc!r}")  # a bug of ours; the others must continue
             self._deliver()
-            self._lines.send_gathered()
+            self._clients.send_gathered()
 
     # --- messages ------------------------------------------------------------------------------
 
     def _serve_all(self) -> None:
-        """Serve whom the lines report, and those who come meanwhile, up to a batch of them."""
+        """Serve the clients that are ready, and those that come meanwhile, up to a batch."""
         left = self._limits.batch
         while left > 0:
-            turns = self._lines.ready()
+            turns = self._clients.ready()
             if not turns:
                 break
             left -= len(turns)
-            for line, room in turns:
-                self._serve(line, room)
-        self._lines.send_gathered()
+            for client, room in turns:
+                self._serve(client, room)
+        self._clients.send_gathered()
 
-    def _serve(self, line: Line, room: bool) -> None:
+    def _serve(self, client: Client, room: bool) -> None:
         """Serve one client once: take a message of it, or send what waits for it."""
-        if not self._lines.serves(line.number):
+        if not self._clients.serves(client.number):
             return
-        if not line.queue:
-            self._take(line)
+        if not client.queue:
+            self._take(client)
         elif room:
-            self._lines.flush(line)
-        self._lines.watch(line)
+            self._clients.flush(client)
+        self._clients.watch(client)
 
-    def _take(self, line: Line) -> None:
+    def _take(self, client: Client) -> None:
         """Take and answer one request, if there is one."""
         try:
-            datagram = receive(line.sock)
+            datagram = receive(client.sock)
         except BlockingIOError:
             return
         except OSError as exc:
-            self._lines.doom(line.number, f"its socket failed: {exc.strerror}")
+            self._clients.doom(client.number, f"its socket failed: {exc.strerror}")
             return
         step("broker-has-read")
         if not datagram.data:
-            self._lines.doom(line.number, "went")
+            self._clients.doom(client.number, "went")
             return
         try:
             message = decode(datagram.data)
             if datagram.cut:
-                self._say_cut(line, message)
+                self._say_cut(client, message)
             else:
-                self._state.handle(line.number, message, datagram.fds)
+                self._state.handle(client.number, message, datagram.fds)
         except BadMessage as exc:
-            self._lines.doom(line.number, f"dropped: {exc}")
+            self._clients.doom(client.number, f"dropped: {exc}")
         except Exception as exc:
             # A mistake of ours; only the client that met it shall pay for it.
             self._log(f"internal error: {exc!r}")
-            self._lines.doom(line.number, "dropped after an internal error")
+            self._clients.doom(client.number, "dropped after an internal error")
         step("broker-has-decided")
         self._deliver()
-        if self._greeting and line.number in self._greeting and self._state.greeted(line.number):
-            del self._greeting[line.number]
+        if (
+            self._greeting
+            and client.number in self._greeting
+            and self._state.greeted(client.number)
+        ):
+            del self._greeting[client.number]
 
-    def _say_cut(self, line: Line, message: Fields) -> None:
+    def _say_cut(self, client: Client, message: Fields) -> None:
         text = "descriptors were lost: too many of them, or the broker has no room for more"
         ident = request_id(message)
         if ident is not None:
             status = int(Status.INSUFFICIENT_RESOURCES)
-            self._lines.push(line.number, {"re": ident, "status": status, "message": text})
+            self._clients.push(client.number, {"re": ident, "status": status, "message": text})
 
     def _deliver(self) -> None:
         """Carry out what the state wants said."""
@@ -328,9 +332,9 @@ class Server:
         while items:
             number, message, fds = items.popleft()
             if message is None:
-                self._lines.doom(number, "came back on another socket")
+                self._clients.doom(number, "came back on another socket")
             else:
-                self._lines.push(number, message, fds)
+                self._clients.push(number, message, fds)
 
 
 def _raise_descriptor_limit() -> int:

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from shmnd.broker.place import Place
 
-__all__ = ["Aside", "Errand"]
+__all__ = ["BrokerCall", "BrokerCalls"]
 
 _T = TypeVar("_T")
 
 
-class Errand(Generic[_T]):
+class BrokerCall(Generic[_T]):
     """One call, and its outcome."""
 
     def __init__(self, call: Callable[[], _T]) -> None:
@@ -122,30 +122,30 @@ class Errand(Generic[_T]):
         return self.result()
 
 
-class Aside:
+class BrokerCalls:
     """The thread of a namespace in which such calls are made, one after another."""
 
-    _all: ClassVar[dict[Path, Aside]] = {}
+    _all: ClassVar[dict[Path, BrokerCalls]] = {}
 
     def __init__(self) -> None:
-        self._errands: Final[deque[Errand[Any]]] = deque()
+        self._calls: Final[deque[BrokerCall[Any]]] = deque()
         self._thread: threading.Thread | None = None
 
     @classmethod
-    def of(cls, place: Place) -> Aside:
+    def of(cls, place: Place) -> BrokerCalls:
         """Return the one of a namespace."""
         return cls._all.setdefault(place.directory, cls())
 
-    def begin(self, errand: Errand[Any], take_back: Callable[[], object] = lambda: None) -> None:
+    def begin(self, call: BrokerCall[Any], take_back: Callable[[], object] = lambda: None) -> None:
         """Make a call at once, or have the thread make it.
 
         `take_back` undoes what a call has done that ended with TooLate.
         """
-        if self._thread is not None or self._errands or not errand.run_briefly(take_back):
-            self._leave_to_thread(errand)
+        if self._thread is not None or self._calls or not call.run_briefly(take_back):
+            self._leave_to_thread(call)
 
-    def _leave_to_thread(self, errand: Errand[Any]) -> None:
-        self._errands.append(errand)
+    def _leave_to_thread(self, call: BrokerCall[Any]) -> None:
+        self._calls.append(call)
         thread = self._thread
         if thread is None or not thread.is_alive():
             # A second thread, which two callers may start at once, does no harm.
@@ -157,20 +157,20 @@ class Aside:
 
     def _run(self) -> None:
         while True:
-            while self._errands:
+            while self._calls:
                 try:
-                    errand = self._errands.popleft()
+                    call = self._calls.popleft()
                 except IndexError:
                     break
-                errand.run()
-                del errand  # it may be the last reference to its outcome
+                call.run()
+                del call  # it may be the last reference to its outcome
             self._thread = None
-            if not self._errands:
-                return  # who begins one from here on starts another thread
+            if not self._calls:
+                return  # a caller that begins one from here on starts another thread
 
 
 def _after_fork_in_child() -> None:
-    Aside._all.clear()
+    BrokerCalls._all.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

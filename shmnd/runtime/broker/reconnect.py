@@ -40,7 +40,7 @@ class Reconnect:
         self._wait_set = wait_set
         self.under_way = False
         self.not_before = 0.0
-        self.aside: Callable[[Callable[[], None]], None] = _in_a_thread
+        self.run_in_thread: Callable[[Callable[[], None]], None] = _in_a_thread
 
     def attempt(self, *, start: bool) -> None:
         """Begin an attempt, unless one is under way or was just made.
@@ -59,7 +59,7 @@ class Reconnect:
             return
         self.under_way = True
         try:
-            self.aside(self._attempt_now)
+            self.run_in_thread(self._attempt_now)
         except BaseException as exc:
             self.under_way = False
             if not isinstance(exc, RuntimeError):

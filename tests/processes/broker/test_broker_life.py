@@ -186,7 +186,7 @@ def test_a_stopped_broker_is_named_by_the_call_that_asks_again(adapter: shmnd.Ad
 
 
 def test_a_stop_between_question_and_answer_is_no_timeout(adapter: shmnd.Adapter) -> None:
-    """Who was stopped itself finds its answer waiting, however late."""
+    """A process that was stopped itself finds its answer there, however late."""
     client = adapter._engine.client
     client._timeout = 0.0  # type: ignore[attr-defined]
     real = client._send  # type: ignore[attr-defined]

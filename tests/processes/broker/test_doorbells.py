@@ -35,7 +35,7 @@ talk.cq.spin = 0.0
 try:
     while True:
         heard = talk.hear()
-        time.sleep(0.002)  # who asked sleeps by now
+        time.sleep(0.002)  # the peer sleeps by now
         talk.say(heard)
 except (ConnectionError, AssertionError):
     pass

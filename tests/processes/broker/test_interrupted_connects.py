@@ -14,7 +14,7 @@ import shmnd
 from processes.kit import PATIENCE
 from shmnd.broker.session import Session
 from shmnd.messaging.endpoints import Ends
-from shmnd.runtime.broker.aside import Errand
+from shmnd.runtime.broker.broker_calls import BrokerCall
 from shmnd.status import NdTimeoutError, Status
 
 pytestmark = pytest.mark.slow
@@ -93,8 +93,8 @@ def test_a_connection_that_is_complete_outlives_the_failure_of_another_answer() 
             server.adapter._engine.progress()
         while not connecting.done():
             server.adapter._engine.progress()
-        server._answering = errand = Errand(fail)
-        errand.run()
+        server._answering = call = BrokerCall(fail)
+        call.run()
         with pytest.raises(Alarm):
             server.accept(PATIENCE)
         with connecting.result(PATIENCE) as near, server.accept(PATIENCE) as far:

@@ -17,7 +17,7 @@ from shmnd.broker.observer import visit
 from shmnd.broker.place import place_of
 from shmnd.common import brief_waits
 from shmnd.messaging.fragments import Terms
-from shmnd.runtime.broker.aside import Aside
+from shmnd.runtime.broker.broker_calls import BrokerCalls
 from shmnd.runtime.progress import ProgressEngine
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ def test_connecting_begins_no_thread_while_the_broker_answers(
             pass
 
     with shmnd.listen() as server:
-        monkeypatch.setattr(Aside.of(place_of()), "_leave_to_thread", refuse)
+        monkeypatch.setattr(BrokerCalls.of(place_of()), "_leave_to_thread", refuse)
         connect_once(server)
         asyncio.run(both(server))
 

@@ -283,7 +283,7 @@ def test_shared_memory_of_every_small_size_works_or_is_refused(broker: None) -> 
 
 
 def test_two_namespaces_side_by_side() -> None:
-    """The same port in both; who listens in one is not there in the other."""
+    """The same port in both; a listener in one is not there in the other."""
     with (
         shmnd.open_adapter(namespace="left") as left,
         shmnd.open_adapter(namespace="right") as right,

@@ -26,13 +26,13 @@ def test_an_attempt_that_could_not_begin_is_made_again(error: type[BaseException
     def cannot(step: object) -> None:
         raise error
 
-    reconnect.aside = cannot
+    reconnect.run_in_thread = cannot
     try:
         reconnect.attempt(start=True)
     except Alarm:
         assert error is Alarm
     assert not made
-    reconnect.aside = lambda step: step()
+    reconnect.run_in_thread = lambda step: step()
     reconnect.not_before = 0.0
     reconnect.attempt(start=True)
     assert made == ["attempt"]

@@ -18,7 +18,7 @@ import pytest
 
 from shmnd.broker.place import Place
 from shmnd.broker.protocol import MAX_FDS, MAX_MESSAGE, VERSION, decode, encode, receive, split
-from shmnd.broker.service import client_queues as lines_module
+from shmnd.broker.service import client_queues
 from shmnd.broker.service import server as server_module
 from shmnd.broker.service.rendezvous import Rendezvous
 from shmnd.broker.service.server import Server, ServerLimits
@@ -311,7 +311,7 @@ def test_a_kernel_without_room_is_tried_again(
     place: Place, broker: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Wire(place).hello() as wire:
-        real, failures = lines_module.send, iter([errno.ETOOMANYREFS, errno.ENOBUFS])
+        real, failures = client_queues.send, iter([errno.ETOOMANYREFS, errno.ENOBUFS])
 
         def send(sock: socket.socket, data: bytes, fds: Any = ()) -> None:
             number = next(failures, None)
@@ -319,7 +319,7 @@ def test_a_kernel_without_room_is_tried_again(
                 raise OSError(number, os.strerror(number))
             real(sock, data, fds)
 
-        monkeypatch.setattr(lines_module, "send", send)
+        monkeypatch.setattr(client_queues, "send", send)
         assert [wire.ask("sync")["re"] for _ in range(3)] == [3, 4, 5]
 
 
@@ -384,7 +384,7 @@ def test_who_comes_in_the_last_moment_is_served(place: Place) -> None:
     server = Server(place, lock, idle=0.01)
     wire = Wire(place)  # waits in the kernel
     time.sleep(0.05)
-    server._leave_when_nobody_comes()
+    server._leave_if_no_client_comes()
     assert not server._stop_reason
     wire.sock.close()
     server.run()
