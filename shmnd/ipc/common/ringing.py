@@ -98,7 +98,7 @@ class Bell:
         with Held(self._lock):
             try:
                 came = self._take_rings()
-                if self._bury() or came:
+                if self._forget_dead() or came:
                     self._wake_all()
             except BaseException:
                 self._wake_all()  # a ring that was taken does not come again
@@ -156,7 +156,7 @@ class Bell:
         self._epoll.unregister(descriptor)
         descriptor.close()
 
-    def _bury(self) -> bool:
+    def _forget_dead(self) -> bool:
         """Watch those no more that have died; tell whether there was one."""
         if not self._watched or self.fd < 0:
             return False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the ends of one process share in a namespace: an adapter, and the notice of changes.
 
-Subscribers and the like have little memory, which lies in the room's adapter. It is closed with
-the last end, and with the last sample that is still held.
+The memory of subscribers, which is little, is allocated from that adapter. It is closed with the
+last end, and with the last sample that is still held.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
     from shmnd.directory import Announcement
     from shmnd.neighbours import Neighbour
 
-__all__ = ["PublisherId", "Room", "Tie", "remember"]
+__all__ = ["Attachment", "PublisherId", "SharedAdapter", "remember"]
 
 
-class Occupant(Protocol):
+class AttendingEnd(Protocol):
     """An end that something may have happened to."""
 
     def _attend(self) -> None:
         """Take note of it; never wait for others."""
 
 
-class Room:
+class SharedAdapter:
     """One for each namespace and group of a process."""
 
-    _rooms: ClassVar[dict[tuple[str | None, int | str | None], Room]] = {}
+    _all: ClassVar[dict[tuple[str | None, int | str | None], SharedAdapter]] = {}
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
     @classmethod
-    def of(cls, namespace: str | None, group: int | str | None) -> Room:
-        """Return the room, and count one more user of it."""
+    def of(cls, namespace: str | None, group: int | str | None) -> SharedAdapter:
+        """Return the one of a namespace and group, and count one more user of it."""
         with Held(cls._lock):
-            room = cls._rooms.get((namespace, group))
-            if room is None:
-                room = cls._rooms[namespace, group] = cls(namespace, group)
-            room._users += 1
-            return room
+            shared = cls._all.get((namespace, group))
+            if shared is None:
+                shared = cls._all[namespace, group] = cls(namespace, group)
+            shared._users += 1
+            return shared
 
     def __init__(self, namespace: str | None, group: int | str | None) -> None:
         self._key = namespace, group
         self._users = 0
-        self._news: dict[int, weakref.ref[Occupant]] = {}
+        self._news: dict[int, weakref.ref[AttendingEnd]] = {}
         self.adapter: Adapter = open_adapter(namespace=namespace, group=group)
         self.directory = Directory(self.adapter)
         self._attendant = Attendant(self.adapter, self._attend)
@@ -70,9 +70,9 @@ class Room:
         """Count one user less; the last one closes the adapter."""
         with Held(self._lock):
             self._users -= 1
-            if self._users or self._rooms.get(self._key) is not self:
+            if self._users or self._all.get(self._key) is not self:
                 return
-            del self._rooms[self._key]
+            del self._all[self._key]
         self._attendant.close()
         self.adapter.close()
 
@@ -83,9 +83,9 @@ class Room:
         except NdError:
             pass
 
-    def attend_soon(self, occupant: Occupant) -> None:
+    def attend_soon(self, end: AttendingEnd) -> None:
         """Have an end take note of something, by the next thread that polls. Never waits."""
-        self._news[id(occupant)] = weakref.ref(occupant)
+        self._news[id(end)] = weakref.ref(end)
         self._attendant.ask()
 
     def _attend(self) -> None:
@@ -94,15 +94,15 @@ class Room:
                 _, reference = self._news.popitem()
             except KeyError:
                 return
-            occupant = reference()
-            if occupant is not None:
-                occupant._attend()
+            end = reference()
+            if end is not None:
+                end._attend()
 
     @classmethod
     def forget(cls) -> None:
         """In a process that was forked off: all of it is the parent's."""
         cls._lock = threading.RLock()
-        cls._rooms = {}
+        cls._all = {}
 
 
 @dataclass(frozen=True)
@@ -117,22 +117,24 @@ class PublisherId:
         return f"publisher {self.uid[:8]} of {self.topic!r} in process {self.pid}"
 
 
-class Tie:
+class Attachment:
     """What binds a subscriber to a publisher: kept until nothing of it is held any more."""
 
-    def __init__(self, room: Room, neighbour: Neighbour, announcement: Announcement) -> None:
-        room.take()
-        self._room: Room | None = room
+    def __init__(
+        self, shared: SharedAdapter, neighbour: Neighbour, announcement: Announcement
+    ) -> None:
+        shared.take()
+        self._shared: SharedAdapter | None = shared
         self._neighbour = neighbour
         self._announcement = announcement
 
     def close(self) -> None:
         """Let the publisher have the memory. Harmless twice."""
-        room, self._room = self._room, None
-        if room is not None:
+        shared, self._shared = self._shared, None
+        if shared is not None:
             self._announcement.close()
             self._neighbour.close()
-            room.give_back()
+            shared.give_back()
 
     def __del__(self) -> None:
         try:
@@ -164,7 +166,7 @@ def _close_all() -> None:
 
 def _after_fork_in_child() -> None:
     _open.clear()
-    Room.forget()
+    SharedAdapter.forget()
 
 
 atexit.register(_close_all)

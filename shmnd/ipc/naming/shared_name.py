@@ -174,8 +174,8 @@ class SharedName:
                     f"process {longest.pid} has been opening {self.name!r} for "
                     f"{_PATIENCE:g} seconds; it may be stopped: continue or end it",
                 )
-            # Who has many before it asks seldom, and all do where the broker is busy: else the
-            # questions of those who wait would hold up the one whose turn it is.
+            # A process with many before it asks seldom, and all do where the broker is busy: else
+            # the questions of those that wait would delay the one whose turn it is.
             time.sleep(len(before) * min(_LONGEST_PAUSE, max(_PAUSE, 2 * (now - asked))))
 
     # -- those who have it --

@@ -14,7 +14,7 @@ from shmnd.common.interruption import pass_on
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes, Directory
 from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
-from shmnd.ipc.common.room import Room, remember
+from shmnd.ipc.common.shared_adapter import SharedAdapter, remember
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.seats import SEAT, TOPIC, Seats
@@ -95,18 +95,18 @@ class Publisher(Sender, Closing):
         self._shrunk = time.monotonic()
         self._groups = 0
         self._making = 0  # slots whose memory threads are about to make
-        self._room = Room.of(namespace, group)
+        self._shared = SharedAdapter.of(namespace, group)
         try:
             self._adapter = open_adapter(namespace=namespace, group=group)
         except BaseException:
-            self._room.give_back()
+            self._shared.give_back()
             raise
         try:
             self._join(type, history, seats, call)
         except BaseException:
             self._shut()
             self._adapter.close()
-            self._room.give_back()
+            self._shared.give_back()
             raise
         remember(self)
         here.enter(self._adapter.uid, self)
@@ -115,26 +115,13 @@ class Publisher(Sender, Closing):
     def _find_members(self) -> None:
         """Find members, after the broker has reported all subscribers."""
         if not self.closed:
-            self._room.read_records(SEAT, self._adapter.uid)
+            self._shared.read_records(SEAT, self._adapter.uid)
             self._check_members()
 
     def _join(self, type_: Any, history: int, seats: int, call: str) -> None:
+        """Make the memory of the publisher, and announce it to the subscribers of the topic."""
         directory = Directory(self._adapter)
-        for entry in directory.find(TOPIC, self.name):
-            try:
-                theirs = forms.form_from_text(entry.data.get("type"))
-            except ValueError as exc:
-                pass_on(exc)
-                continue  # no subscriber reads from one that announces nonsense
-            if type_ is None:
-                self._form = theirs
-            forms.require_same(self._form, theirs, f"process {entry.pid}", call, self.name)
-            others = entry.data.get("attributes") or {}
-            if self.attributes and others and others != self.attributes:
-                raise TypeMismatch(
-                    f"{call}: topic {self.name!r} has attributes {self.attributes} here, and "
-                    f"{others} at process {entry.pid}"
-                )
+        self._agree_with_others(directory, type_, call)
         form = self._form
         self.kind, self.dtype, self.shape = form.kind, form.dtype, form.shape
         self.fixed = form.shape is not None
@@ -163,6 +150,24 @@ class Publisher(Sender, Closing):
                 "history": history,
             },
         )
+
+    def _agree_with_others(self, directory: Directory, type_: Any, call: str) -> None:
+        """Take the type of the topic's other publishers if none was given, or require the same."""
+        for entry in directory.find(TOPIC, self.name):
+            try:
+                theirs = forms.form_from_text(entry.data.get("type"))
+            except ValueError as exc:
+                pass_on(exc)
+                continue  # no subscriber reads from one that announces nonsense
+            if type_ is None:
+                self._form = theirs
+            forms.require_same(self._form, theirs, f"process {entry.pid}", call, self.name)
+            others = entry.data.get("attributes") or {}
+            if self.attributes and others and others != self.attributes:
+                raise TypeMismatch(
+                    f"{call}: topic {self.name!r} has attributes {self.attributes} here, and "
+                    f"{others} at process {entry.pid}"
+                )
 
     # -- memory --
 
@@ -236,7 +241,7 @@ class Publisher(Sender, Closing):
         return self._seats.count >= self._wanted or bool(self._watch.pending)
 
     def _tell(self) -> None:
-        self._room.attend_soon(self)
+        self._shared.attend_soon(self)
 
     def _attend(self) -> None:
         if not self.closed:
@@ -343,7 +348,7 @@ class Publisher(Sender, Closing):
         self._arrivals.close()
         self._seats.close()
         self._adapter.close()
-        self._room.give_back()
+        self._shared.give_back()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self._seats.count} subscribers"

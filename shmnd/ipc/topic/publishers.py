@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shmnd.common.closing import Closing
 from shmnd.common.interruption import pass_on
 from shmnd.directory import Changes
-from shmnd.ipc.common.room import PublisherId, Room, Tie
+from shmnd.ipc.common.shared_adapter import Attachment, PublisherId, SharedAdapter
 from shmnd.ipc.errors import PeerLost, TypeMismatch
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.reader import ReaderCore
@@ -37,7 +37,7 @@ class MeetsPublishers(ReaderCore, Closing):
     _buffer: int
     _history: int | None
     _max_held: int
-    _room: Room
+    _shared: SharedAdapter
     _watch: Watch
     _changes: Changes
     _waiter: Waiter
@@ -79,7 +79,7 @@ class MeetsPublishers(ReaderCore, Closing):
     def _find_members(self) -> None:
         """Find members, after the broker has reported all publishers."""
         if not self.closed:
-            self._room.read_records(TOPIC, self.name)
+            self._shared.read_records(TOPIC, self.name)
             self._check_members()
 
     def _check_members(self) -> None:
@@ -133,8 +133,8 @@ class MeetsPublishers(ReaderCore, Closing):
             self._unreached.failed(entry.adapter, entry, exc)
 
     def _open(self, entry: Entry, form: forms.TopicType) -> None:
-        room = self._room
-        neighbour = Neighbour(room.adapter, entry)
+        shared = self._shared
+        neighbour = Neighbour(shared.adapter, entry)
         announcement = source = None
         try:
             forms.require_user(form, neighbour, self.name)
@@ -142,8 +142,8 @@ class MeetsPublishers(ReaderCore, Closing):
             publisher = PublisherId(self.name, entry.pid, entry.adapter)
             head = neighbour.view(int(entry.data["head"]))
             sleepers = neighbour.view(int(entry.data["sleepers"]), writable=True)
-            page = room.adapter.allocate(Source.page_bytes(self._max_held), peers="read")
-            mark = mark_of(room.adapter.uid, ident)
+            page = shared.adapter.allocate(Source.page_bytes(self._max_held), peers="read")
+            mark = mark_of(shared.adapter.uid, ident)
             source = Source(publisher, mark, neighbour, None, form)
             policy = POLICIES.index(self.overflow)
             source.open(
@@ -151,13 +151,13 @@ class MeetsPublishers(ReaderCore, Closing):
                 most_held=self._max_held, policy=policy, buffer=self._buffer,
                 history=self._history, early=self._opened and entry.came_after(self._opening_us),
             )  # fmt: skip
-            segment, offset = room.adapter.locate(page)
+            segment, offset = shared.adapter.locate(page)
             record = {
                 "topic": self.name, "segment": segment, "offset": offset, "held": self._max_held,
                 "policy": policy, "buffer": self._buffer, "first": source.wanted, "ident": ident,
             }  # fmt: skip
-            announcement = room.directory.announce(SEAT, entry.adapter, record)
-            source.owner = Tie(room, neighbour, announcement)
+            announcement = shared.directory.announce(SEAT, entry.adapter, record)
+            source.owner = Attachment(shared, neighbour, announcement)
             if any(each.publisher.uid == entry.adapter for each in self._sources):
                 raise ValueError("a call within this one has met it")  # while the broker was asked
             self._add(source)

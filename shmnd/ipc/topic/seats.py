@@ -8,7 +8,7 @@ import logging
 import time
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from shmnd.common.arguments import integer
 from shmnd.common.interruption import is_interruption, pass_on
@@ -51,16 +51,6 @@ def mark_of(adapter: str, ident: int) -> int:
     """
     digest = hashlib.blake2b(f"{adapter} {ident}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1 | 1
-
-
-class _Board(Protocol):
-    def _seat(self, *which: Any) -> None: ...
-    def _refuse(self) -> None: ...
-    def _admit(self, seat: int, ident: int, kept_segment: int) -> None: ...
-    def _leave(self, seat: int) -> None: ...
-    def _page_closed(self, seat: int) -> bool: ...
-    def _page_over(self, seat: int) -> bool: ...
-    def _more_lines(self, buffer: int, history: int) -> None: ...
 
 
 class Unreached(Generic[_K]):

@@ -11,7 +11,7 @@ from shmnd.common.weak import without_owner
 from shmnd.directory import Changes
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.limits import name_of, number
-from shmnd.ipc.common.room import Room, remember
+from shmnd.ipc.common.shared_adapter import SharedAdapter, remember
 from shmnd.ipc.errors import Closed, NoPublisher
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.publishers import MeetsPublishers
@@ -71,16 +71,16 @@ class Subscriber(MeetsPublishers):
         self._wait_for_publisher = bool(wait_for_publisher)
         self._has_descriptor = False
         self._prepare()
-        self._room = Room.of(namespace, group)
+        self._shared = SharedAdapter.of(namespace, group)
         try:
-            self._waiter = Waiter(self._room.adapter, self._anything, self._doze)
-            self._watch = self._room.directory.watch(TOPIC, self.name)
+            self._waiter = Waiter(self._shared.adapter, self._anything, self._doze)
+            self._watch = self._shared.directory.watch(TOPIC, self.name)
             self._changes = Changes(self._watch)
             self._watch.wake = without_owner(self._tell)
             self._take_changes()
         except BaseException:
             self._part_from_all()
-            self._room.give_back()
+            self._shared.give_back()
             raise
         try:
             self._require_served()
@@ -220,7 +220,7 @@ class Subscriber(MeetsPublishers):
     # -- what happens to it --
 
     def _tell(self) -> None:
-        self._room.attend_soon(self)
+        self._shared.attend_soon(self)
 
     def _attend(self) -> None:
         if not self.closed:
@@ -264,7 +264,7 @@ class Subscriber(MeetsPublishers):
         self._part_from_all()
         self._watch.close()
         self._waiter.close()
-        self._room.give_back()
+        self._shared.give_back()
         announce_closed(self)
 
     def __repr__(self) -> str:

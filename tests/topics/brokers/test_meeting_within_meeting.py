@@ -42,7 +42,7 @@ def test_a_subscriber_receives_each_sample_once(
     name: str, overflow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ipc.Subscriber(name, "i8", overflow=overflow) as sub:
-        met = come_again(monkeypatch, sub, sub._room.adapter)
+        met = come_again(monkeypatch, sub, sub._shared.adapter)
         with ipc.Publisher(name, "i8") as pub:
             assert sub.publishers == 1
             assert met == [sub]

@@ -135,7 +135,7 @@ while True:
         held.clear()
         say("done")
     elif what == "leave the session":
-        sub._room.adapter._engine.client._hang_up()
+        sub._shared.adapter._engine.client._hang_up()
         say("done")
     elif what == "join":
         sub.closed or sub.publishers
