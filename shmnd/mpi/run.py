@@ -77,13 +77,11 @@ def _options(argv: list[str]) -> list[str]:
             print(_USAGE, end="")
             sys.exit(0)
         if option in ("-rc", "--rc"):
-            for pair in argv.pop(0).split(","):
-                key, _, value = pair.partition("=")
-                words = {"True": True, "False": False, "None": None}
-                number = int(value) if value.lstrip("-").isdigit() else value
-                rc.rc(**{key: words.get(value, number)})
+            if not argv:
+                sys.exit(f"mpi4py.run: {option} needs an argument, as in: {option} threads=False")
+            rc.rc(**dict(map(_setting, argv.pop(0).split(","))))
             continue
-        text = _told(option.lstrip("-"))
+        text = _answer(option.lstrip("-"))
         if text is None:
             sys.exit(f"mpi4py.run: unknown option {option}; --help lists them")
         print(text)
@@ -91,8 +89,16 @@ def _options(argv: list[str]) -> list[str]:
     return argv
 
 
-def _told(option: str) -> str | None:
-    """Return the line that an option prints."""
+def _setting(text: str) -> tuple[str, Any]:
+    """Return the name and the value of one setting of `-rc`."""
+    key, _, value = text.partition("=")
+    if value.removeprefix("-").isdigit():
+        return key, int(value)
+    return key, {"True": True, "False": False, "None": None}.get(value, value)
+
+
+def _answer(option: str) -> str | None:
+    """Return the line that an option prints, None for an unknown one."""
     from shmnd.mpi import environment, package
 
     if option == "prefix":

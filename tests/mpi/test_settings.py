@@ -4,6 +4,7 @@
 import pytest
 
 from mpi.launcher.jobs import launch
+from shmnd.mpi import run
 from shmnd.mpi.rc import Rc
 from shmnd.mpi.rc_settings import settings_of
 
@@ -51,3 +52,16 @@ assert rc.initialize is False and not MPI.Is_initialized() and MPI.pickle.PROTOC
 print("well")
 """
     assert launch(2, "-c", program).stdout.count("well") == 2
+
+
+def test_the_command_line_sets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Rc()
+    monkeypatch.setattr("shmnd.mpi.rc.rc", found)
+    rest = run._options(["-rc", "threads=False,irecv_bufsz=5,errors=abort", "program.py", "-rc"])
+    assert rest == ["program.py", "-rc"]
+    assert (found.threads, found.irecv_bufsz, found.errors) == (False, 5, "abort")
+
+
+def test_an_option_without_its_settings_says_what_it_needs() -> None:
+    with pytest.raises(SystemExit, match=r"mpi4py\.run: -rc needs an argument, as in: -rc \w+=\w+"):
+        run._options(["-rc"])

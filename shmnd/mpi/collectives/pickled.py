@@ -66,14 +66,7 @@ class ObjectCollectives:
         root = self._root(root, "bcast")
         state, context, tag = self._begin("bcast", root)
         if state.inter:
-            if root == constants.ROOT:
-                given = Outgoing(state.rank, lambda: [dump(make())])
-                sends = [(to_job(state, i), given.data(0)) for i in range(state.peers)]
-                exchange(self, context, tag, sends, [])
-                given.check()
-            if root in _OUTSIDE:
-                return None
-            return load(self, exchange(self, context, tag, [], [to_job(state, root)])[0], "bcast")
+            return self._bcast_to_other_group(make, root, context, tag)
         size, rank = state.size, state.rank
         place = (rank - root) % size
         step = 1
@@ -97,6 +90,20 @@ class ObjectCollectives:
         if mine is not None:
             mine.check()
         return load(self, data, "bcast")
+
+    def _bcast_to_other_group(
+        self, make: Callable[[], Any], root: int, context: int, tag: int
+    ) -> Any:
+        """Broadcast from the root to the ranks of the other group; None but in these."""
+        state = self.ob
+        if root == constants.ROOT:
+            given = Outgoing(state.rank, lambda: [dump(make())])
+            sends = [(to_job(state, i), given.data(0)) for i in range(state.peers)]
+            exchange(self, context, tag, sends, [])
+            given.check()
+        if root in _OUTSIDE:
+            return None
+        return load(self, exchange(self, context, tag, [], [to_job(state, root)])[0], "bcast")
 
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """Gather."""

@@ -18,7 +18,6 @@ from shmnd.mpi.communicators.fault_tolerance import FaultCalls
 from shmnd.mpi.communicators.group import Group, group_from, require_group
 from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.error_handling import Handling
-from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls
 from shmnd.mpi.objects.unsupported import left_out
@@ -98,7 +97,6 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
             constants.WTIME_IS_GLOBAL: True,
             constants.UNIVERSE_SIZE: engine.size(),
             constants.APPNUM: 0,
-            constants.LASTUSEDCODE: NotImplemented,
         }
         if keyval == constants.LASTUSEDCODE:
             from shmnd.mpi.objects import errors
@@ -392,4 +390,4 @@ def _by_key(each: tuple[int, int, int, int]) -> int:
 
 COMM_NULL = constant(Comm(), "COMM_NULL")
 
-__all__ = ["COMM_NULL", "Comm", "MPIException", "left_out"]
+__all__ = ["COMM_NULL", "NEWS", "Comm"]

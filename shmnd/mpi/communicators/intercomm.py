@@ -9,12 +9,13 @@ from typing import Any, Self
 
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.outcomes import Outgoing, failed, reason
-from shmnd.mpi.communicators.comm import NEWS, Comm, MPIException
+from shmnd.mpi.communicators.comm import NEWS, Comm
 from shmnd.mpi.communicators.comm_state import CONTEXTS, CommState, reserve_contexts
 from shmnd.mpi.communicators.from_groups import Making
 from shmnd.mpi.communicators.group import Group, group_from
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.info import INFO_NULL, Info
 from shmnd.mpi.point_to_point.exchange import exchange, to_job
 from shmnd.mpi.transport import engine

@@ -10,13 +10,14 @@ from typing import Any, Self
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.pickled import ObjectScans
 from shmnd.mpi.collectives.scans import ScanCalls
-from shmnd.mpi.communicators.comm import NEWS, Comm, left_out
+from shmnd.mpi.communicators.comm import NEWS, Comm
 from shmnd.mpi.communicators.comm_state import CommState
 from shmnd.mpi.communicators.from_groups import Making
 from shmnd.mpi.communicators.group import Group, require_group
 from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.objects.info import INFO_NULL, Info
+from shmnd.mpi.objects.unsupported import left_out
 from shmnd.mpi.transport import engine
 from shmnd.mpi.transport.outer_call import OuterCall
 

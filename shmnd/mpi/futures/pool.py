@@ -83,7 +83,7 @@ class _Threads:
         self._check()
         return function(*args, **kwargs)
 
-    def close(self, wait: bool, send_off: bool) -> None:
+    def close(self, wait: bool) -> None:
         self._executor.shutdown(wait=wait)
 
 
@@ -111,7 +111,7 @@ class _Processes:
             os.environ.update(hidden)
         return future
 
-    def close(self, wait: bool, send_off: bool) -> None:
+    def close(self, wait: bool) -> None:
         self.executor.shutdown(wait=wait)
 
 
@@ -225,7 +225,7 @@ class MPIPoolExecutor(Executor):
 
     @property
     def num_workers(self) -> int:
-        """Number or worker processes."""
+        """Number of worker processes."""
         if self._closed:
             return 0
         backend = self._begun()
@@ -334,7 +334,7 @@ class MPIPoolExecutor(Executor):
             if wait:
                 cf.wait(list(self._futures))
         elif backend is not None:
-            backend.close(wait, True)
+            backend.close(wait)
 
 
 class ThreadPoolExecutor(MPIPoolExecutor):
@@ -395,7 +395,7 @@ class MPICommExecutor:
             ranks = executor._given
             executor.shutdown()
             if ranks is not None:
-                ranks.close(True, True)
+                ranks.close()
                 self._own.Free()
             return False
         return True

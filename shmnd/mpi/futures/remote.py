@@ -60,9 +60,12 @@ def carried(error: BaseException, pickles: Any) -> Carried:
     return Carried(error, text)
 
 
-def outcome(error: BaseException) -> bytes:
-    """Return the pickle of a failure."""
-    return pickle.dumps((False, carried(error, pickle)))
+def settle(future: Future[Any], good: bool, value: Any) -> None:
+    """End a future with the result of its task or, unless it is good, with the exception."""
+    if good:
+        future.set_result(value)
+    else:
+        future.set_exception(value)
 
 
 def execute(task: bytes) -> bytes:
@@ -71,7 +74,7 @@ def execute(task: bytes) -> bytes:
         function, args, kwargs = pickle.loads(task)
         return pickle.dumps((True, function(*args, **kwargs)))
     except BaseException as error:
-        return outcome(error)
+        return pickle.dumps((False, carried(error, pickle)))
 
 
 class Remote(Future[Any]):
@@ -109,7 +112,4 @@ class Remote(Future[Any]):
             good, value = pickle.loads(inner.result())
         except BaseException as failure:
             good, value = False, failure
-        if good:
-            self.set_result(value)
-        else:
-            self.set_exception(value)
+        settle(self, good, value)

@@ -27,4 +27,4 @@ def main() -> None:
     close_all()
     share(None)
     if ranks is not None:
-        ranks.close(True, True)
+        ranks.close()

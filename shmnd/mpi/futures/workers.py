@@ -22,7 +22,7 @@ from shmnd.common.held import Condition, Held
 from shmnd.common.interruption import is_interruption
 from shmnd.mpi.buffers.pickle import pickle
 from shmnd.mpi.constants import ANY_SOURCE
-from shmnd.mpi.futures.remote import carried
+from shmnd.mpi.futures.remote import carried, settle
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.message import Message
 from shmnd.mpi.point_to_point.status import Status
@@ -126,42 +126,40 @@ class Ranks:
         self._thread.start()
 
     def put(self, task: Any) -> None:
-        """Queue a task for the next worker that is free: one of an executor, or the end."""
+        """Queue a task of an executor for the next worker that is free; None: the end."""
         with Held(self._lock):
             # In this order: between them a handler of a signal may raise, and no task that is
             # queued has a thread that sleeps.
             self._news.notify_all()
             self._tasks.append(task)
 
-    def close(self, wait: bool, send_off: bool) -> None:
-        """End when all tasks have; send the workers home if they are not shared."""
-        self.put(send_off)
-        if wait:
-            self._thread.join()
+    def close(self) -> None:
+        """Let the workers return from `serve` when all tasks have ended; wait for that."""
+        self.put(None)
+        self._thread.join()
 
     def _manage(self) -> None:
         """Hand out tasks and take results until the pool is closed."""
-        ending: bool | None = None
-        while ending is None or self._given or self._tasks:
+        ending = False
+        while not ending or self._given or self._tasks:
             died, gone = self._died(), self._gone()
             moved = self._take()
             if died and not moved:
-                self._bury(died)
+                self._end_tasks_of(died)
             elif gone is not None and not moved:
                 self._wait_for(gone)
             if self._tasks and (self._free or not self.workers):
                 task = self._tasks.popleft()
-                if isinstance(task, bool):
-                    ending = task
+                if task is None:
+                    ending = True
                 else:
                     self._give(*task)
                 moved = True
             if not moved:
                 self._rest()
-        if ending:
-            for worker in self.workers:
-                with contextlib.suppress(MPIException):  # it has died
-                    self.comm.send(None, worker, TASK)
+        for worker in self.workers:
+            with contextlib.suppress(MPIException):  # it has died
+                self.comm.send(None, worker, TASK)
 
     def _died(self) -> list[int]:
         """Return workers that have died since the last time (`--enable-recovery`)."""
@@ -184,7 +182,7 @@ class Ranks:
         with contextlib.suppress(MPIException):
             self.comm.Probe(worker, RESULT)
 
-    def _bury(self, died: list[int]) -> None:
+    def _end_tasks_of(self, died: list[int]) -> None:
         """End the tasks of workers that have died, whose results have all been taken."""
         for worker in died:
             self.workers.remove(worker)
@@ -256,10 +254,7 @@ class Ranks:
             good, value = found.recv()
         except BaseException as error:
             good, value = False, error
-        if good:
-            future.set_result(value)
-        else:
-            future.set_exception(value)
+        settle(future, good, value)
         return True
 
 

@@ -229,5 +229,4 @@ def _command(args: argparse.Namespace, parser: argparse.ArgumentParser) -> list[
     if not program:
         parser.error("a program is missing, as in: -n 4 program.py")
     first = Path(program[0])
-    runs = first.suffix == ".py" and not os.access(first, os.X_OK)
-    return [sys.executable, *program] if runs or first.suffix == ".py" else program
+    return [sys.executable, *program] if first.suffix == ".py" else program

@@ -210,11 +210,6 @@ def _restored(cls: type[Info], items: list[tuple[str, str]]) -> Info:
     return cls.Create(items)
 
 
-def info_copy(info: Info) -> Info:
-    """Return a copy of an info object; of null, an empty one."""
-    return Info.Create(info)
-
-
 INFO_NULL: Final = constant(Info(), "INFO_NULL")
 INFO_ENV: Final = constant(Info.Create_env(), "INFO_ENV")
 

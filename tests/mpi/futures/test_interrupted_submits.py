@@ -15,7 +15,7 @@ SECONDS = 30.0
 
 
 def _is_queued(ranks: Ranks, future: Future[Any]) -> bool:
-    return any(not isinstance(task, bool) and task[1] is future for task in list(ranks._tasks))
+    return any(task is not None and task[1] is future for task in list(ranks._tasks))
 
 
 def test_no_task_stays_queued_for_a_thread_that_sleeps() -> None:
@@ -38,4 +38,4 @@ def test_no_task_stays_queued_for_a_thread_that_sleeps() -> None:
             time.sleep(0.001)
     assert places >= 2
     assert isinstance(future.exception(SECONDS), BrokenExecutor)
-    ranks.close(True, False)
+    ranks.close()

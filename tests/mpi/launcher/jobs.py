@@ -40,7 +40,7 @@ def fails(call, *args, **kwargs):
 def launch(
     ranks: int, *command: str, expect: int = 0, patience: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
-    """The result of a job that ended with the expected exit code."""
+    """Return the result of a job, which has to end with the expected exit code."""
     options = ["-m", "shmnd.mpi", "-n", str(ranks), "--oversubscribe"]
     return python(*options, *command, expect=expect, patience=patience)
 
@@ -48,7 +48,7 @@ def launch(
 def launch_program(
     ranks: int, program: str, *options: str, expect: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    """The result of a job whose ranks run a program, and which the launcher itself bounds in time.
+    """Return the result of a job whose ranks run a program; the launcher itself bounds its time.
 
     The launcher then says what each rank waits for, before the test would end it without a word.
     """
@@ -59,7 +59,7 @@ def launch_program(
 def python(
     *arguments: str, expect: int = 0, patience: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
-    """The result of an interpreter, which may start a job, that ended with the expected code."""
+    """Return the result of an interpreter, which may start a job; its exit code is as expected."""
     line = [sys.executable, *arguments]
     ran = subprocess.run(line, capture_output=True, text=True, timeout=patience, check=False)
     assert ran.returncode == expect, ran.stdout + ran.stderr
@@ -69,7 +69,7 @@ def python(
 def launch_each(
     ranks: int, programs: dict[str, str], expect: int = 0
 ) -> dict[str, subprocess.CompletedProcess[str]]:
-    """Run programs as jobs of their own, several at once; the results by the names of the programs.
+    """Run programs as jobs, several at once; return the results by the names of the programs.
 
     For jobs that take seconds because a rank waits for as long.
     """
