@@ -7,6 +7,7 @@ import os
 from typing import Any, ClassVar, Final
 
 from ..measure.question import Kind, Question
+from ..peers.iceoryx_node import IceoryxNode
 from ..subjects.subject import WorkerSubject
 from ..workers.worker import CLIENT
 from .ends import DEPTH, Rounds, TopicEnd
@@ -34,19 +35,15 @@ class IceoryxTopicsEnd(TopicEnd):
     def __init__(self, role: int, options: dict[str, Any]) -> None:
         super().__init__(role, options)
         self._role = role
-        self._iox: Any = importlib.import_module("iceoryx2")
         self._numpy: Any = importlib.import_module("numpy")
-        self._iox.set_log_level(self._iox.LogLevel.Error)
-        self._node = self._iox.NodeBuilder.new().create(self._iox.ServiceType.Ipc)
+        self._node = IceoryxNode()
         self._ports: dict[Question, tuple[Any, Any]] = {}
         self._others: dict[Question, list[Any]] = {}
         self._event: Any = None
-        self._services: list[Any] = []
 
     def describe(self) -> dict[str, str]:
         """Name the package."""
-        metadata = importlib.import_module("importlib.metadata")
-        return {"iceoryx2": str(metadata.version("iceoryx2"))}
+        return self._node.describe()
 
     def offer(self, question: Question) -> dict[str, Any]:
         """Make the server's ports."""
@@ -60,8 +57,8 @@ class IceoryxTopicsEnd(TopicEnd):
             self._open(question, offer["name"])
 
     def _open(self, question: Question, name: str) -> None:
-        there = self._service(f"{name}/there", question)
-        back = self._service(f"{name}/back", question)
+        there = self._topic(f"{name}/there", question)
+        back = self._topic(f"{name}/back", question)
         mine, theirs = (there, back) if self._role == CLIENT else (back, there)
         publisher = mine.publisher_builder().initial_max_slice_len(question.size).create()
         self._ports[question] = publisher, theirs.subscriber_builder().create()
@@ -69,26 +66,15 @@ class IceoryxTopicsEnd(TopicEnd):
             others = range(question.how.subscribers - 1)
             self._others[question] = [theirs.subscriber_builder().create() for _ in others]
         if question.kind is Kind.WOKEN:
-            name = self._iox.ServiceName.new(f"{name}/event")
-            event = self._node.service_builder(name).event().open_or_create()
-            self._services.append(event)
+            event = self._node.event(f"{name}/event")
             if self._role == CLIENT:
                 self._event = event.notifier_builder().create()
             else:
                 self._event = event.listener_builder().create()
 
-    def _service(self, name: str, question: Question) -> Any:
-        iox = self._iox
-        service = (
-            self._node.service_builder(iox.ServiceName.new(name))
-            .publish_subscribe(iox.Slice[ctypes.c_uint8])
-            .enable_safe_overflow(False)
-            .max_subscribers(DEPTH)
-            .subscriber_max_buffer_size(2 if question.size > _LARGE else DEPTH)
-            .open_or_create()
-        )
-        self._services.append(service)
-        return service
+    def _topic(self, name: str, question: Question) -> Any:
+        buffer = 2 if question.size > _LARGE else DEPTH
+        return self._node.topic(name, buffer, max_subscribers=DEPTH)
 
     def lead(self, question: Question, rounds: Rounds) -> None:
         """Send and receive."""
@@ -187,15 +173,13 @@ class IceoryxTopicsEnd(TopicEnd):
 
     def fill(self, question: Question, rounds: Rounds) -> None:
         """Fill every byte of each array."""
-        publisher, subscriber = self._ports[question]
-        loan, take = publisher.loan_slice_uninit, subscriber.receive
+        loan = self._ports[question][0].loan_slice_uninit
         size, wrap = question.size, self._wrap(question)
         for _ in rounds:
             room = loan(size)
             wrap(room.payload_ptr).fill(7)
             room.assume_init().send()
-        while take() is None:
-            pass
+        self.received(question)
 
     def drain(self, question: Question, rounds: Rounds) -> None:
         """Read one byte of each array."""
@@ -231,9 +215,8 @@ class IceoryxTopicsEnd(TopicEnd):
         self._send(question, bytes(question.size))
 
     def close(self) -> None:
-        """Let go of the ports, the services and the node, in that order."""
+        """Release the ports, then the services and the node."""
         self._ports.clear()
         self._others.clear()
         self._event = None
-        self._services.clear()
-        self._node = None
+        self._node.close()

@@ -2,12 +2,12 @@
 """iceoryx2 from Python: one publish-subscribe service for each direction."""
 
 import ctypes
-import importlib
 import os
 from typing import Any, ClassVar, Final
 
 from ..measure.question import Question
 from ..workers.worker import CLIENT
+from .iceoryx_node import IceoryxNode
 from .two_sided import Call, TwoSided, TwoSidedEnd
 
 _DEPTH: Final = 64
@@ -27,16 +27,12 @@ class IceoryxEnd(TwoSidedEnd):
 
     def __init__(self, role: int, options: dict[str, Any]) -> None:
         super().__init__(role, options)
-        self._iox: Any = importlib.import_module("iceoryx2")
-        self._iox.set_log_level(self._iox.LogLevel.Error)
-        self._node = self._iox.NodeBuilder.new().create(self._iox.ServiceType.Ipc)
+        self._node = IceoryxNode()
         self._ports: dict[int, tuple[Any, Any]] = {}
-        self._services: list[Any] = []
 
     def describe(self) -> dict[str, str]:
         """Name the package."""
-        metadata = importlib.import_module("importlib.metadata")
-        return {"iceoryx2": str(metadata.version("iceoryx2"))}
+        return self._node.describe()
 
     def offer(self, question: Question) -> dict[str, Any]:
         """Name the services; a name of their own keeps runs apart."""
@@ -46,23 +42,11 @@ class IceoryxEnd(TwoSidedEnd):
         """Make the two ports of a size."""
         if question.size in self._ports:
             return
-        there = self._service(f"{offer['name']}/there")
-        back = self._service(f"{offer['name']}/back")
+        there = self._node.topic(f"{offer['name']}/there", _DEPTH)
+        back = self._node.topic(f"{offer['name']}/back", _DEPTH)
         mine, theirs = (there, back) if self._role == CLIENT else (back, there)
         publisher = mine.publisher_builder().initial_max_slice_len(max(question.size, 1)).create()
         self._ports[question.size] = publisher, theirs.subscriber_builder().create()
-
-    def _service(self, name: str) -> Any:
-        payload = self._iox.Slice[ctypes.c_uint8]
-        service = (
-            self._node.service_builder(self._iox.ServiceName.new(name))
-            .publish_subscribe(payload)
-            .enable_safe_overflow(False)
-            .subscriber_max_buffer_size(_DEPTH)
-            .open_or_create()
-        )
-        self._services.append(service)
-        return service
 
     def calls(self, question: Question) -> tuple[Call, Call]:
         """Loan, copy the message in and send; a full subscriber's buffer holds the publisher up.
@@ -71,7 +55,6 @@ class IceoryxEnd(TwoSidedEnd):
         """
         publisher, subscriber = self._ports[question.size]
         loan, take, size = publisher.loan_slice_uninit, subscriber.receive, question.size
-
         source, copy = bytes(size), ctypes.memmove
 
         def send() -> None:
@@ -87,7 +70,6 @@ class IceoryxEnd(TwoSidedEnd):
         return send, receive
 
     def close(self) -> None:
-        """Let go of the ports, the services and the node, in that order."""
+        """Release the ports, then the services and the node."""
         self._ports.clear()
-        self._services.clear()
-        self._node = None
+        self._node.close()

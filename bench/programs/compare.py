@@ -89,18 +89,30 @@ def run(args: argparse.Namespace) -> int:
     peers = catalogue.chosen(args)
     # Single rounds are timed if an output shows them, separately from the compared rounds.
     record = Record.APART if args.plot or args.hdr or args.json or args.csv else Record.NEVER
-    if args.what != _CORE:
-        sizes = args.sizes or _SIZES.get(args.what, [SEND.size])
-        questions = [Question(kind, size) for kind in _KINDS[args.what] for size in sizes]
+    compare = _compare_core if args.what == _CORE else _compare_command
+    return compare(args, subjects, peers, record)
 
-        def plainly(answers: Answers) -> Report:
-            notes = Notes()
-            parts = [figures(answers, questions, notes), "\n".join(notes.lines())]
-            text = "\n\n".join([*filter(None, parts), versions(answers)])
-            return Report(text, {"command": "compare", "what": args.what})
 
-        return perform(args, questions, [*subjects, *peers], plainly, record=record)
+def _compare_command(
+    args: argparse.Namespace, subjects: list[Subject], peers: list[Subject], record: Record
+) -> int:
+    """Compare one command, at sizes of the user's choice; there are no targets."""
+    sizes = args.sizes or _SIZES.get(args.what, [SEND.size])
+    questions = [Question(kind, size) for kind in _KINDS[args.what] for size in sizes]
 
+    def conclude(answers: Answers) -> Report:
+        notes = Notes()
+        parts = [figures(answers, questions, notes), "\n".join(notes.lines())]
+        text = "\n\n".join([*filter(None, parts), versions(answers)])
+        return Report(text, {"command": "compare", "what": args.what})
+
+    return perform(args, questions, [*subjects, *peers], conclude, record=record)
+
+
+def _compare_core(
+    args: argparse.Namespace, subjects: list[Subject], peers: list[Subject], record: Record
+) -> int:
+    """Compare what the targets are about, and judge each of them."""
     crowd = ShmndCrowd(args.namespace)
     subjects.append(ShmndUvloop(args.namespace))
     questions = [SEND, WRITE, ASLEEP, AWAITED, RATE, *STREAMS, *PRIVATE]

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same conversation as in `control`, over a connection of shmnd, for ends started apart.
 
-Who connects is known to the broker to be the same user, and the namespace is that of the traffic
-which is to be measured.
+The broker knows that the client is of the same user, and the namespace is that of the traffic which
+is to be measured.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import shmnd
 
-from .control import ChannelClosed
+from .control import ChannelClosed, LineReceiver
 
 if TYPE_CHECKING:
     from shmnd import Adapter, Connector
@@ -24,10 +23,11 @@ _DEPTH: Final = 32
 _SEND_LIMIT: Final = 20.0
 
 
-class WireChannel:
+class WireChannel(LineReceiver):
     """One end of a conversation; a `Channel` by what it does."""
 
     def __init__(self, adapter: Adapter) -> None:
+        super().__init__()
         self._adapter = adapter
         self._arrivals = adapter.create_completion_queue(_DEPTH)
         self._sent = adapter.create_completion_queue(_DEPTH)
@@ -38,7 +38,6 @@ class WireChannel:
         self._region = adapter.create_memory_region()
         self._region.register(self._memory, shmnd.MrFlag.ALLOW_LOCAL_WRITE).result(_SEND_LIMIT)
         self.connector: Connector = adapter.create_connector()
-        self._buffer = b""
         for place in range(_DEPTH):
             self._post(place)
 
@@ -53,7 +52,7 @@ class WireChannel:
     def pending(self) -> bool:
         """Return whether a message is there already."""
         try:
-            self._take(0.0)
+            self._read(0.0)
         except ChannelClosed:
             return True  # which `receive` will say
         return b"\n" in self._buffer
@@ -73,18 +72,7 @@ class WireChannel:
         except shmnd.NdError as exc:
             raise ChannelClosed(str(exc)) from exc
 
-    def receive(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for one message: for ever without a timeout, else built-in TimeoutError."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while b"\n" not in self._buffer:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._take(left) and left is not None and left <= 0:
-                raise TimeoutError(f"no message within {timeout:g} s")
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        message: dict[str, Any] = json.loads(line)
-        return message
-
-    def _take(self, timeout: float | None) -> bool:
+    def _read(self, timeout: float | None) -> bool:
         results = self._arrivals.wait(_DEPTH, timeout)
         for result in results:
             if result.status:

@@ -5,6 +5,7 @@ Between two rounds a worker sits in `Channel.receive()` and costs nothing, so th
 transports can stay alive side by side while one of them is measured.
 """
 
+import abc
 import json
 import select
 import socket
@@ -38,12 +39,34 @@ class Conversation(Protocol):
         """End the conversation."""
 
 
-class Channel:
-    """One end of a conversation."""
+class LineReceiver(abc.ABC):
+    """The receiving half of a conversation: messages, out of pieces that come in any size."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    @abc.abstractmethod
+    def _read(self, timeout: float | None) -> bool:
+        """Wait for the next piece, and append it to the buffer; False if none has come."""
+
+    def receive(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for one message: for ever without a timeout, else built-in TimeoutError."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while b"\n" not in self._buffer:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._read(left) and left is not None and left <= 0:
+                raise TimeoutError(f"no message within {timeout:g} s")
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+
+class Channel(LineReceiver):
+    """One end of a conversation, on a socket."""
 
     def __init__(self, sock: socket.socket) -> None:
+        super().__init__()
         self._sock = sock
-        self._buffer = b""
 
     def fileno(self) -> int:
         """Return the socket's descriptor, for select."""
@@ -60,19 +83,9 @@ class Channel:
         except OSError as exc:
             raise ChannelClosed(str(exc)) from exc
 
-    def receive(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for one message: for ever without a timeout, else built-in TimeoutError."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while b"\n" not in self._buffer:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self._sock], [], [], left)[0]:
-                raise TimeoutError(f"no message within {timeout:g} s")
-            self._fill()
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        message: dict[str, Any] = json.loads(line)
-        return message
-
-    def _fill(self) -> None:
+    def _read(self, timeout: float | None) -> bool:
+        if not select.select([self._sock], [], [], timeout)[0]:
+            return False
         try:
             chunk = self._sock.recv(_CHUNK)
         except OSError as exc:
@@ -80,6 +93,7 @@ class Channel:
         if not chunk:
             raise ChannelClosed("end of file")
         self._buffer += chunk
+        return True
 
     def close(self) -> None:
         """End the conversation; the other end sees ChannelClosed."""
