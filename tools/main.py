@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as exc:
         if not isinstance(exc, _SAID) and type(exc).__module__ != "shmnd.ipc.errors":
             raise
-        # Who typed a command has called nothing of that name.
+        # Without the name of the call: the user has typed a command.
         with contextlib.suppress(OSError):
             print(f"shmnd: {_words(exc)}", file=sys.stderr)
         discard_output()

@@ -161,14 +161,17 @@ class Link:
                 if entry.pid not in pids and entry.data.get("role") == "server"
             }
         )
+        self._update_wishes([entry for entry in seats if entry.pid not in pids])
+
+    def _update_wishes(self, seats: Sequence[Entry]) -> None:
+        """Ask the other links for the publishers of theirs that have subscribers here."""
         wanted: dict[str, str] = {}
         seated: dict[str, set[tuple[str, int]]] = {}
         for entry in seats:
-            if entry.pid not in pids:
-                seated.setdefault(entry.name, set()).add(entry.key)
-                waits = entry.data.get("policy") == BLOCK
-                if waits or entry.name not in wanted:
-                    wanted[entry.name] = WAITING if waits else LATEST
+            seated.setdefault(entry.name, set()).add(entry.key)
+            waits = entry.data.get("policy") == BLOCK
+            if waits or entry.name not in wanted:
+                wanted[entry.name] = WAITING if waits else LATEST
         for incoming in self._incoming.values():
             kept = LATEST if incoming.history else None
             uid = incoming.publisher_uid
@@ -182,20 +185,9 @@ class Link:
         for entry in entries:
             if entry.adapter in self._publishers or not _chosen(entry.name, self._topics):
                 continue
-            try:
-                type_ = ipc.TopicType.from_description(json.loads(entry.data["type"])).description
-            except (KeyError, TypeError, ValueError, RecursionError):
-                self._say(f"{entry.name}: process {entry.pid} announces a type that makes no sense")
+            offer = self._offer_of(entry)
+            if offer is None:
                 continue
-            if type_ == "object" and not self._objects:
-                self._say(f"{entry.name} carries objects, which take --objects")
-                continue
-            told = {
-                "name": entry.name,
-                "type": type_,
-                "attributes": entry.data.get("attributes") or {},
-                "history": entry.data.get("history", 0),
-            }
             if entry.name not in self._outgoing:
                 self._outgoing[entry.name] = Outgoing(
                     self._session,
@@ -207,7 +199,26 @@ class Link:
                     objects=self._objects,
                 )
             self._publishers[entry.adapter] = self._routes[entry.adapter] = entry.name
-            self._outgoing[entry.name].enter(entry.adapter, json.dumps(told))
+            self._outgoing[entry.name].enter(entry.adapter, offer)
+
+    def _offer_of(self, entry: Entry) -> str | None:
+        """Return the offer of a publisher to other links; None for one that is not carried."""
+        try:
+            type_ = ipc.TopicType.from_description(json.loads(entry.data["type"])).description
+        except (KeyError, TypeError, ValueError, RecursionError):
+            self._say(f"{entry.name}: process {entry.pid} announces a type that makes no sense")
+            return None
+        if type_ == "object" and not self._objects:
+            self._say(f"{entry.name} carries objects, which take --objects")
+            return None
+        return json.dumps(
+            {
+                "name": entry.name,
+                "type": type_,
+                "attributes": entry.data.get("attributes") or {},
+                "history": entry.data.get("history", 0),
+            }
+        )
 
     def _forget_topics(self) -> None:
         """Forget publishers whose ends were sent, and end the threads of topics without any."""

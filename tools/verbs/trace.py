@@ -239,4 +239,4 @@ def _changes(now: float, before: End, end: End, peer: int | None) -> Iterator[Ev
 
 
 def _numbers(end: End) -> dict[str, int]:
-    return {**end.words, "sent": end.words["sent"], "received": end.received}
+    return {**end.words, "received": end.received}
