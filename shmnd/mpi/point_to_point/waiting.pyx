@@ -12,6 +12,7 @@ from shmnd.mpi.transport.engine cimport SHMPI_OTHERS_END, Wait, wait_end, wait_t
 
 
 cdef int wait_op(Operation op) except -1:
+    """Wait until an operation is ready."""
     cdef Wait wait = Wait(0, False)
     cdef int peer = -1
     try:
@@ -25,7 +26,7 @@ cdef int wait_op(Operation op) except -1:
 
 
 cdef set awaited_ranks(list ops):
-    """The ranks of the job that operations which are not ready wait for; -1 for any."""
+    """Return the ranks of the job that operations which are not ready wait for; -1 for any."""
     return {
         (<Operation>op).awaited() for op in ops if op is not None and not (<Operation>op).ready()
     }
@@ -49,7 +50,7 @@ cdef int publish_wait(list ops, bint for_all) except -1:
 
 
 cdef int first_ready(list ops) except -2:
-    """The first that is ready; -1 if none is, -3 if none is under way."""
+    """Return the index of the first that is ready; NONE_READY or NONE_ACTIVE if there is none."""
     cdef Py_ssize_t i
     cdef bint some = False
     for i in range(len(ops)):
@@ -57,10 +58,11 @@ cdef int first_ready(list ops) except -2:
             some = True
             if (<Operation>ops[i]).ready():
                 return i
-    return -1 if some else -3
+    return NONE_READY if some else NONE_ACTIVE
 
 
 cdef bint all_ready(list ops) except -1:
+    """Return whether all that are under way are ready."""
     cdef object op
     for op in ops:
         if op is not None and not (<Operation>op).ready():
@@ -69,11 +71,12 @@ cdef bint all_ready(list ops) except -1:
 
 
 cdef int wait_first(list ops) except -2:
+    """Wait until one is ready, and return its index; NONE_ACTIVE if none is under way."""
     cdef Wait wait = Wait(0, False)
     cdef int i = first_ready(ops)
     cdef set ranks = None
     try:
-        while i == -1:
+        while i == NONE_READY:
             if wait_turn(&wait) or (wait.noted and awaited_ranks(ops) != ranks):
                 ranks = awaited_ranks(ops)
                 publish_wait(ops, False)
@@ -84,5 +87,6 @@ cdef int wait_first(list ops) except -2:
 
 
 cdef list ready_ones(list ops):
+    """Return the indices of those that are ready."""
     cdef Py_ssize_t i
     return [i for i in range(len(ops)) if ops[i] is not None and (<Operation>ops[i]).ready()]

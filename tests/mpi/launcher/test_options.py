@@ -50,8 +50,8 @@ def test_a_variable_that_is_not_set_stays_so_in_the_ranks(monkeypatch: pytest.Mo
     monkeypatch.delenv("SHMND_TEST_UNSET", raising=False)
     monkeypatch.setenv("SHMND_TEST_SET", "1")
     words = ["-x", "SHMND_TEST_UNSET", "-x", "SHMND_TEST_SET"]
-    wish = parse(["-n", "1", *words, "true"], "mpiexec")
-    assert wish.environment == {"SHMND_TEST_SET": "1"}
+    options = parse(["-n", "1", *words, "true"], "mpiexec")
+    assert options.environment == {"SHMND_TEST_SET": "1"}
 
 
 def test_a_file_of_hosts_whose_slots_are_no_number_is_named(
