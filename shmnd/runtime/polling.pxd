@@ -26,6 +26,6 @@ cdef class EngineCore:
     cdef public PendingCore pending_operations
     cdef public Sleepers request_progress
     cdef public object client
-    cdef public object _mail  # events that wait for their objects
+    cdef public object _undelivered  # events that wait for their objects
     cdef public set _polling  # threads that poll, or must not now
     cdef public bint alive

@@ -230,7 +230,7 @@ def poll_once(
             engine._handle(readable)
         if stirred and not client.alive:
             engine._reconnection.attempt(start=engine.broker_state.listens)
-        if engine._mail:
+        if engine._undelivered:
             engine._deliver()
         if not asleep or rung or readable != [client.fileno()]:
             pending.tick()  # else the broker alone ended the sleep

@@ -161,7 +161,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
         """Wake sleeping threads: an operation has ended, and one of them may wait for it."""
         self.pending_operations = PendingOperations(wait_set)
         super().__init__(wait_set, data_plane, self.pending_operations)
-        wait_set._visit([*self.pending_operations.contents, self._mail])
+        wait_set._visit([*self.pending_operations.contents, self._undelivered])
         self._numbers = itertools.count(1)
         self._polling = set()
         self.request_progress = RequestProgress(self._wait_set)

@@ -46,7 +46,7 @@ class EventDispatch(abc.ABC):
 
     def __init__(self, wait_set: WaitSet) -> None:
         self._wait_set = wait_set
-        self._mail: deque[tuple[Event, list[int]]] = deque()
+        self._undelivered: deque[tuple[Event, list[int]]] = deque()
         self._delivering = threading.RLock()
         self._ends: dict[tuple[str, int], weakref.ref[EventTarget]] = {}
         self._objects: dict[int, weakref.ref[EventTarget]] = {}
@@ -95,8 +95,8 @@ class EventDispatch(abc.ABC):
         interruption: BaseException | None = None
         try:
             with Held(self._delivering):
-                while self._mail:
-                    interruption = self._hand_over(*self._mail[0]) or interruption
+                while self._undelivered:
+                    interruption = self._hand_over(*self._undelivered[0]) or interruption
             self._wait_set.news()
             if interruption is not None:
                 raise interruption
@@ -130,8 +130,8 @@ class EventDispatch(abc.ABC):
             self._asking.pop(event["re"], None)
         if fds:
             close_all(fds)
-        if self._mail and self._mail[0][0] is event:
-            del self._mail[0]
+        if self._undelivered and self._undelivered[0][0] is event:
+            del self._undelivered[0]
 
     def _targets(self, event: Event) -> Iterable[EventTarget]:
         name = event["ev"]
@@ -159,5 +159,5 @@ class EventDispatch(abc.ABC):
 
     def _drop_events(self) -> None:
         self._asking.clear()
-        while self._mail:
-            close_all(self._mail.popleft()[1])
+        while self._undelivered:
+            close_all(self._undelivered.popleft()[1])

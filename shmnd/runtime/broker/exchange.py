@@ -179,7 +179,7 @@ class BrokerExchange(EventDispatch):
         with Held(self.rpc):
             self.call("sync")
             self._intake()
-        if self._mail:
+        if self._undelivered:
             self._wait_set.ring()  # the rest is for threads that may sleep
 
     # -- messages of the broker --
@@ -212,7 +212,7 @@ class BrokerExchange(EventDispatch):
     def _sort(self, event: Event, fds: list[int]) -> None:
         try:
             if event["ev"] not in self._TABLE_EVENTS:
-                self._mail.append((event, fds))
+                self._undelivered.append((event, fds))
                 return
             if event.get("fds_lost") and "adapter" in event:
                 self._miss(event["adapter"])
@@ -302,7 +302,7 @@ class BrokerExchange(EventDispatch):
         """The broker is gone: undecided connections fail, and nothing else."""
         _LOG.debug("the broker is gone; established connections do not notice")
         if self._ends:
-            self._mail.append(({"ev": "broker_lost", "ends": list(self._ends)}, []))
+            self._undelivered.append(({"ev": "broker_lost", "ends": list(self._ends)}, []))
 
     def on_reconnect(self, client: BrokerLike) -> None:
         """Replay the records of this process to a new broker. The client calls this."""
@@ -310,10 +310,10 @@ class BrokerExchange(EventDispatch):
         self._intake()  # the last words of the old one
         self._lose_broker()
         for number in self.broker_state.replay(client):
-            self._mail.append(({"ev": "port_lost", "object": number}, []))
+            self._undelivered.append(({"ev": "port_lost", "object": number}, []))
         self.names.replay(client)
         self.meetings.replay(client)
-        if self._mail:
+        if self._undelivered:
             self._wait_set.ring()
 
     # -- adapters of this process --
