@@ -25,6 +25,7 @@ from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.handle cimport Handle
 
 from shmnd.common.interruption import pass_on
+from shmnd.common.shortages import remedy_of_call
 from shmnd.mpi import constants
 from shmnd.mpi.objects.errors import Exception as MPIException
 
@@ -42,17 +43,17 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
 
     Whatever keeps a rank from it, the rank tells the others, which wait for it.
     """
-    from shmnd.ring.shared_memory.segment import Segment  # few programs have windows
-
     segment = failure = None
-    if comm.Get_rank() == 0:
-        try:
+    try:
+        from shmnd.ring.shared_memory.segment import Segment  # few programs have windows
+
+        if comm.Get_rank() == 0:
             segment = Segment.create(nbytes, label="mpi-window", call=call)
-        except Exception as error:
-            failure = error
+    except Exception as error:
+        failure = error
     told = (os.getpid(), segment.fd) if segment is not None else None
     told = comm.bcast(told, 0)
-    if segment is None and told is not None:
+    if told is not None and segment is None and failure is None:
         try:
             descriptor = os.open(f"/proc/{told[0]}/fd/{told[1]}", os.O_RDWR | os.O_CLOEXEC)
             segment = Segment.adopt(descriptor, writable=True, call=call)
@@ -60,8 +61,7 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
             failure = error
     # Rank 0 keeps its descriptor until all have tried to open it.
     said = comm.allgather(
-        None if failure is None
-        else (_is_shortage(failure), f"{type(failure).__name__}: {failure}")
+        None if failure is None else (_is_shortage(failure), _reason(failure))
     )
     failed = [rank for rank, told in enumerate(said) if told is not None]
     if failed:
@@ -97,6 +97,12 @@ cdef bint _is_shortage(object failure) noexcept:
     """Whether it says that memory ran out, and not descriptors."""
     why = getattr(failure.__cause__, "errno", None)
     return isinstance(failure, MemoryError) and why not in (EMFILE, ENFILE)
+
+
+cdef str _reason(object failure):
+    """The error of a rank for the others, with the limit that it has met."""
+    limit = remedy_of_call(failure) if isinstance(failure, OSError) else ""
+    return f"{type(failure).__name__}: {failure}{limit}"
 
 
 cdef int _refuse(comm, int kind, str text, object cause) except -1:

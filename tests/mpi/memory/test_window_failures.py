@@ -3,7 +3,7 @@
 
 import pytest
 
-from mpi.launcher.jobs import launch
+from mpi.launcher.jobs import launch, launch_program
 
 NO_SUCH_MEMORY = """
 import numpy as np
@@ -85,6 +85,32 @@ win = MPI.Win.Allocate(64, comm=comm)
 win.Free()
 """
     launch(3, "-c", MAKES.replace("try:", handler + "try:").replace("BEFORE", before) + after)
+
+
+NO_DESCRIPTOR = """
+import resource
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+for turn in range(2):  # the first window imports a module, which the second one has
+    if comm.rank == LIMITED:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        MPI.Win.Allocate(64, comm=comm)
+    except MPI.Exception as error:
+        assert f"rank LIMITED has no access to it: " in str(error), error
+        assert "process is 0, which ulimit -n raises" in str(error), error
+        found = error.Get_error_class()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found == MPI.ERR_OTHER
+    del found
+MPI.Win.Allocate(64, comm=comm).Free()
+"""
+
+
+@pytest.mark.parametrize("limited", [0, 1])
+def test_a_rank_without_a_descriptor_for_a_window_tells_the_others_its_limit(limited: int) -> None:
+    launch_program(3, NO_DESCRIPTOR.replace("LIMITED", str(limited)))
 
 
 def test_a_first_rank_that_cannot_make_the_memory_tells_the_others() -> None:
