@@ -81,8 +81,8 @@ def collect(fs: Iterable[Future[Any]]) -> Future[list[Any]]:
             outcome.fail(error)
             for each in given:
                 each.cancel()
-        elif last:
-            outcome.succeed([each.result() for each in given if not each.cancelled()])
+        elif last and all(not each.cancelled() and each.exception() is None for each in given):
+            outcome.succeed([each.result() for each in given])
 
     for each in given:
         each.add_done_callback(ended)

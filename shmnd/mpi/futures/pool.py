@@ -125,6 +125,17 @@ def _chunk(function: Any, tasks: list[tuple[Any, ...]]) -> list[Any]:
     return [function(*task) for task in tasks]
 
 
+def submitted_in_chunks(
+    executor: cf.Executor, function: Any, calls: Iterable[Iterable[Any]], chunksize: int
+) -> Iterator[Future[list[Any]]]:
+    """Return an iterator that submits a task of so many calls at each step, for its future."""
+    if chunksize < 1:
+        raise ValueError(f"chunksize={chunksize}: expected 1 or more")
+    left = iter(calls)
+    chunks = iter(lambda: [tuple(call) for call in itertools.islice(left, chunksize)], [])
+    return (executor.submit(_chunk, function, chunk) for chunk in chunks)
+
+
 class _Ordered:
     """Futures in the order in which they were made."""
 
@@ -308,14 +319,10 @@ class MPIPoolExecutor(Executor):
         **kwargs: Any,
     ) -> Iterator[Any]:
         """Return an iterator equivalent to ``itertools.starmap(...)``."""
-        if chunksize < 1:
-            raise ValueError(f"chunksize={chunksize}: expected 1 or more")
         if buffersize is not None and buffersize < 1:
             raise ValueError(f"buffersize={buffersize}: expected 1 or more")
         function = functools.partial(fn, **kwargs) if kwargs else fn
-        tasks = iter(iterable)
-        chunks = iter(lambda: [tuple(task) for task in itertools.islice(tasks, chunksize)], [])
-        futures = (self.submit(_chunk, function, chunk) for chunk in chunks)
+        futures = submitted_in_chunks(self, function, iterable, chunksize)
         begun = _Unordered() if unordered else _Ordered()
         for future in itertools.islice(futures, buffersize):
             begun.add(future)

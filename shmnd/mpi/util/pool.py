@@ -9,8 +9,8 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Self
 
 from shmnd.common.interruption import pass_on
-from shmnd.mpi.futures.composed import collect
-from shmnd.mpi.futures.pool import MPIPoolExecutor, ThreadPoolExecutor
+from shmnd.mpi.futures.composed import collect, compose
+from shmnd.mpi.futures.pool import MPIPoolExecutor, ThreadPoolExecutor, submitted_in_chunks
 
 __all__ = ["ApplyResult", "AsyncResult", "MapResult", "Pool", "ThreadPool"]
 
@@ -71,6 +71,10 @@ class MapResult(AsyncResult):
     """Result type of `map_async` and `starmap_async`."""
 
 
+def _joined(chunks: list[list[Any]]) -> list[Any]:
+    return [each for chunk in chunks for each in chunk]
+
+
 class Pool:
     """Pool using MPI processes as workers."""
 
@@ -108,11 +112,22 @@ class Pool:
         """Asynchronous version of `apply()` returning `ApplyResult`."""
         return ApplyResult(self.executor.submit(func, *args, **kwds), callback, error_callback)
 
+    def _in_chunks(
+        self, tasks: Iterable[Iterable[Any]], chunksize: int | None
+    ) -> tuple[Iterable[Iterable[Any]], int]:
+        """Return the tasks and the size of their chunks: without one, four for each worker."""
+        if chunksize is not None:
+            return tasks, chunksize
+        known = list(tasks)
+        chunks = max(1, 4 * self.executor.num_workers)
+        return known, max(1, -(-len(known) // chunks))
+
     def map(
         self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = None
     ) -> list[Any]:
         """Apply *func* to each element in *iterable*."""
-        return list(self.executor.map(func, iterable, chunksize=chunksize or 1))
+        tasks, size = self._in_chunks(((item,) for item in iterable), chunksize)
+        return list(self.executor.starmap(func, tasks, chunksize=size))
 
     def map_async(
         self,
@@ -123,8 +138,8 @@ class Pool:
         error_callback: Callable[[BaseException], object] | None = None,
     ) -> MapResult:
         """Asynchronous version of `map()` returning `MapResult`."""
-        futures = [self.executor.submit(func, item) for item in iterable]
-        return MapResult(collect(futures), callback, error_callback)
+        tasks = ((item,) for item in iterable)
+        return self.starmap_async(func, tasks, chunksize, callback, error_callback)
 
     def imap(
         self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1
@@ -145,7 +160,8 @@ class Pool:
         chunksize: int | None = None,
     ) -> list[Any]:
         """Apply *func* to each argument tuple in *iterable*."""
-        return list(self.executor.starmap(func, iterable, chunksize=chunksize or 1))
+        tasks, size = self._in_chunks(iterable, chunksize)
+        return list(self.executor.starmap(func, tasks, chunksize=size))
 
     def starmap_async(
         self,
@@ -156,8 +172,9 @@ class Pool:
         error_callback: Callable[[BaseException], object] | None = None,
     ) -> MapResult:
         """Asynchronous version of `starmap()` returning `MapResult`."""
-        futures = [self.executor.submit(func, *items) for items in iterable]
-        return MapResult(collect(futures), callback, error_callback)
+        tasks, size = self._in_chunks(iterable, chunksize)
+        chunks = collect(submitted_in_chunks(self.executor, func, tasks, size))
+        return MapResult(compose(chunks, _joined), callback, error_callback)
 
     def istarmap(
         self, func: Callable[..., Any], iterable: Iterable[Iterable[Any]], chunksize: int = 1

@@ -27,6 +27,21 @@ def several() -> list[Future[Any]]:
     return [Special() for _ in range(3)]
 
 
+def test_a_collection_of_which_one_fails_and_a_later_one_succeeds_logs_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = several()
+    for each in given:
+        each.set_running_or_notify_cancel()  # it cannot be cancelled any more
+    made = collect(given)
+    given[0].set_exception(LookupError("first"))
+    given[1].set_result(1)
+    given[2].set_result(2)
+    with pytest.raises(LookupError, match="first"):
+        made.result(0)
+    assert not caplog.records
+
+
 def test_a_collection_has_all_results_in_order() -> None:
     given = several()
     made = collect(given)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools with the interface of multiprocessing: how many tasks a call of theirs makes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shmnd.mpi.util.pool import ThreadPool
+
+WORKERS = 2
+ITEMS = 20
+
+ARGUMENTS = [(item,) for item in range(ITEMS)]
+
+CALLS: dict[str, Callable[..., list[int]]] = {
+    "map": lambda pool, **given: pool.map(abs, range(ITEMS), **given),
+    "map_async": lambda pool, **given: pool.map_async(abs, range(ITEMS), **given).get(60),
+    "starmap": lambda pool, **given: pool.starmap(abs, ARGUMENTS, **given),
+    "starmap_async": lambda pool, **given: pool.starmap_async(abs, ARGUMENTS, **given).get(60),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(("chunksize", "tasks"), [(None, 7), (1, 20), (5, 4), (6, 4), (99, 1)])
+def test_items_go_in_chunks(
+    call: str, chunksize: int | None, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a size, the chunks are such that each worker has up to four: 3 items, 7 chunks."""
+    pool = ThreadPool(WORKERS)
+    begun: list[Any] = []
+    submit = pool.executor.submit
+
+    def counted(*given: Any) -> Any:
+        begun.append(given)
+        return submit(*given)
+
+    monkeypatch.setattr(pool.executor, "submit", counted)
+    given = {} if chunksize is None else {"chunksize": chunksize}
+    assert CALLS[call](pool, **given) == list(range(ITEMS))
+    assert len(begun) == tasks
+    pool.close()
+    pool.join()
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_chunk_of_no_items_is_refused(call: str) -> None:
+    pool = ThreadPool(WORKERS)
+    with pytest.raises(ValueError, match="chunksize=0: expected 1 or more"):
+        CALLS[call](pool, chunksize=0)
+    pool.close()
+    pool.join()
