@@ -3,16 +3,25 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError, Future
-from typing import Any, Self
+from concurrent.futures import Future
+from typing import Any, Final, Self
 
-from shmnd.common.interruption import pass_on
 from shmnd.mpi.futures.composed import collect, compose
 from shmnd.mpi.futures.pool import MPIPoolExecutor, ThreadPoolExecutor, submitted_in_chunks
 
 __all__ = ["ApplyResult", "AsyncResult", "MapResult", "Pool", "ThreadPool"]
+
+_NEVER_BEGAN: Final = "the pool was terminated before the task began"
+
+
+def _error_of(ended: Future[Any]) -> BaseException | None:
+    """Return what the result of a future that has ended raises, if anything."""
+    if ended.cancelled():
+        return TimeoutError(_NEVER_BEGAN)
+    return ended.exception()
 
 
 class AsyncResult:
@@ -26,41 +35,41 @@ class AsyncResult:
     ) -> None:
         """Watch a future, and call one of the functions when it is done."""
         self.future = future
+        self._answered = threading.Event()  # the functions have returned, or raised
 
         def ended(done: Future[Any]) -> None:
-            if done.cancelled():
-                return
-            error = done.exception()
-            if error is None and callback is not None:
-                callback(done.result())
-            if error is not None and error_callback is not None:
-                error_callback(error)
+            try:
+                error = _error_of(done)
+                if error is None and callback is not None:
+                    callback(done.result())
+                if error is not None and error_callback is not None:
+                    error_callback(error)
+            finally:
+                self._answered.set()
 
         future.add_done_callback(ended)
 
     def get(self, timeout: float | None = None) -> Any:
-        """Return the result when it arrives."""
-        try:
-            return self.future.result(timeout)
-        except CancelledError:
-            raise TimeoutError("the pool was terminated before the task began") from None
+        """Return the result when it arrives, and the callback has returned."""
+        if not self._answered.wait(timeout):
+            raise TimeoutError
+        if self.future.cancelled():
+            raise TimeoutError(_NEVER_BEGAN)
+        return self.future.result()
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the result is available or *timeout* seconds pass."""
-        try:
-            self.future.exception(timeout)
-        except (CancelledError, TimeoutError) as exc:
-            pass_on(exc)
+        self._answered.wait(timeout)
 
     def ready(self) -> bool:
         """Return whether the call has completed."""
-        return self.future.done()
+        return self._answered.is_set()
 
     def successful(self) -> bool:
         """Return whether the call completed without raising an exception."""
-        if not self.future.done():
+        if not self.ready():
             raise ValueError("successful: the call has not completed")
-        return not self.future.cancelled() and self.future.exception() is None
+        return _error_of(self.future) is None
 
 
 class ApplyResult(AsyncResult):

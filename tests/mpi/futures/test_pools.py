@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools with the interface of multiprocessing: how many tasks a call of theirs makes."""
+"""Pools with the interface of multiprocessing: the tasks of a call, when its result is there."""
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from shmnd.mpi.util.pool import ThreadPool
+from shmnd.mpi.util.pool import AsyncResult, ThreadPool
 
 WORKERS = 2
 ITEMS = 20
@@ -50,3 +51,40 @@ def test_a_chunk_of_no_items_is_refused(call: str) -> None:
         CALLS[call](pool, chunksize=0)
     pool.close()
     pool.join()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_result_is_there_when_its_callback_has_returned(fails: bool) -> None:
+    """As in multiprocessing: programs read what the callback has kept."""
+    future: Future[int] = Future()
+    kept: list[object] = []
+
+    def keep(value: object) -> None:
+        assert not result.ready()
+        with pytest.raises(ValueError, match="has not completed"):
+            result.successful()
+        with pytest.raises(TimeoutError):
+            result.get(0)
+        kept.append(value)
+
+    result = AsyncResult(future, keep, keep)
+    if fails:
+        future.set_exception(error := LookupError("none"))
+        assert kept == [error]
+    else:
+        future.set_result(5)
+        assert kept == [5]
+    result.wait(0)
+    assert result.ready()
+    assert result.successful() == (not fails)
+
+
+def test_a_task_that_never_began_is_an_error_for_its_callback() -> None:
+    future: Future[int] = Future()
+    errors: list[BaseException] = []
+    result = AsyncResult(future, None, errors.append)
+    future.cancel()
+    assert [type(error) for error in errors] == [TimeoutError]
+    assert not result.successful()
+    with pytest.raises(TimeoutError, match="terminated before the task began"):
+        result.get()
