@@ -67,6 +67,8 @@ class Outgoing:
         """Of each publisher the links that want it, each with its modes."""
         self._taken: dict[tuple[str, str], int] = {}
         """The last sample that a link which is waited for has published."""
+        self._sent: dict[str, int] = {}
+        """The last sample of each publisher that was sent."""
         self._begun: set[tuple[str, str]] = set()
         """Each publisher and link for which BEGIN was sent."""
         self._to_begin = False
@@ -309,6 +311,7 @@ class Outgoing:
         self._session.send(wire.key("data", self._here, uid), b"", message, block=True)
         self._totals.pop(uid, None)
         self._next.pop(uid, None)
+        self._sent.pop(uid, None)
         with self._changed:
             token = self._tokens.pop(uid, None)
             for far in self._wants.pop(uid, ()):
@@ -350,11 +353,14 @@ class Outgoing:
             return
         told = wire.pack(Message(KINDS[kind], sample.sequence, sample.header, meta))
         end = time.monotonic() + _LONGEST_AGAIN
+        before = self._sent.get(uid, -1)
+        self._sent[uid] = sample.sequence  # first: it may be taken at once
         while not self._goes(uid, array, told, block=newest or bool(waited)):
             waited = self._still_waited(uid, waited)
             newest = newest and not sub.ready()
             if not (waited or newest) or self._closed.is_set() or time.monotonic() > end:
                 self._traffic.lost += 1  # the far side finds the gap in the numbers
+                self._sent[uid] = before
                 return
             self._closed.wait(_POLL_SECONDS)
 
@@ -376,5 +382,7 @@ class Outgoing:
             return [far for far in waited if WAITING in wants.get(far, ())]
 
     def _full(self, uid: str, waited: list[str], sequence: int) -> bool:
-        behind = min(self._taken.get((uid, far), sequence - 1) for far in waited)
-        return sequence - behind > WINDOW
+        """Return whether too many samples are on the way; those that were not sent are not."""
+        sent = self._sent.get(uid, -1)
+        behind = min(self._taken.get((uid, far), sent) for far in waited)
+        return behind < sent and sequence - behind > WINDOW
