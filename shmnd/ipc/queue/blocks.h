@@ -103,13 +103,26 @@ static inline uint64_t shmnd_member_holds(const struct shmnd_queue_member *page,
     return shmnd_acquire32(&page->holds[at - 1]);
 }
 
-/* Notes that a member took position `pos`, unless that is noted. The member itself does, or
- * the holder of its lock after its death: twice makes no difference. */
-static inline void shmnd_member_count(struct shmnd_queue_member *page, uint64_t pos)
+/* Notes that a member took position `pos`: it does so itself, once. */
+static inline void shmnd_member_count(struct shmnd_queue_member *me, uint64_t pos)
+{
+    uint64_t taken = shmnd_relaxed64(&me->taken);
+    shmnd_put64(&me->taken, ((taken >> 32) + 1) << 32 | (uint32_t)(pos + 1));
+}
+
+/* Whether a position is the last one that a member has noted. Nothing is noted on a fresh page,
+ * whose word, 0, is not that of position 2^32 - 1. */
+static inline bool shmnd_member_took(const struct shmnd_queue_member *page, uint64_t pos)
 {
     uint64_t taken = shmnd_relaxed64(&page->taken);
-    if ((uint32_t)taken != (uint32_t)(pos + 1))
-        shmnd_put64(&page->taken, ((taken >> 32) + 1) << 32 | (uint32_t)(pos + 1));
+    return taken && (uint32_t)taken == (uint32_t)(pos + 1);
+}
+
+/* The same for a member that has died, by the holder of its lock: twice makes no difference. */
+static inline void shmnd_member_count_dead(struct shmnd_queue_member *page, uint64_t pos)
+{
+    if (!shmnd_member_took(page, pos))
+        shmnd_member_count(page, pos);
 }
 
 /* Stores one of the counts from which every member computes how many items are unfinished, before

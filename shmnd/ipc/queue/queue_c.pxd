@@ -69,7 +69,9 @@ cdef extern from "blocks.h" nogil:
     int shmnd_member_open(const shmnd_queue_member *page)
     void shmnd_member_done(shmnd_queue_member *me)
     uint64_t shmnd_member_reported(const shmnd_queue_member *page, uint64_t *lost_p)
-    void shmnd_member_count(shmnd_queue_member *page, uint64_t pos)
+    void shmnd_member_count(shmnd_queue_member *me, uint64_t pos)
+    void shmnd_member_count_dead(shmnd_queue_member *page, uint64_t pos)
+    bint shmnd_member_took(shmnd_queue_member *page, uint64_t pos)
 
 cdef extern from "ended.h" nogil:
     void shmnd_stream_mark(shmnd_queue_member *me, uint64_t number, cbool ended)

@@ -195,7 +195,7 @@ cdef class QueueMembers:
         cdef uint64_t high = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
         cdef uint32_t number
         for number in range(high):
-            if <uint32_t>shmnd_relaxed64(&self.member(number).taken) == <uint32_t>(pos + 1):
+            if shmnd_member_took(self.member(number), pos):
                 return number
         return -1
 
@@ -238,7 +238,7 @@ cdef class QueueMembers:
             word = shmnd_relaxed64(&self.line.slots[index])
             if shmnd_mpmc_state(word) == 2 and shmnd_mpmc_value(word) == <uint32_t>number:
                 pos = self._position(word, index)
-                shmnd_member_count(page, pos)
+                shmnd_member_count_dead(page, pos)
                 shmnd_mpmc_settle(&self.line, pos, number)
         shmnd_put64(&page.behind, 0)
         shmnd_put64(&page.armed, 0)

@@ -94,9 +94,30 @@ static void a_count_is_noted_once_for_each_position(void)
 {
     struct shmnd_queue_member *page = guard_alloc(sizeof *page);
     for (uint64_t pos = 0; pos < 5; pos++) {
-        shmnd_member_count(page, pos);
-        shmnd_member_count(page, pos);
+        if (pos & 1)
+            shmnd_member_count(page, pos); /* it died before it had settled the slot */
+        shmnd_member_count_dead(page, pos);
+        shmnd_member_count_dead(page, pos);
         EQUAL(shmnd_relaxed64(&page->taken) >> 32, pos + 1);
+    }
+    guard_free_all();
+}
+
+/* A page holds the low half of a position: 0 for a fresh member, and for position 2^32 - 1. */
+static void a_count_is_noted_at_any_position(void)
+{
+    for (int dead = 0; dead < 2; dead++) {
+        struct shmnd_queue_member *page = guard_alloc(sizeof *page);
+        CHECK(!shmnd_member_took(page, UINT32_MAX));
+        (dead ? shmnd_member_count_dead : shmnd_member_count)(page, UINT32_MAX);
+        CHECK(shmnd_member_took(page, UINT32_MAX));
+        EQUAL(shmnd_member_open(page), 1);
+        shmnd_member_count_dead(page, UINT32_MAX);
+        EQUAL(shmnd_member_open(page), 1);
+        shmnd_member_count(page, UINT32_MAX + (1ull << 32));
+        EQUAL(shmnd_member_open(page), 2);
+        shmnd_member_done(page);
+        EQUAL(shmnd_relaxed64(&page->others), 0);
     }
     guard_free_all();
 }
@@ -262,6 +283,7 @@ static const struct check_test tests[] = {
     TEST(a_producer_dies_before_it_moves_the_position),
     TEST(a_consumer_dies_between_take_and_settle),
     TEST(a_count_is_noted_once_for_each_position),
+    TEST(a_count_is_noted_at_any_position),
     TEST(reports_for_others_are_counted_apart),
     TEST(whatever_stands_there_every_call_ends),
     TEST(a_gate_is_armed_opened_and_cleared),
