@@ -36,11 +36,14 @@ from shmnd.ring.process.peer import Probe
 from shmnd.ring.shared_memory.array import SharedArray
 from shmnd.runtime.adapter_memory import AdapterMemory
 from shmnd.runtime.bells import Bells
+from shmnd.runtime.lent_segments import lent_segments
 from shmnd.runtime.progress import ProgressEngine
 from shmnd.shared_receive_queue import SharedReceiveQueue
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from typing_extensions import Buffer
 
 __all__ = ["Adapter"]
@@ -112,20 +115,22 @@ class Adapter(Closing):
         if not self._engine.alive:
             self._engine.check(call)
 
-    def _segments(self) -> list[tuple[int, int, int, bool]]:
-        """All shared segments: number, bytes, the descriptor for peers, whether they may write."""
-        every = [*self._bells.segments(), *self._arena.segments()]
-        shared = [(seg, segment.size, segment.fd, not segment.sealed) for seg, segment in every]
+    def _segments(self) -> Iterator[tuple[int, int, int, bool]]:
+        """Yield all shared segments: number, bytes, descriptor, whether peers may write."""
         tables, counters = self._registry.tables(), self._counter_table.segments()
         read_only = [*tables, *self._bells.read_only_segments(), *counters]
-        return shared + [(seg, segment.size, segment.fd, False) for seg, segment in read_only]
+        written = [*self._bells.segments(), *self._arena.segments()]
+        return lent_segments(written, read_only, self._withdraw)
 
     def _announce(self, seg: int, segment: Segment, call: str) -> None:
         """Share a new segment with the peers, before any token of it can reach them."""
         writable = seg < _FIRST_READ_ONLY and not segment.sealed
         # A table is announced again by its next use, or is in use by another thread already.
         kept = any(number == seg for number, _ in self._registry.tables())
-        self._engine.announce_segment(self, seg, segment.size, segment.fd, writable, call, kept)
+        lent = segment.lend()
+        if lent is None:
+            raise error(Status.DEVICE_REMOVED, call, "the adapter was closed meanwhile")
+        self._engine.announce_segment(self, seg, segment.size, lent.fd, writable, call, kept)
 
     def _withdraw(self, seg: int) -> None:
         """Withdraw a segment that is gone. Finalisers call this, so it only posts."""

@@ -128,7 +128,10 @@ class SegmentOwner(Protocol):
         """The name that peers know, made of the key."""
 
     def _segments(self) -> Iterable[tuple[int, int, int, bool]]:
-        """All its shared segments: number, bytes, descriptor, whether peers may write."""
+        """All its shared segments: number, bytes, descriptor, whether peers may write.
+
+        The descriptor of each is open until the next one is asked for.
+        """
 
 
 class LinkLike(Protocol):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from shmnd.common.owned import Owned
+from shmnd.ring.shared_memory.owners import LentDescriptor
 
 class Segment:
     @property
@@ -30,6 +31,7 @@ class Segment:
     ) -> Segment: ...
     @property
     def fragile(self) -> bool: ...
+    def lend(self) -> LentDescriptor | None: ...
     def close_fd(self) -> None: ...
 
 class SparseMapping:

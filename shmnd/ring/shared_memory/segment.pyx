@@ -17,9 +17,10 @@ import stat
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport EINVAL, errno
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memset
+from libc.stdlib cimport free, malloc
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+
+from shmnd.ring.shared_memory.owners cimport LentDescriptor, given_up, lend, own
 
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
@@ -38,49 +39,6 @@ cdef long _TMPFS = 0x01021994
 
 # Bytes of the segments that this process created and still maps.
 cdef unsigned long long _held = 0
-
-
-# The open descriptors, and the segment of each. A child that is forked off closes its copies at
-# once: later it cannot know whether a number is still its copy's (shmnd.common.descriptors).
-# An array, by descriptor: the end of a segment must not fail for want of memory.
-cdef size_t *_owners = NULL
-cdef int _room = 0
-
-
-cdef int _own(int fd, size_t owner) except -1:
-    """Enter the segment that has to close a descriptor, which is closed where that fails."""
-    global _owners, _room
-    cdef size_t *longer
-    cdef int room
-    if fd >= _room:
-        room = 2 * fd + 64
-        longer = <size_t *>realloc(_owners, room * sizeof(size_t))
-        if longer == NULL:
-            _close(fd)
-            raise MemoryError
-        memset(longer + _room, 0, (room - _room) * sizeof(size_t))
-        _owners, _room = longer, room
-    _owners[fd] = owner
-    return 0
-
-
-cdef int _given_up(int fd, size_t owner) noexcept:
-    """Return the descriptor that a segment has to close; -1 if there is none."""
-    if fd < 0 or fd >= _room or _owners[fd] != owner:
-        return -1
-    _owners[fd] = 0
-    return fd
-
-
-def _after_fork_in_child() -> None:
-    cdef int fd
-    for fd in range(_room):
-        if _owners[fd]:
-            _close(fd)
-            _owners[fd] = 0
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _create(label: str, nbytes: int, call: str) -> int:
@@ -226,7 +184,7 @@ cdef class Segment:
                 f"{nbytes} bytes wanted; a segment has 1 to {1 << 46}",
             )
         self.fd = _create(label, nbytes, call)
-        _own(self.fd, <size_t><void *>self)
+        own(self.fd, <size_t><void *>self)
         step("segment-created")
         try:
             self.counted = nbytes if committed is None else committed
@@ -275,7 +233,7 @@ cdef class Segment:
         cdef Segment self = Segment.__new__(Segment)
         cdef int fd = file.detach() if isinstance(file, Owned) else file
         self.fd = fd
-        _own(fd, <size_t><void *>self)
+        own(fd, <size_t><void *>self)
         try:
             nbytes, committed = _require_shared(fd, writable, call)
             seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
@@ -337,9 +295,17 @@ cdef class Segment:
         """Its address in this process; 0 once closed."""
         return <size_t>self.base
 
+    def lend(self) -> LentDescriptor | None:
+        """Return the descriptor for a message to another process; None where it is closed.
+
+        Another thread that closes it while the message is under way closes it behind that: the
+        number may be that of another file at once.
+        """
+        return lend(self.fd, <size_t><void *>self)
+
     def close_fd(self) -> None:
         """Close the descriptor. The memory is unmapped when the last reference is gone."""
-        cdef int fd = _given_up(self.fd, <size_t><void *>self)
+        cdef int fd = given_up(self.fd, <size_t><void *>self)
         self.fd = -1
         # By the C library: the interpreter may be shutting down here.
         if fd >= 0:
@@ -367,7 +333,7 @@ cdef class Segment:
 
     def __dealloc__(self):
         self._unmap()
-        cdef int fd = _given_up(self.fd, <size_t><void *>self)
+        cdef int fd = given_up(self.fd, <size_t><void *>self)
         # By the C library: the interpreter may be shutting down here.
         if fd >= 0:
             _close(fd)

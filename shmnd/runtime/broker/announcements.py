@@ -8,6 +8,7 @@ otherwise for a few seconds.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import weakref
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.common.held import Held
 from shmnd.common.records import Announcement, Entry, Watch
 from shmnd.common.weak import Living
+from shmnd.runtime.broker.state import report
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import BrokerLike, EngineOfNames, Event, SegmentOwner
@@ -133,8 +135,11 @@ class Names:
             adapter = ref()
             if adapter is None or not self._engine.has(adapter):
                 self._announced.pop(number, None)
-            else:
-                client.call("announce", adapter=adapter.uid, **fields)
+                continue
+            held = functools.partial(self._is_announced, number, adapter)
+            report(client, held, "announce", adapter=adapter.uid, **fields)
+            if not held():
+                client.post("retract", object=number)
         # A call that was interrupted ends the session alone: the broker has heard of all others.
         same = client.broker == self._broker
         self._broker = client.broker
@@ -143,6 +148,8 @@ class Names:
             kind, name = key
             client.call("watch", kind=kind, name=name)
             present = {entry.key: entry for entry in _pages(client, kind, name)}
+            if key not in self._watches:
+                client.post("unwatch", kind=kind, name=name)
             for watch in watches.those():
                 for missing in watch.keys() - present.keys():
                     if same:
@@ -153,6 +160,9 @@ class Names:
                     watch.take(entry, gone=False)
         if self._unconfirmed:
             self._engine.wake_at(deadline)
+
+    def _is_announced(self, number: int, adapter: SegmentOwner) -> bool:
+        return number in self._announced and self._engine.has(adapter)
 
     def _progress(self) -> None:
         self._engine.progress()

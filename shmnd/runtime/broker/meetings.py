@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.held import Held
+from shmnd.runtime.broker.state import report
 from shmnd.status import Status
 
 if TYPE_CHECKING:
@@ -89,7 +91,13 @@ class Meetings:
                     self._tokens.pop((own, peer), None)
             else:
                 self._came[peer] = None
-                client.call("meet", adapter=own, peer=peer)
+                held = functools.partial(self._meets, owner, peer)
+                report(client, held, "meet", adapter=own, peer=peer)
+                if not held():
+                    client.post("part", adapter=own, peer=peer)
+
+    def _meets(self, owner: SegmentOwner, peer: str) -> bool:
+        return (owner.uid, peer) in self._tokens and self._engine.has(owner)
 
     def came(self, peer: str) -> None:
         """The present broker knows an adapter; its process tells of its segments next."""

@@ -7,9 +7,10 @@ It may come at any call of any thread, while others are in the middle of theirs.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from shmnd.address import Address
     from shmnd.runtime.interfaces import BrokerLike, SegmentOwner
 
-__all__ = ["Bound", "BrokerState", "Live"]
+__all__ = ["Bound", "BrokerState", "Live", "report"]
 
 _CONNECTIONS_PER_MESSAGE: Final = 64
 
@@ -83,23 +84,44 @@ class BrokerState:
             adapter = ref()
             if adapter is None:
                 continue  # its closing is under way
-            client.call("adapter", key=adapter._key, table=table)
+            held = functools.partial(self.adapters.__contains__, uid)
+            report(client, held, "adapter", key=adapter._key, table=table)
             for seg, size, fd, writable in adapter._segments():
-                client.call("segment", [fd], adapter=uid, seg=seg, size=size, writable=writable)
+                segment = {"adapter": uid, "seg": seg, "size": size, "writable": writable}
+                report(client, held, "segment", (fd,), **segment)
+            if not held():
+                client.post("adapter_close", adapter=uid)
         self._replay_connections(client)
         return [number for number in self.bound.copy() if not self._replay_bound(client, number)]
 
     def _replay_connections(self, client: BrokerLike) -> None:
-        live = list(self.live.copy().values())
-        for page in _pages(live):
-            client.call("holds", connections=[each.wire() for each in page], done=False)
+        for page in _pages(list(self.live.copy().values())):
+            self._replay_page(client, page)
+
+    def _replay_page(self, client: BrokerLike, page: list[Live]) -> None:
+        while page := [each for each in page if self._lives(each)]:
+            try:
+                client.call("holds", connections=[each.wire() for each in page], done=False)
+                break
+            except NdError:
+                if all(map(self._lives, page)):
+                    raise
+        for each in page:
+            if not self._lives(each):
+                client.post("closed", connection=each.connection)
+
+    def _lives(self, end: Live) -> bool:
+        return (end.role, end.connection) in self.live
 
     def _replay_bound(self, client: BrokerLike, number: int) -> bool:
         bound = self.bound.get(number)
         if bound is None:
             return True
+        held = functools.partial(self.bound.__contains__, number)
         try:
-            client.call(
+            report(
+                client,
+                held,
                 "bind",
                 adapter=bound.adapter,
                 object=number,
@@ -108,16 +130,37 @@ class BrokerState:
                 port=bound.port,
                 protocol=bound.protocol,
             )
+            if bound.backlog is not None:
+                report(client, held, "listen", object=number, backlog=bound.backlog)
+                for listener, connector in self.armed.copy():
+                    if listener == number:
+                        report(client, held, "request", object=number, connector=connector)
         except NdError as err:
             if err.status is Status.SHARING_VIOLATION:
                 return False  # another process was quicker
             raise
-        if bound.backlog is not None:
-            client.call("listen", object=number, backlog=bound.backlog)
-            for listener, connector in self.armed.copy():
-                if listener == number:
-                    client.call("request", object=number, connector=connector)
+        if not held():
+            client.post("close", object=number)
         return True
+
+
+def report(
+    client: BrokerLike,
+    held: Callable[[], bool],
+    op: str,
+    fds: Sequence[int] = (),
+    **fields: Any,
+) -> None:
+    """Report to a new broker a record that another thread may end meanwhile.
+
+    A broker that has heard of its end, or of that of what it belongs to, may refuse it. The end may
+    have been posted before this: the caller posts it again.
+    """
+    try:
+        client.call(op, fds, **fields)
+    except NdError:
+        if held():
+            raise
 
 
 def _pages(items: list[Live]) -> Iterator[list[Live]]:

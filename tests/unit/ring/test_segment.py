@@ -137,3 +137,51 @@ def test_a_sparse_segment_is_unmapped_at_once() -> None:
         del peer
         assert sync(at, PAGES, 1) == -1
         assert ctypes.get_errno() == errno.ENOMEM
+
+
+def _is_open(fd: int, segment: Segment) -> bool:
+    try:
+        return os.fstat(fd).st_size == segment.size
+    except OSError:
+        return False
+
+
+def test_a_descriptor_that_is_lent_stays_open_until_all_of_them_are_back(segment: Segment) -> None:
+    """Another file may have the number at once, which would go to the other process."""
+    first, second = segment.lend(), segment.lend()
+    assert first is not None
+    assert second is not None
+    fd = first.fd
+    assert second.fd == fd == segment.fd
+    del second
+    assert not first.ended
+    segment.close()
+    assert first.ended
+    assert segment.lend() is None
+    assert _is_open(fd, segment)
+    del first
+    assert not _is_open(fd, segment)
+
+
+def test_a_descriptor_that_was_lent_and_is_back_is_closed_with_its_segment(
+    segment: Segment,
+) -> None:
+    fd = segment.fd
+    assert segment.lend() is not None
+    assert _is_open(fd, segment)
+    segment.close()
+    assert not _is_open(fd, segment)
+
+
+def test_a_forked_child_has_no_lent_descriptor(segment: Segment) -> None:
+    lent = segment.lend()
+    assert lent is not None
+    child = os.fork()
+    if child == 0:
+        taken = os.open(os.devnull, os.O_RDONLY)  # the lowest number that is free
+        os.dup2(taken, lent.fd)
+        number, ended = lent.fd, lent.ended
+        del lent
+        os._exit(0 if ended and os.fstat(number) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert _is_open(lent.fd, segment)

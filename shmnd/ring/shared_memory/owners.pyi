@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+class LentDescriptor:
+    @property
+    def fd(self) -> int: ...
+    @property
+    def ended(self) -> bool: ...
