@@ -104,12 +104,13 @@ class Answers:
         if sorted_ and bell is not None:
             bell.wake_all()  # tasks: it may be theirs
 
-    def _take_answers(self) -> None:
-        """Take all answers that are there."""
+    def _take_answers(self, *, lost: bool = True) -> None:
+        """Take all answers that are there, unless another thread does; find those that are lost."""
         if self._begin():
             try:
                 self._take_all()
-                self._find_lost()
+                if lost:
+                    self._find_lost()
             finally:
                 self._busy = 0
                 self._end()

@@ -32,6 +32,9 @@ __all__ = ["Client", "Pending"]
 
 _UNCLAIMED: Final = 2.0
 """Seconds after which a request that was taken and that no living server claims is lost."""
+_SENT: Final = 1024
+"""Requests after which a client that only sends takes its answers: a full queue of answers takes
+none more, and servers do not wait for it."""
 _AGES: Final = 1e6
 
 
@@ -74,6 +77,7 @@ class Client(Answers, Closing):
         self._busy = 0  # the thread that takes the answers of all
         self._taken: list[Any] = []  # the one that it has taken and not sorted yet
         self._sorted = False  # it took one
+        self._unread = 0  # requests since a send took the answers
         # A server that took a request and has not said so yet is a member of this one alone.
         self._answers._also = self._requests._core
         self._unsent: Final = Unsent(self._requests)
@@ -116,6 +120,10 @@ class Client(Answers, Closing):
         self._check(call)
         value = conforming(value, self.request, call)
         pending = Pending(self, self._next_number())
+        self._unread += 1
+        if self._unread > _SENT:
+            self._take_answers(lost=False)
+            self._unread = 0  # not where a handler of a signal ended it: the next send continues
         self._pending[pending._number] = pending
         return pending, (*self._where, pending._number, self._answers._core.me, value)
 
