@@ -6,14 +6,17 @@ A sample that is not sent is never taken; one that waited for that would hold up
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
 from link.kit import PATIENCE, unique, until
 from link.test_outgoing import Table
 from shmnd import ipc
+from shmnd_tools.link import outgoing as of_topics
 from shmnd_tools.link import wire
 from shmnd_tools.link.incoming import LATEST, WAITING, WINDOW, Traffic
 from shmnd_tools.link.outgoing import Outgoing
@@ -25,14 +28,18 @@ class Taking(Table):
     def __init__(self) -> None:
         super().__init__()
         self.outgoing: Outgoing | None = None
+        self.longest = 1 << 20
         self.holds = threading.Event()
         self.holds.set()
 
     def send(self, key: str, payload: bytes, attachment: bytes = b"", *, block: bool) -> None:
         assert self.holds.wait(PATIENCE)
+        if len(payload) > self.longest:
+            return  # the far zenoh refuses it, and says nothing
         super().send(key, payload, attachment, block=block)
         told, outgoing = wire.unpack(attachment), self.outgoing
-        if outgoing is not None and told.kind not in (wire.BEGIN, wire.END):
+        first = told.kind == wire.BEGIN and not told.sequence
+        if outgoing is not None and told.kind != wire.END and not first:
             outgoing.taken(wire.parts(key)[2], "far", told.sequence)
 
     def numbers_of(self, uid: str) -> list[int]:
@@ -105,3 +112,36 @@ def test_no_more_samples_are_on_the_way_than_the_window() -> None:
         until(lambda: len(table.numbers_of(uid)) == WINDOW + 2)
         outgoing.taken(uid, "far", WINDOW + 1)
         until(lambda: table.numbers_of(uid) == list(range(WINDOW + 3)))
+
+
+def test_samples_that_the_other_side_refuses_hold_up_no_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Longer than its zenoh takes them, of which this side does not hear."""
+    monkeypatch.setattr(of_topics, "_SILENCE", 0.01)
+    table = Taking()
+    table.longest = 100
+    with carried(table, "i8", WAITING) as (pub, _):
+        uid = pub._adapter.uid
+        for _ in range(2 * WINDOW + 2):
+            pub.send(np.zeros(100, "i8"), timeout=PATIENCE)
+        pub.send(np.zeros(3, "i8"), timeout=PATIENCE)
+        until(lambda: table.numbers_of(uid) == [2 * WINDOW + 2])
+
+
+def test_a_link_that_is_slow_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_topics, "_SILENCE", 0.01)
+    monkeypatch.setattr(of_topics, "_POLL_SECONDS", 0.01)
+    table = Taking()
+    with carried(table, "i8", WAITING) as (pub, _):
+        uid, outgoing = pub._adapter.uid, table.outgoing
+        assert outgoing is not None
+        table.outgoing = None  # the far side takes nothing
+        for number in range(WINDOW + 1):
+            pub.send(np.int64(number), timeout=PATIENCE)
+        asked = (wire.BEGIN, WINDOW)
+        until(lambda: table.kinds_of(uid)[-1] == asked)
+        time.sleep(0.2)  # many times as long as it waits before it asks
+        assert table.kinds_of(uid).count(asked) == 1
+        outgoing.taken(uid, "far", WINDOW)
+        until(lambda: table.numbers_of(uid) == list(range(WINDOW + 1)))

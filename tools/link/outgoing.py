@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,8 @@ _GRACE: Final = 1.0
 """Seconds in which a publisher that has just come is read from its first sample on."""
 _LONGEST_AGAIN: Final = 30.0
 """Seconds for which a sample that is not to be lost is sent again, while the wire refuses it."""
+_SILENCE: Final = 1.0
+"""Seconds after which a link that is waited for is asked how far it has come."""
 _BEHIND: Final = 256
 _MOST_DRAINED: Final = 1 << 16
 _CALL: Final = "link"
@@ -333,13 +336,10 @@ class Outgoing:
             wants = self._wants.get(uid)
             if not wants:
                 return
-            waited = [far for far, modes in wants.items() if WAITING in modes]
-            for far in waited:
+            for far in (far for far, modes in wants.items() if WAITING in modes):
                 self._taken.setdefault((uid, far), sample.sequence - 1)
-            while waited and not self._closed.is_set() and self._full(uid, waited, sample.sequence):
-                self._changed.wait(_POLL_SECONDS)
-                waited = self._still_waited(uid, waited)
-            self._next[uid] = max(self._next.get(uid, 0), sample.sequence + 1)
+        waited = self._await_room(uid, sample.sequence)
+        self._next[uid] = max(self._next.get(uid, 0), sample.sequence + 1)
         try:
             kind = sample.kind
             if kind == "object" and not self._objects:
@@ -363,6 +363,36 @@ class Outgoing:
                 self._sent[uid] = before
                 return
             self._closed.wait(_POLL_SECONDS)
+
+    def _await_room(self, uid: str, sequence: int) -> list[str]:
+        """Wait until few samples are on the way; return the links that are waited for then.
+
+        One that is silent is asked once: its zenoh may have refused all, as messages that are
+        too long, of which this side does not hear.
+        """
+        ask_at = time.monotonic() + _SILENCE
+        while True:
+            with self._changed:
+                wants = self._wants.get(uid, {})
+                waited = [far for far, modes in wants.items() if WAITING in modes]
+                if not waited or self._closed.is_set() or not self._full(uid, waited, sequence):
+                    return waited
+                self._changed.wait(_POLL_SECONDS)
+            if time.monotonic() > ask_at:
+                ask_at = math.inf if self._asks(uid) else time.monotonic() + _SILENCE
+
+    def _asks(self, uid: str) -> bool:
+        """Have each link say how far it has come, behind all that was sent; return whether it will.
+
+        It takes this message in its turn, as any other one.
+        """
+        message = wire.pack(Message(wire.BEGIN, self._sent.get(uid, -1) + 1))
+        try:
+            self._session.send(wire.key("data", self._here, uid), b"", message, block=True)
+        except OSError as exc:
+            self._complain(f"{self.name}: {exc}")
+            return False
+        return True
 
     def _goes(self, uid: str, array: Any, told: bytes, *, block: bool) -> bool:
         """Send the bytes of a sample; return whether the wire took them."""
