@@ -72,7 +72,9 @@ cdef class LentDescriptor:
     @property
     def ended(self) -> bool:
         """Whether its segment needs it no more."""
-        return self._forks != _forks or _owners[self.fd].segment == _LENT_ONLY
+        if self.fd < 0 or self._forks != _forks:
+            return True
+        return _owners[self.fd].segment == _LENT_ONLY
 
     def __dealloc__(self):
         cdef int fd = self.fd
