@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from shmnd.ring import Segment
+from shmnd.ring.shared_memory.owners import LentDescriptor
 from shmnd.status import NdError, Status
 
 PAGES = 4 * mmap.PAGESIZE
@@ -155,7 +156,7 @@ def test_a_descriptor_that_is_lent_stays_open_until_all_of_them_are_back(segment
     assert second.fd == fd == segment.fd
     del second
     assert not first.ended
-    segment.close()
+    segment.close_fd()
     assert first.ended
     assert segment.lend() is None
     assert _is_open(fd, segment)
@@ -169,7 +170,7 @@ def test_a_descriptor_that_was_lent_and_is_back_is_closed_with_its_segment(
     fd = segment.fd
     assert segment.lend() is not None
     assert _is_open(fd, segment)
-    segment.close()
+    segment.close_fd()
     assert not _is_open(fd, segment)
 
 
@@ -185,3 +186,7 @@ def test_a_forked_child_has_no_lent_descriptor(segment: Segment) -> None:
         os._exit(0 if ended and os.fstat(number) else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert _is_open(lent.fd, segment)
+
+
+def test_one_that_was_lent_by_no_segment_has_ended() -> None:
+    assert LentDescriptor().ended
