@@ -192,7 +192,7 @@ class Subscriber(MeetsPublishers):
         who = len(self._sources)
         return TimeoutError(
             f"{call}: no sample on topic {self.name!r} within {timeout} s; "
-            + (f"it has {who} publishers" if who else "it has no publisher")
+            + ("it has no publisher" if not who else f"it has {who} publisher{'s' * (who > 1)}")
             + str(self._unreached)
         )
 

@@ -8,22 +8,20 @@ pipe), and the launcher ends all when one fails.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import signal
-import socket
 import subprocess
 import time
 from typing import Final
 
 from shmnd.common.streams import duplicate
 from shmnd.mpi.communicators import agreement
-from shmnd.mpi.communicators.agreement import Agreements
 from shmnd.mpi.launcher import environment, refusals, signals, waiting
 from shmnd.mpi.launcher.options import JobOptions
 from shmnd.mpi.launcher.output import Lines, Output
 from shmnd.mpi.launcher.rank import Guard, Rank, before_program
+from shmnd.mpi.launcher.recovery import Recovery
 from shmnd.mpi.launcher.sizes import arena_bytes, fits_in_file, lane_bytes
 from shmnd.mpi.transport import job_memory
 from shmnd.ring.shared_memory.segment import Segment
@@ -51,15 +49,13 @@ class Job:
         self._memory: Segment | None = None
         self._life, self._end_of_life = os.pipe()
         """A pipe that ends with this process, however that does: what ranks under a shell watch."""
-        self._agreements: Final = Agreements()
-        self._agreement_sockets: dict[int, socket.socket] = {}
+        self._recovery: Recovery | None = None
         self._succeeded = False
         self._worst = 0
         self._selector: Final = selectors.DefaultSelector()
         self._ranks: list[Rank] = []
         self._guards: Final[list[Guard]] = []
         self._running: set[Rank] = set()
-        self._dead: set[int] = set()
         self._checks: Final = waiting.Checks()
         self._released: dict[int, float] = {}
         self._verdicts: dict[int, str] = {}
@@ -112,8 +108,8 @@ class Job:
                 os.close(rank.descriptor)
         for guard in self._guards:
             guard.end()
-        for sock in self._agreement_sockets.values():
-            sock.close()
+        if self._recovery is not None:
+            self._recovery.close()
         if self._memory is not None:
             self._memory.close_fd()
         os.close(self._life)
@@ -130,6 +126,8 @@ class Job:
             arena, whole = 0, committed
         memory = Segment.create(whole, label="mpi", call="shmnd mpiexec", committed=committed)
         self._memory = memory
+        if self._options.recovery:
+            self._recovery = Recovery(memory, self._selector)
         passed = -1
         try:
             refusals.refuse_missing_script(self._options)
@@ -158,12 +156,10 @@ class Job:
         variables = environment.of_rank(options, number, descriptor, self._life)
         inherited = [descriptor, self._life]
         theirs = None
-        if options.recovery:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if self._recovery is not None:
+            theirs = self._recovery.connect(number)
             variables[agreement.VARIABLE] = str(theirs.fileno())
             inherited.append(theirs.fileno())
-            self._agreement_sockets[number] = ours
-            self._selector.register(ours, selectors.EVENT_READ, number)
         guard = Guard(self._life)
         self._guards.append(guard)
         inherited += guard.descriptors()
@@ -220,8 +216,8 @@ class Job:
         for key, _ in self._selector.select(seconds):
             if isinstance(key.data, Rank):
                 self._ended(key.data)
-            elif isinstance(key.data, int):
-                self._heard(key.data)
+            elif isinstance(key.data, int) and self._recovery is not None:
+                self._recovery.read(key.data)
             elif isinstance(key.data, Lines):
                 self._output.read(key.data)
         self._output.write()
@@ -242,15 +238,15 @@ class Job:
         if not self._running and self._ending is None:
             self._ending = time.monotonic() + _GRACE
         self._succeeded |= code == 0
-        if self._options.recovery:
-            self._goes_on_without(rank, code)
+        if self._recovery is not None:
+            self._recovery.ended(rank.number, code)
         if code == 0 and rank.number in self._verdicts and not self._code:
             self._output.say(self._verdicts[rank.number])
             self._fail(1)
         if code == 0 or self._code:
             return
         code = code if code > 0 else 128 - code
-        if self._options.recovery and not job_memory.aborted(self._memory):
+        if self._recovery is not None and not job_memory.aborted(self._memory):
             self._worst = self._worst or code
             self._output.say(f"{rank.end_of()}; the others continue")
             return
@@ -279,19 +275,18 @@ class Job:
             peers = waiting.awaited(number, ranks)
             if not self._checks.confirm(number, rank, [ranks[peer] for peer in peers], now):
                 continue
-            continues = self._options.recovery and any(self._ranks[peer].ended for peer in peers)
-            verdict = f"{waiting.in_vain_words(number, peers, rank)}: " + (
-                "the call fails" if continues else "the job cannot continue, and is ended"
-            )
-            if not continues and self._release({number, *peers}, ranks):
+            words = waiting.in_vain_words(number, peers, rank)
+            if self._recovery is not None and any(self._ranks[peer].ended for peer in peers):
+                self._output.say(f"{words}: the call fails")
+                self._recovery.give_up(peers)
+                continue
+            verdict = f"{words}: the job cannot continue, and is ended"
+            if self._release({number, *peers}, ranks):
                 self._verdicts |= {number: verdict} if waiting.is_at_end(rank) else {}
                 return
             self._output.say(verdict)
-            if not continues:
-                self._fail(1)
-                return
-            for peer in set(peers) - self._dead:
-                self._announce_death(peer)
+            self._fail(1)
+            return
 
     def _release(self, numbers: set[int], ranks: list[waiting.Waiter]) -> bool:
         """Release those that stay at their end; return whether there are any."""
@@ -317,33 +312,7 @@ class Job:
                 did = f"waited in {waiting.words(wait)}"
             self._output.say(f"rank {rank.number} {did}")
 
-    # -- recovery --
-
-    def _goes_on_without(self, rank: Rank, code: int) -> None:
-        if code:
-            self._announce_death(rank.number)
-        self._answer(self._agreements.died(rank.number))
-
-    def _announce_death(self, number: int) -> None:
-        self._dead.add(number)
-        job_memory.announce_death(self._memory, number)
-
-    def _heard(self, number: int) -> None:
-        sock = self._agreement_sockets[number]
-        try:
-            message = sock.recv(1 << 16)
-        except ConnectionResetError:
-            message = b""
-        if message:
-            self._answer(self._agreements.given(number, message))
-        else:
-            self._selector.unregister(sock)
-
-    def _answer(self, answers: list[tuple[int, bytes]]) -> None:
-        for number, text in answers:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._agreement_sockets[number].send(text)
-                job_memory.wake(self._memory, number)
+    # -- ending --
 
     def _fail(self, code: int) -> None:
         if not self._code:
