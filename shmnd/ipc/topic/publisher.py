@@ -14,7 +14,7 @@ from shmnd.common.interruption import pass_on
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes, Directory
 from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
-from shmnd.ipc.common.shared_adapter import SharedAdapter, remember
+from shmnd.ipc.common.namespace_adapter import NamespaceAdapter, remember
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.seats import SEAT, TOPIC, Seats
@@ -95,7 +95,7 @@ class Publisher(Sender, Closing):
         self._shrunk = time.monotonic()
         self._groups = 0
         self._making = 0  # slots whose memory threads are about to make
-        self._shared = SharedAdapter.of(namespace, group)
+        self._shared = NamespaceAdapter.of(namespace, group)
         try:
             self._adapter = open_adapter(namespace=namespace, group=group)
         except BaseException:

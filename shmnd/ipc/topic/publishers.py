@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shmnd.common.closing import Closing
 from shmnd.common.interruption import pass_on
 from shmnd.directory import Changes
-from shmnd.ipc.common.shared_adapter import Attachment, PublisherId, SharedAdapter
+from shmnd.ipc.common.namespace_adapter import Attachment, NamespaceAdapter, PublisherId
 from shmnd.ipc.errors import PeerLost, TypeMismatch
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.reader import ReaderCore
@@ -37,7 +37,7 @@ class MeetsPublishers(ReaderCore, Closing):
     _buffer: int
     _history: int | None
     _max_held: int
-    _shared: SharedAdapter
+    _shared: NamespaceAdapter
     _watch: Watch
     _changes: Changes
     _waiter: Waiter

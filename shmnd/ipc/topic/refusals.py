@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shmnd.ipc.errors import LoanLimit
 
 if TYPE_CHECKING:
-    from shmnd.ipc.common.shared_adapter import PublisherId
+    from shmnd.ipc.common.namespace_adapter import PublisherId
 
 __all__ = ["no_lines", "no_memory", "no_more_held", "no_room", "no_seat"]
 

@@ -11,7 +11,7 @@ from shmnd.common.weak import without_owner
 from shmnd.directory import Changes
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.limits import name_of, number
-from shmnd.ipc.common.shared_adapter import SharedAdapter, remember
+from shmnd.ipc.common.namespace_adapter import NamespaceAdapter, remember
 from shmnd.ipc.errors import Closed, NoPublisher
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.publishers import MeetsPublishers
@@ -71,7 +71,7 @@ class Subscriber(MeetsPublishers):
         self._wait_for_publisher = bool(wait_for_publisher)
         self._has_descriptor = False
         self._prepare()
-        self._shared = SharedAdapter.of(namespace, group)
+        self._shared = NamespaceAdapter.of(namespace, group)
         try:
             self._waiter = Waiter(self._shared.adapter, self._anything, self._doze)
             self._watch = self._shared.directory.watch(TOPIC, self.name)

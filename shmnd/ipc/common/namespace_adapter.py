@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shmnd.directory import Announcement
     from shmnd.neighbours import Neighbour
 
-__all__ = ["Attachment", "PublisherId", "SharedAdapter", "remember"]
+__all__ = ["Attachment", "NamespaceAdapter", "PublisherId", "remember"]
 
 
 class AttendingEnd(Protocol):
@@ -37,14 +37,14 @@ class AttendingEnd(Protocol):
         """Take note of it; never wait for others."""
 
 
-class SharedAdapter:
+class NamespaceAdapter:
     """One for each namespace and group of a process."""
 
-    _all: ClassVar[dict[tuple[str | None, int | str | None], SharedAdapter]] = {}
+    _all: ClassVar[dict[tuple[str | None, int | str | None], NamespaceAdapter]] = {}
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
     @classmethod
-    def of(cls, namespace: str | None, group: int | str | None) -> SharedAdapter:
+    def of(cls, namespace: str | None, group: int | str | None) -> NamespaceAdapter:
         """Return the one of a namespace and group, and count one more user of it."""
         with Held(cls._lock):
             shared = cls._all.get((namespace, group))
@@ -121,10 +121,10 @@ class Attachment:
     """What binds a subscriber to a publisher: kept until nothing of it is held any more."""
 
     def __init__(
-        self, shared: SharedAdapter, neighbour: Neighbour, announcement: Announcement
+        self, shared: NamespaceAdapter, neighbour: Neighbour, announcement: Announcement
     ) -> None:
         shared.take()
-        self._shared: SharedAdapter | None = shared
+        self._shared: NamespaceAdapter | None = shared
         self._neighbour = neighbour
         self._announcement = announcement
 
@@ -166,7 +166,7 @@ def _close_all() -> None:
 
 def _after_fork_in_child() -> None:
     _open.clear()
-    SharedAdapter.forget()
+    NamespaceAdapter.forget()
 
 
 atexit.register(_close_all)
