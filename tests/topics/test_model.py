@@ -9,6 +9,7 @@ import pytest
 from model.explorer import (
     Thread,
     acquire,
+    add,
     explore,
     fence,
     load,
@@ -205,6 +206,67 @@ def test_no_subscriber_sleeps_while_there_is_a_sample() -> None:
 )
 def test_each_order_of_dozing_is_needed(weak: str) -> None:
     assert violated(lambda: doze(weak))
+
+
+# -- SYNC counter: the kernel compares the counter as it puts a subscriber to sleep --
+
+
+def sleeper_at_counter(weak: str) -> Thread:
+    """A subscriber. The kernel compares, and puts it to sleep, under a lock ("lock")."""
+    if weak != "counter before the poll":
+        seen = yield acquire("written")
+    yield store("armed", 1)
+    if weak != "fence of the subscriber":
+        yield fence()
+    stamp = yield acquire("stamp")
+    if weak == "counter before the poll":
+        seen = yield acquire("written")
+    if not stamp:
+        yield add("lock", 1)
+        written = yield load("written")
+        if weak == "the comparison" or written == seen:
+            yield store("asleep", 1)
+
+
+def waker_at_counter(weak: str) -> Thread:
+    """A publisher. Its wake-up takes that lock first, and finds no sleeper, or wakes it."""
+    words = ["stamp", "written"]
+    for word in reversed(words) if weak == "stamp before the counter" else words:
+        yield release(word, 1)
+    if weak != "fence of the publisher":
+        yield fence()
+    armed = yield load("armed")
+    if armed:
+        came_first = yield add("lock", 1)
+        if came_first:
+            yield store("woken", 1)
+
+
+def counter(weak: str) -> int:
+    def final(memory: dict[str, int]) -> None:
+        assert memory["woken"] or not memory["asleep"], "asleep while there is a sample"
+
+    memory = dict.fromkeys(("armed", "stamp", "written", "lock", "asleep", "woken"), 0)
+    threads = [lambda: sleeper_at_counter(weak), lambda: waker_at_counter(weak)]
+    return explore(threads, memory, final)
+
+
+def test_no_subscriber_sleeps_at_the_counter_while_there_is_a_sample() -> None:
+    assert counter("") > 5
+
+
+@pytest.mark.parametrize(
+    "weak",
+    [
+        "counter before the poll",
+        "fence of the subscriber",
+        "fence of the publisher",
+        "the comparison",
+        "stamp before the counter",
+    ],
+)
+def test_each_order_of_sleeping_at_the_counter_is_needed(weak: str) -> None:
+    assert violated(lambda: counter(weak))
 
 
 # -- SYNC blocked: no publisher sleeps while there is room --

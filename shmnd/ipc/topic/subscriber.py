@@ -99,6 +99,7 @@ class Subscriber(MeetsPublishers):
         if timeout != 0 and self._spin_for(timeout, box):
             return
         poll = partial(self._take_armed, box)
+        slept = False
         while True:
             self._require_open(call)
             self._check_members()
@@ -108,6 +109,11 @@ class Subscriber(MeetsPublishers):
             left = left_until(deadline)
             if left == 0:
                 raise self._late(call, timeout)
+            if not slept and len(self._sources) == 1:
+                slept = True
+                if self._sleep_at_counter(1.0 if left is None else left, box):
+                    return
+                continue
             try:
                 self._waiter.sleep(poll, self._unreached.longest(left))
             except NdError:

@@ -69,6 +69,7 @@ cdef extern from "board/board.h" nogil:
     uint64_t shmnd_page_bytes(uint32_t most_held)
     uint64_t shmnd_head_bytes(uint32_t seats)
     shmnd_seat *shmnd_head_seats(shmnd_head *head)
+    const void *shmnd_head_counter(const shmnd_head *head)
 
 cdef extern from "board/slots.h" nogil:
     const uint64_t SHMND_MOST_SAMPLE
@@ -130,7 +131,11 @@ cdef extern from "board/publish.h" nogil:
     uint64_t shmnd_board_publish(shmnd_board *b, const shmnd_sample *sample, uint32_t slot)
     bint shmnd_board_has_room(shmnd_board *b)
     void shmnd_board_block(shmnd_board *b, bint blocked)
-    bint shmnd_board_rings(shmnd_board *b, uint32_t seat)
+    enum shmnd_sleep:
+        SHMND_AWAKE
+        SHMND_ASLEEP_AT_BELL
+        SHMND_ASLEEP_AT_COUNTER
+    shmnd_sleep shmnd_board_sleep(shmnd_board *b, uint32_t seat)
     bint shmnd_board_published(shmnd_board *b, uint64_t now_ns)
     uint32_t shmnd_board_sleepers(shmnd_board *b, uint32_t from_, uint64_t *bits)
 
@@ -184,3 +189,4 @@ cdef extern from "board/receive.h" nogil:
     void shmnd_reading_begin(shmnd_reading *r)
     bint shmnd_reading_is_refused(const shmnd_reading *r, uint64_t ident, uint32_t seats)
     void shmnd_reading_doze(shmnd_reading *r)
+    uint32_t shmnd_reading_arm_counter(shmnd_reading *r)

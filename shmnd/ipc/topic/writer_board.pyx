@@ -8,6 +8,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
+from shmnd.ipc.common.gate_c cimport shmnd_futex_wake
 from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ring.process.forks cimport forks
 
@@ -295,11 +296,26 @@ cdef class WriterBoard:
         return self.b.next
 
     cdef int wake(self, uint32_t first, uint64_t bits) except -1:
+        """Wake the subscribers that sleep, of 64 seats those whose bits are set."""
         cdef uint32_t i
+        cdef bint at_counter = False
         for i in range(64):
-            if bits >> i & 1 and shmnd_board_rings(&self.b, first + i):
-                self.ring(first + i)
+            if bits >> i & 1:
+                at_counter |= self.wake_one(first + i)
+        if at_counter:
+            self.wake_at_counter()
         return 0
+
+    cdef bint wake_one(self, uint32_t seat) except -1:
+        """Ring the subscriber of a seat if it sleeps; return whether it sleeps at the counter."""
+        cdef shmnd_sleep sleep = shmnd_board_sleep(&self.b, seat)
+        if sleep == SHMND_ASLEEP_AT_BELL:
+            self.ring(seat)
+        return sleep == SHMND_ASLEEP_AT_COUNTER
+
+    cdef void wake_at_counter(self) noexcept:
+        """Wake all subscribers that sleep at the counter."""
+        shmnd_futex_wake(shmnd_head_counter(self.b.head), 0x7FFFFFFF)
 
     cdef int ring(self, uint32_t seat) except -1:
         known = self.neighbours.get(seat)
@@ -308,5 +324,7 @@ cdef class WriterBoard:
         return 0
 
     def _ring_all(self):
+        if self.b.head != NULL:
+            self.wake_at_counter()
         for known in list(self.neighbours.values()):
             known[0].ring()

@@ -4,6 +4,8 @@
  * memory in which anything may stand.
  */
 #include "topic.h"
+#include "common/futex.h"
+#include "wire/clock.h"
 #include <pthread.h>
 #include <sched.h>
 
@@ -214,8 +216,8 @@ static void the_bitmap_of_sleepers_is_a_hint(void)
         memset((void *)t.b.sleepers, 0, 64); /* by another subscriber */
         bool all = shmnd_board_published(&t.b, now);
         EQUAL(all, i < SHMND_FEW_GUESTS || i == SHMND_FEW_GUESTS);
-        CHECK(shmnd_board_rings(&t.b, i));
-        CHECK(!shmnd_board_rings(&t.b, i));
+        EQUAL(shmnd_board_sleep(&t.b, i), SHMND_ASLEEP_AT_BELL);
+        EQUAL(shmnd_board_sleep(&t.b, i), SHMND_AWAKE);
     }
     CHECK(!shmnd_board_published(&t.b, now + SHMND_SWEEP_NS - 1));
     EQUAL(shmnd_board_sleepers(&t.b, 0, &bits), 2);
@@ -306,7 +308,7 @@ static void a_subscriber_writes_anything(void)
             (void)shmnd_board_published(&t.b, i);
             uint64_t bits;
             (void)shmnd_board_sleepers(&t.b, 0, &bits);
-            (void)shmnd_board_rings(&t.b, 0);
+            (void)shmnd_board_sleep(&t.b, 0);
             while (reader_take(&honest, &t))
                 ;
             EQUAL(honest.next, t.b.next);
@@ -440,6 +442,87 @@ static void threads_publish_and_receive(void)
     topic_close(&shared);
 }
 
+/* Two subscribers that sleep at the counter, and a publisher that waits for both after each sample:
+ * each wake-up that is lost lasts until the end of the time. */
+#define SLEEPERS 2u
+
+static shmnd_word64 came[SLEEPERS];
+
+static void *sleeper(void *argument)
+{
+    uint64_t number = (uint64_t)(uintptr_t)argument, count = number_of("SHMND_TEST_SAMPLES", 20000);
+    struct reader *s = &players[number];
+    while (s->got < count) {
+        uint32_t seen = shmnd_reading_arm_counter(&s->r);
+        if (!reader_take(s, &shared)) {
+            uint64_t before = shmnd_now_ns();
+            shmnd_futex_sleep(shmnd_head_counter(s->r.head), seen, 20000000000u);
+            CHECK(shmnd_now_ns() - before < 10000000000u);
+            while (reader_take(s, &shared))
+                ;
+        }
+        shmnd_release64(&came[number], s->got);
+    }
+    return NULL;
+}
+
+static void no_wake_up_at_the_counter_is_lost(void)
+{
+    pthread_t threads[SLEEPERS];
+    uint64_t count = number_of("SHMND_TEST_SAMPLES", 20000);
+    topic_open(&shared, 0, TOPIC_SLOTS);
+    for (uint64_t i = 0; i < SLEEPERS; i++) {
+        reader_open(&players[i], &shared, SHMND_BLOCK, 4);
+        topic_seat(&shared, &players[i], (uint32_t)i);
+        reader_sit(&players[i]);
+        shmnd_put64(&came[i], 0);
+        CHECK(!pthread_create(&threads[i], NULL, sleeper, (void *)(uintptr_t)i));
+    }
+    for (uint64_t sent = 1; sent <= count; sent++) {
+        while (!topic_publish(&shared))
+            sched_yield();
+        CHECK(shmnd_board_published(&shared.b, 0));
+        bool at_counter = false;
+        for (uint32_t i = 0; i < SLEEPERS; i++)
+            at_counter |= shmnd_board_sleep(&shared.b, i) == SHMND_ASLEEP_AT_COUNTER;
+        if (at_counter)
+            (void)shmnd_futex_wake(shmnd_head_counter(shared.b.head), 0x7FFFFFFF);
+        for (uint32_t i = 0; i < SLEEPERS; i++)
+            while (shmnd_acquire64(&came[i]) < sent)
+                sched_yield();
+    }
+    for (uint32_t i = 0; i < SLEEPERS; i++) {
+        CHECK(!pthread_join(threads[i], NULL));
+        EQUAL(players[i].got, count);
+        reader_close(&players[i]);
+    }
+    topic_close(&shared);
+}
+
+static void how_a_subscriber_sleeps_is_known_once(void)
+{
+    struct topic t;
+    struct reader s;
+    topic_open(&t, 0, 16);
+    reader_open(&s, &t, SHMND_DROP_OLDEST, 4);
+    topic_seat(&t, &s, 0);
+    reader_sit(&s);
+    EQUAL(shmnd_board_sleep(&t.b, 0), SHMND_AWAKE);
+    for (int i = 0; i < 3; i++) {
+        EQUAL(shmnd_reading_arm_counter(&s.r), t.b.next);
+        EQUAL(shmnd_board_sleep(&t.b, 0), SHMND_ASLEEP_AT_COUNTER);
+        EQUAL(shmnd_board_sleep(&t.b, 0), SHMND_AWAKE);
+        (void)shmnd_reading_arm_counter(&s.r);
+        shmnd_reading_doze(&s.r); /* as when its time there is over */
+        EQUAL(shmnd_board_sleep(&t.b, 0), SHMND_ASLEEP_AT_BELL);
+        EQUAL(shmnd_board_sleep(&t.b, 0), SHMND_AWAKE);
+        CHECK(topic_publish(&t));
+        CHECK(reader_take(&s, &t));
+    }
+    reader_close(&s);
+    topic_close(&t);
+}
+
 static const struct check_test tests[] = {
     TEST(each_policy_keeps_its_own),
     TEST(a_held_slot_is_not_used_again),
@@ -454,6 +537,8 @@ static const struct check_test tests[] = {
     TEST(a_subscriber_writes_anything),
     TEST(a_publisher_writes_anything),
     TEST(threads_publish_and_receive),
+    TEST(how_a_subscriber_sleeps_is_known_once),
+    TEST(no_wake_up_at_the_counter_is_lost),
 };
 
 MAIN(tests)

@@ -18,7 +18,7 @@
 #include "wire/kill_point.h"
 
 #define SHMND_BOARD_MAGIC 0x64726f62646e6d73ull /* "smndbord" */
-#define SHMND_BOARD_VERSION 3u
+#define SHMND_BOARD_VERSION 4u
 
 #define SHMND_LINE_WORDS 5u
 #define SHMND_LINE_INLINE 40u
@@ -75,7 +75,7 @@ struct shmnd_head {
     uint64_t history; /* how many samples are kept for those who come late */
     uint64_t pad0[5];
     /* changes with each sample */
-    shmnd_word64 written; /* how many samples were published */
+    shmnd_word64 written; /* how many samples were published; subscribers sleep at its low half */
     uint64_t pad1[7];
     /* changes rarely */
     shmnd_word64 where; /* of the lines: segment << 8 | log2 of their number */
@@ -96,7 +96,7 @@ struct shmnd_page {
     shmnd_word64 mask;   /* bit h % 64 is set while held[h] may be */
     uint64_t pad0[6];
     /* changes rarely, and is read after each publication */
-    shmnd_word64 armed; /* grows with each sleep */
+    shmnd_word64 armed; /* grows with each sleep; odd: at the counter of the publisher */
     shmnd_word64 state;
     shmnd_word64 early; /* keeps the first samples: up to where it has received without a seat */
     uint64_t pad1[5];
@@ -111,6 +111,12 @@ static inline uint64_t shmnd_page_bytes(uint32_t most_held)
 static inline shmnd_word32 *shmnd_page_held(struct shmnd_page *page)
 {
     return (shmnd_word32 *)(page + 1);
+}
+
+/* The half of `written` that changes with each sample: the word of a futex. */
+static inline const void *shmnd_head_counter(const struct shmnd_head *head)
+{
+    return (const char *)&head->written + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? 4 : 0);
 }
 
 static inline struct shmnd_seat *shmnd_head_seats(struct shmnd_head *head)

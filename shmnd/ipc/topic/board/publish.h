@@ -7,6 +7,13 @@
  * and is a hint: each subscriber can clear it, so every page is read after SHMND_SWEEP_NS. The word
  * that counts, `armed`, is written by its subscriber alone.
  *
+ * A subscriber may sleep at the counter of the publisher instead, for a short time (SYNC counter): the
+ * kernel compares the counter as it puts the thread to sleep, under the lock that a wake-up takes.
+ * The subscriber reads the counter before it polls. So a sample that its poll has missed changes
+ * the counter afterwards: before the comparison, which fails then, or behind it, and behind that
+ * the publisher reads an `armed` that was stored before. That holds for samples on the board, whose
+ * stamp is written before the counter; a subscriber that has a queue of its own does not sleep there.
+ *
  * A publisher that dies leaves lines that are whole, withdrawn, or being written, never half a
  * sample under a valid stamp.
  */
@@ -115,25 +122,28 @@ static inline void shmnd_board_block(struct shmnd_board *b, bool blocked)
 
 /* ---- waking subscribers --------------------------------------------------------------- */
 
-/* Has the subscriber of a seat a sleep that was not ended yet? Notes that it is ended. */
-static inline bool shmnd_board_rings(struct shmnd_board *b, uint32_t seat)
+/* How a subscriber sleeps, and is to be woken. */
+enum shmnd_sleep { SHMND_AWAKE, SHMND_ASLEEP_AT_BELL, SHMND_ASLEEP_AT_COUNTER };
+
+/* How the subscriber of a seat sleeps, if that sleep was not ended yet. Notes that it is ended. */
+static inline enum shmnd_sleep shmnd_board_sleep(struct shmnd_board *b, uint32_t seat)
 {
     struct shmnd_guest *g = &b->guests[seat];
     if (seat >= b->guest_count || !g->page)
-        return false;
+        return SHMND_AWAKE;
     /* relaxed: behind the fence in shmnd_board_published() */
     uint64_t armed = shmnd_relaxed64(&g->page->armed);
     if (armed == g->rung)
-        return false;
+        return SHMND_AWAKE;
     g->rung = armed;
-    return true;
+    return armed & 1 ? SHMND_ASLEEP_AT_COUNTER : SHMND_ASLEEP_AT_BELL;
 }
 
 /* After a publication, before a check for sleepers. Returns whether each page is to be read: with
  * few subscribers always, with many now and then, since any of them may clear the others' bits. */
 static inline bool shmnd_board_published(struct shmnd_board *b, uint64_t now_ns)
 {
-    /* SYNC doze: fence, pairs with the fence in shmnd_reading_doze() */
+    /* SYNC doze, SYNC counter: fence, pairs with the fence in shmnd_reading_arm() */
     shmnd_store_then_load();
     if (b->guest_count <= SHMND_FEW_GUESTS)
         return true;

@@ -362,15 +362,31 @@ static inline bool shmnd_reading_is_refused(const struct shmnd_reading *r, uint6
     return true;
 }
 
-/* It is about to sleep; it checks again afterwards. */
-static inline void shmnd_reading_doze(struct shmnd_reading *r)
+static inline void shmnd_reading_arm(struct shmnd_reading *r)
 {
-    shmnd_put64(&r->page->armed, ++r->armed);
+    shmnd_put64(&r->page->armed, r->armed);
     if (r->seated)
         shmnd_set_bits(&r->sleepers[r->seat / 64], 1ull << (r->seat % 64)); /* SYNC doze: below */
     SHMND_KILL_POINT("subscriber-armed");
-    /* SYNC doze: fence, pairs with the fence in shmnd_board_published() */
+    /* SYNC doze, SYNC counter: fence, pairs with the fence in shmnd_board_published() */
     shmnd_store_then_load();
+}
+
+/* It is about to sleep until a ring; it checks again afterwards. */
+static inline void shmnd_reading_doze(struct shmnd_reading *r)
+{
+    r->armed = (r->armed | 1) + 1;
+    shmnd_reading_arm(r);
+}
+
+/* It is about to sleep at the counter while that is what this returns; it checks again before. */
+static inline uint32_t shmnd_reading_arm_counter(struct shmnd_reading *r)
+{
+    /* SYNC counter: acquire, pairs with the release in shmnd_board_publish() */
+    uint32_t written = (uint32_t)shmnd_acquire64(&r->head->written);
+    r->armed = (r->armed + 1) | 1;
+    shmnd_reading_arm(r);
+    return written;
 }
 
 #endif

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A subscriber of one publisher sleeps at that one's counter first, which needs no ring."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from shmnd import ipc
+from shmnd.neighbours import Neighbour
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def rings(monkeypatch: pytest.MonkeyPatch) -> list[Neighbour]:
+    """Rings of this process, in which the publisher is."""
+    found: list[Neighbour] = []
+    ring = Neighbour.ring
+
+    def noted(self: Neighbour) -> None:
+        found.append(self)
+        ring(self)
+
+    monkeypatch.setattr(Neighbour, "ring", noted)
+    return found
+
+
+def test_a_sample_wakes_it_without_a_ring(rings: list[Neighbour]) -> None:
+    with ipc.Publisher("counter", "i8") as pub, ipc.Subscriber("counter") as sub:
+        pub.wait_for_subscribers(1, PATIENCE)
+        assert not sub.ready()  # it finds its seat
+        rings.clear()
+        got: list[int] = []
+
+        def receive() -> None:
+            end = time.monotonic() + PATIENCE
+            while len(got) < 50 and time.monotonic() < end:
+                box: list[Any] = []
+                if sub._sleep_at_counter(1.0, box):
+                    got.append(int(box.pop().value))
+
+        thread = threading.Thread(target=receive)
+        thread.start()
+        for number in range(50):
+            time.sleep(0.003)
+            pub.send(number)
+        thread.join()
+        assert got == list(range(50))
+        assert not rings
+
+
+def test_one_that_sleeps_longer_is_rung(rings: list[Neighbour]) -> None:
+    with ipc.Publisher("counter", "i8") as pub, ipc.Subscriber("counter") as sub:
+        pub.wait_for_subscribers(1, PATIENCE)
+        rings.clear()
+        got: list[int] = []
+        thread = threading.Thread(target=lambda: got.append(int(sub.receive(PATIENCE).value)))
+        thread.start()
+        end = time.monotonic() + PATIENCE
+        while sub._waiter._sleepers == 0 and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        pub.send(7)
+        thread.join()
+    assert got == [7]
+    assert rings
+
+
+def test_a_queue_of_its_own_is_filled_behind_the_counter() -> None:
+    """Its subscriber would miss the wake-up, and sleeps until a ring at once."""
+    with (
+        ipc.Publisher("counter", "i8") as pub,
+        ipc.Subscriber("counter", overflow="drop_newest") as sub,
+    ):
+        pub.wait_for_subscribers(1, PATIENCE)
+        assert not sub.ready()
+        assert not sub._sleep_at_counter(1.0, [])
+        threading.Timer(0.05, pub.send, (1,)).start()
+        assert sub.receive(PATIENCE).value == 1
+
+
+def test_a_close_by_another_thread_ends_the_sleep() -> None:
+    with ipc.Publisher("counter", "i8") as pub:
+        for pause in (0.0, 0.002, 0.005, 0.02):
+            sub = ipc.Subscriber("counter")
+            pub.wait_for_subscribers(1, PATIENCE)
+            threading.Timer(pause, sub.close).start()
+            with pytest.raises(ipc.Closed):
+                sub.receive(PATIENCE)
+
+
+def test_a_publisher_that_closes_ends_the_sleep() -> None:
+    for pause in (0.0, 0.002, 0.005, 0.02):
+        pub = ipc.Publisher("counter", "i8")
+        with ipc.Subscriber("counter", wait_for_publisher=False) as sub:
+            pub.wait_for_subscribers(1, PATIENCE)
+            threading.Timer(pause, pub.close).start()
+            with pytest.raises(ipc.NoPublisher):
+                sub.receive(PATIENCE)
