@@ -105,6 +105,11 @@ def _type_of(entry: Entry) -> Any:
     return None
 
 
+def _attributes_of(entry: Entry) -> Mapping[str, Any]:
+    found = entry.data.get("attributes")
+    return found if isinstance(found, Mapping) else {}  # a record may have anything
+
+
 def _list(
     kinds: tuple[str, ...], namespace: str | None, group: int | str | None
 ) -> tuple[Description, ...]:
@@ -115,7 +120,7 @@ def _list(
             for entry in directory.find(kind):
                 one = found.setdefault(_name_of(entry), _Found())
                 one.type = one.type if one.type is not None else _type_of(entry)
-                one.attributes = entry.data.get("attributes") or one.attributes
+                one.attributes = _attributes_of(entry) or one.attributes
                 one.who.append((entry.pid, _role_of(entry)))
     return tuple(
         Description(

@@ -35,3 +35,15 @@ def test_others_of_the_topic_are_not_harmed(text: Any) -> None:
 def test_nonsense_is_a_value_error(text: Any) -> None:
     with pytest.raises(ValueError, match="makes no sense"):
         forms.form_from_text(text)
+
+
+@pytest.mark.parametrize("attributes", [True, 5, 1.5, "x", [1], None], ids=repr)
+def test_attributes_that_make_no_sense_are_none(attributes: Any) -> None:
+    name = f"topic-{uuid.uuid4().hex}"
+    forged = {"head": 1, "sleepers": 2, "type": "{}", "attributes": attributes}
+    with shmnd.open_adapter() as adapter, Directory(adapter).announce("ipc.topic", name, forged):
+        (found,) = (each for each in ipc.topics() if each.name == name)
+        assert dict(found.attributes) == {}
+        with ipc.Publisher(name, "i8", attributes={"rate": 5}):
+            (found,) = (each for each in ipc.topics() if each.name == name)
+            assert dict(found.attributes) == {"rate": 5}
