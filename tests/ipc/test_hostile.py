@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process of the same user that scribbles over all that it can write: no crash, no hang."""
 
+import json
+import math
 import multiprocessing
 import os
+import struct
 import threading
 import time
 import warnings
@@ -12,6 +15,7 @@ import pytest
 
 from ipc import hostile_players
 from shmnd import ipc
+from shmnd.status import NdError
 
 FORK = multiprocessing.get_context("fork")
 SEED = int(os.environ.get("SHMND_SEED", str(int(time.time()))))
@@ -62,6 +66,27 @@ def test_what_is_scribbled_over(target: Any, rounds: int) -> None:
     run(target, "hostile", SEED, rounds, out)
     assert out.get() > 10  # one page that is damaged does not silence the others
     out.close()
+
+
+@pytest.mark.parametrize("shape", [[0, 2**62, 2**62], [0, 2**80], [1] * 100], ids=len)
+def test_a_key_of_a_shape_that_no_array_has(shape: list[int]) -> None:
+    """A dimension of 0 makes any number of bytes of the others."""
+    entry, nbytes = 64, 8 * math.prod(shape)
+    with ipc.Blackboard("b", {"a": "f8", "b": "u1"}) as board, ipc.BlackboardReader("b") as reader:
+        board["a"] = 5
+        assert reader["a"] == 5
+        board.add("c", "100u1")
+        memory = memoryview(board._map)
+        third = memory[entry + 2 * 32 : entry + 3 * 32]
+        offset, _, at, _ = struct.unpack("QQQQ", third)
+        text = json.dumps({"key": "c", "dtype": "<f8", "shape": shape}).encode()
+        memory[at : at + len(text)] = text
+        third[:] = struct.pack("QQQQ", offset, nbytes, at, len(text))
+        for call in (lambda: reader["c"], lambda: reader.wait("c", timeout=60), reader.keys):
+            with pytest.raises(NdError, match=f"process {os.getpid()} wrote keys that make no"):
+                call()
+        assert reader["a"] == 5
+        del memory, third
 
 
 def test_a_server_survives_what_no_client_sends() -> None:

@@ -103,6 +103,9 @@ class Board:
             size = len(self.words)
             if nbytes > size or offset % 8 or offset + cell_bytes(nbytes + -nbytes % 8) > size:
                 raise ValueError(f"{nbytes} bytes at {offset} in a blackboard of {size}")
+            # numpy refuses more: a large dimension next to one of 0, or too many. Takes no memory.
+            one = bytes(dtype.itemsize if nbytes else 0)
+            np.ndarray(shape, dtype, one, strides=(0,) * len(shape))
             self.keys[str(text["key"])] = Key(str(text["key"]), dtype, shape, offset)
             self._keys_read = number + 1  # behind the last call: a handler of a signal may raise
 
