@@ -10,7 +10,7 @@ from shmnd.ipc.errors import LoanLimit
 if TYPE_CHECKING:
     from shmnd.ipc.common.namespace_adapter import PublisherId
 
-__all__ = ["no_lines", "no_memory", "no_more_held", "no_room", "no_seat"]
+__all__ = ["are_not_next", "no_lines", "no_memory", "no_more_held", "no_room", "no_seat"]
 
 
 def no_seat(publisher: PublisherId, seats: int) -> LoanLimit:
@@ -35,6 +35,19 @@ def no_lines(publisher: PublisherId, why: Exception) -> ValueError:
         f"Subscriber.receive: {publisher} names lines that it does not share; nothing is received "
         f"from it: {why}"
     )
+
+
+def are_not_next(where: int, entered: int, present: int) -> bool:
+    """Return whether lines are to be left: another thread has entered these, or later ones.
+
+    A board only becomes longer, so a publisher moves few times. ValueError for one that would have
+    its subscribers map and keep lines for ever. A place ends with the logarithm of their number.
+    """
+    if where & 0xFF > entered & 0xFF:
+        return False
+    if where == entered or where != present:
+        return True
+    raise ValueError(f"a board of {1 << (entered & 0xFF)} lines moves to one that is not longer")
 
 
 def no_memory(publisher: PublisherId, why: Exception) -> ValueError:

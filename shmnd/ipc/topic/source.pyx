@@ -69,10 +69,9 @@ cdef class Source(Origin):
         cdef uint64_t written, i, kept
         if self.r.page != NULL or head is None or sleepers is None or page is None:
             raise ValueError("a source is opened once, with memory")
-        if <uint64_t>page_.shape[0] < shmnd_page_bytes(most_held):
-            raise ValueError("the page is too small")
-        if <uint64_t>head_.shape[0] < shmnd_head_bytes(0):
-            raise ValueError("the publisher's head is too small")
+        if (<uint64_t>page_.shape[0] < shmnd_page_bytes(most_held)
+                or <uint64_t>head_.shape[0] < shmnd_head_bytes(0)):
+            raise ValueError("the page or the publisher's head is too small")
         self.r.head = <shmnd_head *>&head_[0]
         self.seats = self.r.head.seats
         if (self.r.head.magic != SHMND_BOARD_MAGIC
@@ -85,8 +84,7 @@ cdef class Source(Origin):
         self.r.sleepers = <word64 *>&sleepers_[0]
         self.head_memory, self.sleepers_memory, self.page_memory = head, sleepers, page
         self.r.most_held = most_held
-        self.r.policy = policy
-        self.r.buffer = buffer
+        self.r.policy, self.r.buffer = policy, buffer
         self.r.free_holds = <uint32_t *>PyMem_RawRealloc(NULL, most_held * sizeof(uint32_t))
         if self.r.free_holds == NULL:
             raise MemoryError
@@ -128,6 +126,8 @@ cdef class Source(Origin):
             raise ValueError("lines are of a board")
         lines_ = memory
         if self.lines_memory is not None:
+            if refusals.are_not_next(where, self.r.where, self.where):
+                return
             self.old_memories.append(self.lines_memory)  # another thread may be reading them
         if (not 0 < (where & 0xFF) <= SHMND_MOST_LINES_LOG
                 or <uint64_t>lines_.shape[0] < <uint64_t>64 << <uint32_t>(where & 0xFF)):
