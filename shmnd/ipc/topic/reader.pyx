@@ -37,6 +37,11 @@ cdef double _AT_COUNTER = 0.01  # seconds
 cdef tuple _NUMBERS = (int, float)
 
 
+cdef bint may_sleep_at_counter(Source source) noexcept:
+    """Whether the publisher wakes those who sleep at its counter for each sample of this."""
+    return not source.closed and source.r.seated and source.r.policy != SHMND_DROP_NEWEST
+
+
 cdef bint finds(Source source) except *:
     """Do what a poll does before it takes a sample; return whether there may be one then.
 
@@ -232,14 +237,14 @@ cdef class ReaderCore:
         """Receive into a box."""
         box.append(self.receive())
 
-    def _sleep_at_counter(self, double seconds, list box):
+    def _sleep_at_counter(self, double longest, list box):
         """Sleep at the counter of the only publisher for a moment; return whether a sample came.
 
         It wakes sooner there than by a ring, and attends to nothing else of the process meanwhile:
         so the moment is short, and a sleep until a ring follows it.
         """
         cdef uint64_t now = shmnd_now_ns()
-        cdef uint64_t end = now + <uint64_t>(min(seconds, _AT_COUNTER) * 1e9)
+        cdef uint64_t end = now + <uint64_t>(min(longest, _AT_COUNTER) * 1e9)
         cdef const void *counter
         cdef uint32_t seen
         cdef Source source
@@ -247,7 +252,7 @@ cdef class ReaderCore:
         if not sources:
             return False
         source = sources[0]
-        while now < end and source.may_sleep_at_counter() and len(self.sources) == 1:
+        while now < end and may_sleep_at_counter(source) and len(self.sources) == 1:
             seen = shmnd_reading_arm_counter(&source.r)
             counter = shmnd_head_counter(source.r.head)
             if self._take(box):

@@ -27,7 +27,6 @@ cdef class Source(Origin):
     cdef bint closed
     cdef object __weakref__
 
-    cdef bint may_sleep_at_counter(self) noexcept
     cdef int require_lines(self) except -1
     cdef void end(self) noexcept
     cdef void give_up(self)

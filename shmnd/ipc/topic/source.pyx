@@ -234,10 +234,6 @@ cdef class Source(Origin):
             return False
         return shmnd_reading_ready(&self.r) or (self.r.seated and not self.settled)
 
-    cdef bint may_sleep_at_counter(self) noexcept:
-        """Whether the publisher wakes those who sleep at its counter for each sample of this."""
-        return not self.closed and self.r.seated and self.r.policy != SHMND_DROP_NEWEST
-
     def doze(self):
         """Have the publisher ring for the next sample."""
         if not self.closed:
