@@ -53,6 +53,7 @@ class Connection(Closing):
     """
 
     def __init__(self, shared: SharedAdapter, ends: Ends) -> None:
+        self._refusal = "the connection is not made"  # until all is, and again from its end on
         self._shared: Final = shared
         self.adapter: Final[Adapter] = shared.adapter
         """The adapter; a server's connections share the server's."""
@@ -82,12 +83,12 @@ class Connection(Closing):
         self._inbox: Final = ends.messages.inbox
         self._send_now: Final = ends.messages.send_now
         self._disconnected: Final = ends.connector.notify_disconnect()
-        self._refusal = ""  # of every call, from the end of this side on
         self._told: Overlapped | None = None
         self._waiter: Waiter | None = None
         self._start_locks()
-        shared.take()
         remember(self)
+        shared.take()
+        self._refusal = ""  # last: what a handler of a signal ends here closes nothing
 
     def _start_locks(self) -> None:
         self._lock = lock = threading.RLock()
@@ -386,9 +387,7 @@ class Connection(Closing):
 
     def close(self) -> None:
         """Close this end. The peer receives every message sent, then EOFError. Harmless when
-        repeated.
-
-        Threads that wait in a call get OSError.
+        repeated. Threads that wait in a call get OSError.
         """
         with Held(self._lock):
             if self._refusal:

@@ -86,7 +86,7 @@ class Server(Closing):
         self._lock = threading.RLock()
         self._answering: BrokerCall[None] | None = None
         self._waiting: Offer | None = None
-        self._arrivals: list[Arrival] = []
+        self._arrivals: dict[int, Arrival] = {}  # by their `id`
         self._waiter: Waiter | None = None
 
     @property
@@ -107,11 +107,10 @@ class Server(Closing):
         call = "Server.accept"
         deadline = deadline_of(timeout, call)
         while True:
-            ready, news = self._look(call)
+            arrival, news = self._look(call)
             try:
-                if ready is not None:
-                    return Connection(self._shared, ready)
-                news.result(left_until(deadline))
+                if arrival is None:
+                    news.result(left_until(deadline))
             except TimeoutError as exc:
                 pass_on(exc)
                 raise self._late(call, timeout) from None
@@ -121,18 +120,19 @@ class Server(Closing):
             finally:
                 news._complete(Status.SUCCESS)
                 self._rest()
+            if arrival is not None and (connection := self._taken(arrival)) is not None:
+                return connection
 
     async def aaccept(self, timeout: float | None = None) -> Connection:
         """Wait for a connection as `accept` does, and let other tasks run meanwhile."""
         call = "Server.aaccept"
         deadline = deadline_of(timeout, call)
         while True:
-            ready, news = self._look(call)
+            arrival, news = self._look(call)
             try:
-                if ready is not None:
-                    return Connection(self._shared, ready)
-                async with asyncio.timeout(left_until(deadline)):
-                    await news
+                if arrival is None:
+                    async with asyncio.timeout(left_until(deadline)):
+                        await news
             except TimeoutError as exc:
                 pass_on(exc)
                 raise self._late(call, timeout) from None
@@ -141,6 +141,8 @@ class Server(Closing):
                     raise  # else the server was closed meanwhile, and maybe its adapter
             finally:
                 news._complete(Status.SUCCESS)
+            if arrival is not None and (connection := self._taken(arrival)) is not None:
+                return connection
 
     def __iter__(self) -> Iterator[Connection]:
         """Return connections as they come, until the server is closed."""
@@ -183,9 +185,9 @@ class Server(Closing):
 
     # -- requests, and the connections that come of them --
 
-    def _look(self, call: str) -> tuple[Ends | None, Overlapped]:
-        """Return the ends of a connection that is complete, if there is one, and an operation that
-        is over when there is something new.
+    def _look(self, call: str) -> tuple[Arrival | None, Overlapped]:
+        """Return an arrival whose connection is made, if there is one, and an operation that is
+        over when there is something new.
 
         A request is accepted while another peer has not completed its own: no peer waits for it.
         """
@@ -197,8 +199,8 @@ class Server(Closing):
             answering = self._answering
             if answering is not None and answering.over:
                 self._answering = None
-                answering.result()  # it may raise, so the arrival is taken after it
-            ready = self._complete()
+                answering.result()
+            arrival = self._complete()
             if self._answering is None and (
                 self._waiting is None or self._waiting.overlapped._over()
             ):
@@ -206,24 +208,43 @@ class Server(Closing):
                 self._broker_calls.begin(answering)
                 self._answering = answering
                 answering.when_over(self._ring)
-            return ready, Overlapped(engine, None, None, call, self._is_news)
+            return arrival, Overlapped(engine, None, None, call, self._is_news)
 
-    def _complete(self) -> Ends | None:
-        """Take an arrival whose peer has completed the connection; drop those that failed to."""
+    def _complete(self) -> Arrival | None:
+        """Make the connection of an arrival whose peer has completed it; drop those that failed to.
+
+        It stays an arrival until a call returns it: the handler of a signal may raise before.
+        """
         now = time.monotonic()
-        for arrival in self._arrivals[:]:
+        for arrival in [*self._arrivals.values()]:
             status = arrival.overlapped.status
+            if status is Status.SUCCESS:
+                if not arrival.made:
+                    # One step for handlers: the connection is in the list, or not made.
+                    arrival.made.extend(map(Connection, (self._shared,), (arrival.ends,)))
+                return arrival
             if status is Status.PENDING and now < arrival.until:
                 continue
-            try:
-                self._arrivals.remove(arrival)
-            except ValueError as exc:
-                pass_on(exc)
-                continue  # another thread closes the server, and has taken it
-            if status is Status.SUCCESS:
-                return arrival.ends
-            arrival.ends.close()  # the peer gave up, or does not complete
+            # Unless another thread closes the server, and has taken it.
+            if self._arrivals.pop(id(arrival), None) is not None:
+                arrival.ends.close()  # the peer gave up, or does not complete
         return None
+
+    def _taken(self, arrival: Arrival) -> Connection | None:
+        """Return the connection of an arrival; None where another thread has taken it."""
+        connection: Connection = arrival.made[0]
+        mine = False
+        try:
+            del self._arrivals[id(arrival)]
+            mine = True  # no handler of a signal runs between the two
+            self._rest()
+        except BaseException as exc:
+            if mine:
+                self._arrivals[id(arrival)] = arrival
+            elif isinstance(exc, KeyError) and not is_interruption(exc):
+                return None
+            raise
+        return connection
 
     def _is_news(self) -> Status | None:
         """Return SUCCESS if a waiting call finds something new."""
@@ -233,7 +254,7 @@ class Server(Closing):
         else:
             asked = waiting is None or waiting.overlapped._over()
         now = time.monotonic()
-        if self._closed or asked or any(each.is_over(now) for each in self._arrivals):
+        if self._closed or asked or any(each.is_over(now) for each in [*self._arrivals.values()]):
             return Status.SUCCESS
         return None
 
@@ -252,7 +273,7 @@ class Server(Closing):
                     self._waiting = offer  # the next call accepts it
                 raise
             if arrival is not None:
-                self._arrivals.append(arrival)
+                self._arrivals[id(arrival)] = arrival
                 adapter._engine.wake_at(arrival.until)
         if not self._closed and self._waiting is None:
             connector = adapter.create_connector()
@@ -276,7 +297,7 @@ class Server(Closing):
             ends.agree(theirs)
             overlapped = connector.accept(ends.qp, READS, READS, ends.terms())
             overlapped._waiters.append(self._ring)
-            return Arrival(ends, overlapped, time.monotonic() + _PATIENCE)
+            return Arrival(ends, overlapped, time.monotonic() + _PATIENCE, [])
         except BaseException as exc:
             if isinstance(exc, TooLate) or (ends is None and is_interruption(exc)):
                 if ends is not None:
@@ -317,10 +338,10 @@ class Server(Closing):
             waiting.connector.close()
         while True:
             try:
-                arrival = self._arrivals.pop()
-            except IndexError:
+                _, arrival = self._arrivals.popitem()
+            except KeyError:
                 return  # also where another thread took the last one
-            arrival.ends.close()
+            arrival.close()
 
     def __repr__(self) -> str:
         state = "closed, was" if self._closed else "listening"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmnd.common.arguments import within
 from shmnd.common.held import Held
@@ -136,15 +136,23 @@ class Offer(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """An accepted request, whose peer has until then to complete the connection."""
+    """An accepted request, whose peer has until then to complete the connection.
+
+    `made` holds the connection that was made of it, until a call returns that.
+    """
 
     ends: Ends
     overlapped: Overlapped
     until: float
+    made: list[Any]
 
     def is_over(self, now: float) -> bool:
         """Return whether the peer has completed the connection, or failed to."""
         return self.overlapped._over() or now >= self.until
+
+    def close(self) -> None:
+        """End the connection."""
+        (self.made[0] if self.made else self.ends).close()
 
 
 _NOBODY: Final = Terms(1, 1024, 0, 0, 0)

@@ -102,6 +102,7 @@ class Arriving:
         self.overlapped = self.ends = self
         self.close_server = close
         self.closed = 0
+        self.made = [self]
 
     @property
     def status(self) -> Status:
@@ -120,15 +121,15 @@ class Arriving:
 def test_a_connection_that_is_complete_as_the_server_is_closed_is_ended_once() -> None:
     server = shmnd.listen()
     arriving: Any = Arriving(server.close)
-    server._arrivals.append(arriving)
+    server._arrivals[id(arriving)] = arriving
     with pytest.raises(OSError, match="the server is closed"):
         server.accept(LIMIT)
     assert arriving.closed == 1
 
 
 def test_a_close_whose_last_connection_another_thread_takes_ends_well() -> None:
-    class Taken(list[Any]):
-        """A list that another thread empties between any two steps of this one."""
+    class Taken(dict[int, Any]):
+        """A table that another thread empties between any two steps of this one."""
 
         def __bool__(self) -> bool:
             return True

@@ -10,7 +10,7 @@ import pytest
 
 import shmnd
 from shmnd import NdError, Status
-from spi.harness import WAIT, End, nd_error
+from spi.harness import WAIT, End, contexts, nd_error, wait_until
 from spi.pair import Pair
 
 MakePair = Callable[..., Pair]
@@ -64,6 +64,18 @@ def test_a_disconnected_peer_is_named(connected: Pair) -> None:
     result = connected.active.cq.wait_one(WAIT)
     assert result.status is Status.CANCELED
     assert re.fullmatch(r"the peer, process \d+, disconnected", result.detail)
+
+
+def test_each_of_many_results_of_one_call_names_the_peer(make_pair: MakePair) -> None:
+    pair = make_pair(active={"depth": 150}).connect()
+    for number in range(150):
+        pair.active.qp.receive(None, number)
+    pair.hang_up(pair.passive)
+    wait_until(lambda: pair.active.cq._gather() >= 150, "all Receives are canceled")
+    results = pair.active.cq.get_results(1000)
+    assert contexts(results) == list(range(150))
+    for result in results:
+        assert re.fullmatch(r"the peer, process \d+, disconnected", result.detail)
 
 
 def test_a_flush_is_named(connected: Pair) -> None:

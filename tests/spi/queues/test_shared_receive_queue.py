@@ -422,6 +422,22 @@ def test_modify_success_makes_the_queue_deeper_while_it_is_in_use(shared: Pair) 
         assert statuses(shared.reap(shared.active)) == [Status.SUCCESS]
 
 
+def test_modify_success_keeps_every_element_of_the_posted_receives(shared: Pair) -> None:
+    srq = shared.passive.srq
+    source, sink = shared.active.memory(64), shared.passive.memory(4 * 64)
+    source.put(bytes(range(64)))
+    for number in range(8):
+        srq.receive([sink.sge(64 * element, 16) for element in range(4)], number)
+    srq.modify(1000)
+    for number in range(8):
+        sink.put(bytes(4 * 64))
+        shared.active.qp.send(source.sge(0, 64))
+        assert contexts(shared.reap(shared.passive)) == [number]
+        assert statuses(shared.reap(shared.active)) == [Status.SUCCESS]
+        for element in range(4):
+            assert sink.get(16, 64 * element) == bytes(range(16 * element, 16 * element + 16))
+
+
 def test_modify_success_with_zero_leaves_each_alone(end: End) -> None:
     srq = new_srq(end, depth=4, threshold=2)
     fitted = fill(srq)
