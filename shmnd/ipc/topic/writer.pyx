@@ -81,14 +81,10 @@ cdef int _announce(WriterCore writer, uint64_t when) except -1:
     Another thread may close the publisher meanwhile: the sample is sent, and nothing is raised.
     """
     cdef uint64_t bits = 0
-    cdef uint32_t seat, word, words
-    cdef bint at_counter = False
+    cdef uint32_t word, words
     if writer.b.guest_count:
         if shmnd_board_published(&writer.b, when):
-            for seat in range(writer.b.guest_count):
-                at_counter |= writer.wake_one(seat)
-            if at_counter:
-                writer.wake_at_counter()
+            writer.wake_each()
         else:
             words = (writer.b.guest_count + 63) // 64
             word = shmnd_board_sleepers(&writer.b, 0, &bits)

@@ -20,6 +20,7 @@ cdef class WriterBoard:
     cdef shmnd_guest *guest_at(self, uint64_t seat) except NULL
     cdef uint32_t room_for(self, uint32_t each) except? 0xFFFFFFFE
     cdef int wake(self, uint32_t first, uint64_t bits) except -1
+    cdef int wake_each(self) except -1
     cdef bint wake_one(self, uint32_t seat) except -1
     cdef void wake_at_counter(self) noexcept
     cdef int ring(self, uint32_t seat) except -1

@@ -306,6 +306,16 @@ cdef class WriterBoard:
             self.wake_at_counter()
         return 0
 
+    cdef int wake_each(self) except -1:
+        """Wake all subscribers that sleep. Each page is read."""
+        cdef uint32_t seat
+        cdef bint at_counter = False
+        for seat in range(self.b.guest_count):
+            at_counter |= self.wake_one(seat)
+        if at_counter:
+            self.wake_at_counter()
+        return 0
+
     cdef bint wake_one(self, uint32_t seat) except -1:
         """Ring the subscriber of a seat if it sleeps; return whether it sleeps at the counter."""
         cdef shmnd_sleep sleep = shmnd_board_sleep(&self.b, seat)
