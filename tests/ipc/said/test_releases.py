@@ -18,7 +18,7 @@ from shmnd import NdError, ipc
 IPC: Final = Path(ipc.__file__).parent
 LAYOUTS: Final = {
     "queue/queue_layout.h": ("SHMND_QUEUE_MAGIC 0x32657565757173ull", "471fd2401fad"),
-    "topic/board/board.h": ("SHMND_BOARD_VERSION 3u", "29f821b292ee"),
+    "topic/board/board.h": ("SHMND_BOARD_VERSION 4u", "29f821b292ee"),
 }
 """The version of each layout, and a digest of its structs."""
 _OPEN = """

@@ -95,6 +95,7 @@ static inline uint64_t shmnd_board_publish(struct shmnd_board *b, const struct s
     shmnd_line_write(line, position + 1, sample);
     b->next = position + 1;
     /* SYNC written: release, pairs with acquire in shmnd_reading_jump() */
+    /* SYNC counter: release, pairs with acquire in shmnd_reading_arm_counter() */
     shmnd_release64(&b->head->written, position + 1);
     SHMND_KILL_POINT("sample-published");
     if (b->keepers)
