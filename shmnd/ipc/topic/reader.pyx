@@ -237,6 +237,11 @@ cdef class ReaderCore:
         """Receive into a box."""
         box.append(self.receive())
 
+    def _may_sleep_at_counter(self):
+        """Return whether there is one publisher, and its counter wakes this subscriber."""
+        sources = list(self.sources)  # another thread may change it
+        return len(sources) == 1 and may_sleep_at_counter(sources[0])
+
     def _sleep_at_counter(self, double longest, list box):
         """Sleep at the counter of the only publisher for a moment; return whether a sample came.
 

@@ -109,7 +109,7 @@ class Subscriber(MeetsPublishers):
             left = left_until(deadline)
             if left == 0:
                 raise self._late(call, timeout)
-            if not slept and len(self._sources) == 1:
+            if not slept and self._may_sleep_at_counter():
                 slept = True
                 if self._sleep_at_counter(1.0 if left is None else left, box):
                     return

@@ -7,12 +7,13 @@
  * and is a hint: each subscriber can clear it, so every page is read after SHMND_SWEEP_NS. The word
  * that counts, `armed`, is written by its subscriber alone.
  *
- * A subscriber may sleep at the counter of the publisher instead, for a short time (SYNC counter): the
- * kernel compares the counter as it puts the thread to sleep, under the lock that a wake-up takes.
- * The subscriber reads the counter before it polls. So a sample that its poll has missed changes
- * the counter afterwards: before the comparison, which fails then, or behind it, and behind that
- * the publisher reads an `armed` that was stored before. That holds for samples on the board, whose
- * stamp is written before the counter; a subscriber that has a queue of its own does not sleep there.
+ * A subscriber may sleep at the counter of the publisher instead, for a short time (SYNC counter):
+ * the kernel compares the counter as it puts the thread to sleep, under the lock that a wake-up
+ * takes. The subscriber reads the counter before it polls. So a sample that its poll has missed
+ * changes the counter afterwards: before the comparison, which fails then, or behind it, and behind
+ * that the publisher reads an `armed` that was stored before. That holds for samples on the board,
+ * whose stamp is written before the counter; a subscriber that has a queue of its own does not
+ * sleep there.
  *
  * A publisher that dies leaves lines that are whole, withdrawn, or being written, never half a
  * sample under a valid stamp.
