@@ -104,7 +104,7 @@ def get_include() -> str:
 
 
 def _build_hint(what: str) -> str:
-    """Say what to run when the compiled part cannot be used."""
+    """Return what to run when the compiled part cannot be used."""
     return (
         f"the compiled part of shmnd {what} in {__path__[0]}; build it with 'pip install .' in the "
         "source tree (needs a C compiler and Python's headers), or, to use shmnd from within the "

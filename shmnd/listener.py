@@ -150,7 +150,7 @@ class Listener(PortHolder):
                     connector=connector._number,
                 )
             except NdError:
-                return True  # no broker, or one that was never told
+                return True  # no broker, or one that never knew of it
             return bool(reply["cancelled"])
 
     def _forget(self, overlapped: Overlapped) -> None:

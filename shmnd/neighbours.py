@@ -60,7 +60,7 @@ class Neighbour(Closing):
         raise self._not_ready(call, "itself")
 
     def _not_ready(self, call: str, what: str) -> NdError:
-        """Its process has not told the present broker of something yet: try again."""
+        """The present broker does not know something of its process yet: try again."""
         self._adapter._engine.wake_at(time.monotonic() + AGAIN)
         return error(
             Status.DEVICE_NOT_READY,

@@ -81,7 +81,7 @@ def _text(where: tuple[str, int]) -> str:
 
 
 def describe(args: argparse.Namespace) -> str:
-    """Say where the server of a run was; nothing when it was started with the client."""
+    """Return where the server of a run was; nothing when it was started with the client."""
     return f"with the server at {_text(args.client)}" if args.client is not None else ""
 
 

@@ -53,7 +53,7 @@ class Extent:
         )
 
     def describe(self) -> str:
-        """Say it in words."""
+        """Return it in words."""
         each = f"{self.count:,} messages" if self.count else f"{self.seconds:g} s"
         return f"{self.rounds} rounds of {each} each"
 

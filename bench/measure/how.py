@@ -83,7 +83,7 @@ class How:
         return cls(**values)
 
     def describe(self) -> str:
-        """Say what differs from the usual, for a table; empty when nothing does."""
+        """Return what differs from the usual, for a table; empty when nothing does."""
         words = []
         for name, value in self.as_json().items():
             words.append(_WORDS.get(name, f"{name} {{}}").format(value))

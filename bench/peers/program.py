@@ -49,7 +49,7 @@ class Program(Subject):
         return question.how == USUAL and not question.idle
 
     def missing(self) -> str | None:
-        """Look for the program."""
+        """Return why the program cannot be run; None when it is there."""
         if self.path is None:
             return f"no {self.program} on PATH: {self.install}"
         return None

@@ -79,7 +79,7 @@ class _End:
         return {"shmnd": self._version}
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Say where this process listens."""
+        """Return where this process listens."""
         return {"address": self._listener.get_local_address()}
 
     def _pair(self, question: Question) -> QueuePair:

@@ -69,7 +69,7 @@ class MeshEnd:
         return {"shmnd": self._version}
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Say where this process listens."""
+        """Return where this process listens."""
         return {"address": self._listener.get_local_address()}
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:

@@ -52,7 +52,7 @@ class ShmndNative(Shmnd):
     engine: ClassVar[str] = "native"
 
     def missing(self) -> str | None:
-        """Look for the compiled loops."""
+        """Return why the compiled loops cannot be used; None when they can."""
         try:
             importlib.import_module("shmnd.ring.loops")
         except ImportError as exc:

@@ -58,7 +58,7 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """Say why there is no figure."""
+        """Return why there is no figure."""
         return f"{self.subject}: {self.error or 'no round was measured'}"
 
     def as_json(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class Subject(abc.ABC):
     """The command that installs it."""
 
     def missing(self) -> str | None:
-        """Say why it cannot be used here; None when it can."""
+        """Return why it cannot be used here; None when it can."""
         return None
 
     @abc.abstractmethod
@@ -73,7 +73,7 @@ class WorkerSubject(Subject):
         self._versions: dict[str, str] = {}
 
     def missing(self) -> str | None:
-        """Look whether the interpreter has the module."""
+        """Return why the module cannot be imported; None when it can."""
         if not self.needs:
             return None
         # Not a module of the current folder, which `-c` searches first.

@@ -46,7 +46,7 @@ class Child:
         return words[-1] if words else ""
 
     def post_mortem(self) -> str:
-        """Say how it ended, for an error message."""
+        """Return how it ended, for an error message."""
         try:
             code = self.process.wait(TERM_LIMIT)
         except subprocess.TimeoutExpired:

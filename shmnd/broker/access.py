@@ -2,7 +2,7 @@
 """Access to a broker: for this user alone or, with a group, for its members too.
 
 Three gates stand one behind the other. The directory lets only them reach the socket; the socket
-has its own mode; and each end of a connection asks the kernel who is at the other.
+has its own mode; and each end of a connection asks the kernel which process has the other.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Caller(NamedTuple):
 
 
 def caller_at(sock: socket.socket) -> Caller:
-    """Ask the kernel who is at the other end."""
+    """Ask the kernel which process and user have the other end."""
     packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(packed)
     more = array.array("I")
@@ -155,7 +155,7 @@ class Access:
         return caller.uid == os.geteuid() or (self.gid is not None and self.gid in caller.gids)
 
     def make(self, directory: Path) -> None:
-        """Make a directory for those who may come in, unless there is one.
+        """Make a directory for the users that may enter, unless there is one.
 
         They find it as it is to be or not at all, also when this process dies in the midst of it.
         """

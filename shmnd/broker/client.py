@@ -72,7 +72,7 @@ class BrokerClient(Session):
             self._connect(holds=False)
             undo.pop_all()
 
-    # --- what everybody may call ---------------------------------------------------------------
+    # --- for any thread ------------------------------------------------------------------------
 
     @property
     def alive(self) -> bool:
@@ -91,14 +91,14 @@ class BrokerClient(Session):
         Descriptors are borrowed. `caller` names the call of the interface in the message. A
         broker that is gone is replaced; one that does not answer in time is IO_TIMEOUT.
         """
-        who = caller or f"broker {op}"
-        self._enter(who, time.monotonic() + self._timeout)
+        call = caller or f"broker {op}"
+        self._enter(call, time.monotonic() + self._timeout)
         try:
-            reply = self._exchange_somehow(who, op, fds, fields)
+            reply = self._exchange_somehow(call, op, fds, fields)
         finally:
             self._lock.release()
             self._after_leaving()
-        return _succeeded(who, reply)
+        return _succeeded(call, reply)
 
     def call_by(
         self, until: float, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
@@ -108,21 +108,21 @@ class BrokerClient(Session):
         The broker may do later what it was asked for, unless the caller undoes that by a post: the
         session continues. A broker that is gone is not replaced: TooLate.
         """
-        who = caller or f"broker {op}"
+        call = caller or f"broker {op}"
         until = min(until, time.monotonic() + self._timeout)
         self._require_own()
         if not self._take_lock(0.0) and not self._take_lock(until - time.monotonic()):
-            raise too_late(who)
+            raise too_late(call)
         try:
             if not self.alive:
-                raise too_late(who)
-            reply = self._exchange(who, op, fds, fields, until, brief=True)
+                raise too_late(call)
+            reply = self._exchange(call, op, fds, fields, until, brief=True)
         except Lost:
-            raise too_late(who) from None
+            raise too_late(call) from None
         finally:
             self._lock.release()
             self._after_leaving()
-        return _succeeded(who, reply)
+        return _succeeded(call, reply)
 
     def ask(self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any) -> int:
         """Ask the broker and do not wait; return the number of the request, or 0.
@@ -131,10 +131,10 @@ class BrokerClient(Session):
         follows from the request; none comes when the session ends first. 0: nothing was asked,
         because there is no broker, or no room for the request now.
         """
-        who = caller or f"broker {op}"
-        self._enter(who, time.monotonic() + self._timeout)
+        call = caller or f"broker {op}"
+        self._enter(call, time.monotonic() + self._timeout)
         try:
-            return self._submit(who, op, fds, fields) if self.alive else 0
+            return self._submit(call, op, fds, fields) if self.alive else 0
         except Lost:
             self._hang_up()
             return 0
@@ -143,7 +143,7 @@ class BrokerClient(Session):
             self._after_leaving()
 
     def post(self, op: str, fds: Sequence[int] = (), **fields: Any) -> None:
-        """Say something that needs no reply: never waits, and never raises for the broker.
+        """Send a message that needs no reply: never waits, and never raises for the broker.
 
         It is sent before anything that is called later. With no broker there, nothing is lost
         by dropping it: the state is replayed to the next one.
@@ -153,7 +153,7 @@ class BrokerClient(Session):
         if not self.alive or self._closed or self._inherited():
             return
         self._posts.append(encode({"op": op, **fields}))
-        # May run in a finaliser in the midst of a call: the one who has the lock sends it too.
+        # May run in a finaliser in the midst of a call: the thread that has the lock sends it too.
         self._flush_when_free()
 
     def events(self) -> list[Event]:
@@ -214,17 +214,17 @@ class BrokerClient(Session):
 
     # --- sessions ------------------------------------------------------------------------------
 
-    def _enter(self, who: str, deadline: float) -> None:
+    def _enter(self, call: str, deadline: float) -> None:
         """Take the lock. Its release follows in any case, and nothing before it.
 
         A signal handler may raise wherever a function of Python begins.
         """
         self._require_own()  # in a forked child no thread may be left to release it
         if not self._take_lock(0.0) and not self._take_lock(deadline - time.monotonic()):
-            raise self._no_answer(who)
+            raise self._no_answer(call)
 
     def _after_leaving(self) -> None:
-        """See to what others left for the holder of the lock, which is released."""
+        """Do what others left for the holder of the lock, which is released."""
         if self._posts or self._wants_room:
             self._flush_when_free()
         if self._events or self._arrived:
@@ -236,7 +236,7 @@ class BrokerClient(Session):
             raise error(Status.DEVICE_REMOVED, "broker", f"the session with {self.path} {why}")
 
     def _ready(self) -> None:
-        """See that there is a session, a new one if need be."""
+        """Have a session, a new one if need be."""
         for _ in range(_ATTEMPTS + 1):
             if self.alive:
                 return
@@ -249,7 +249,7 @@ class BrokerClient(Session):
             except Lost:
                 continue
             except BaseException:
-                self._hang_up()  # half told is worse than nothing told
+                self._hang_up()  # a part of it is worse than nothing
                 raise
         raise self._keeps_leaving("broker reconnect")
 
@@ -267,7 +267,7 @@ class BrokerClient(Session):
             self._replaying = False
 
     def _connect(self, *, holds: bool) -> None:
-        """Say hello to the broker, wherever it is; try again when it was just about to leave."""
+        """Open a session with the broker; try again when that was just about to leave."""
         deadline = time.monotonic() + START_SECONDS
         hello = {
             "version": VERSION,
@@ -313,7 +313,7 @@ class BrokerClient(Session):
             )
 
     def _exchange_somehow(
-        self, who: str, op: str, fds: Sequence[int], fields: dict[str, Any]
+        self, call: str, op: str, fds: Sequence[int], fields: dict[str, Any]
     ) -> dict[str, Any]:
         """Exchange with this broker, or with the next one when this one went before it answered.
 
@@ -323,33 +323,33 @@ class BrokerClient(Session):
             try:
                 self._ready()
             except NdError as err:
-                raise _named(who, err) from err.__cause__
+                raise _named(call, err) from err.__cause__
             try:
-                return self._exchange(who, op, fds, fields, time.monotonic() + self._timeout)
+                return self._exchange(call, op, fds, fields, time.monotonic() + self._timeout)
             except Lost:
                 if self._replaying:
                     raise
-        raise self._keeps_leaving(who)
+        raise self._keeps_leaving(call)
 
-    def _keeps_leaving(self, who: str) -> NdError:
+    def _keeps_leaving(self, call: str) -> NdError:
         return error(
             Status.DEVICE_NOT_READY,
-            who,
+            call,
             f"the broker at {self.path} went away {_ATTEMPTS} times in the midst of it",
         )
 
 
-def _succeeded(who: str, reply: dict[str, Any]) -> dict[str, Any]:
+def _succeeded(call: str, reply: dict[str, Any]) -> dict[str, Any]:
     """Return a reply; NdError when it is not a success."""
     if reply["status"]:
-        raise error(reply["status"], who, reply["message"])
+        raise error(reply["status"], call, reply["message"])
     return reply
 
 
-def _named(who: str, err: NdError) -> NdError:
+def _named(call: str, err: NdError) -> NdError:
     """Return the error of a new session, which says `open_adapter`, as one of another call."""
     said = str(err)
     if not said.startswith("open_adapter: "):
         return err
     said = said.removeprefix("open_adapter: ").removesuffix(f" [{err.status.name}]")
-    return error(err.status, who, said)
+    return error(err.status, call, said)

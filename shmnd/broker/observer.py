@@ -133,7 +133,7 @@ def visit(place: Place, limit: float | None = None) -> Iterator[Observer | None]
 
 
 def facts(place: Place, observer: Observer | None) -> dict[str, Any]:
-    """Say whether a broker runs, which, and how many it knows of."""
+    """Return whether a broker runs, which, and how many it knows of."""
     found = {"namespace": place.directory.name, "running": observer is not None}
     return found if observer is None else {**found, "pid": observer.pid, **observer.counts()}
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a broker lives: a private directory with its lock and its socket.
 
-The lock decides who is the broker: it is held for the whole life of one, and by no other process. A
-process id proves nothing. The socket is removed and made only by the holder of the lock, so a stale
-one is always replaced and a live one never.
+The lock decides which process is the broker: it is held for the whole life of one, and by no other
+process. A process id proves nothing. The socket is removed and made only by the holder of the lock,
+so a stale one is always replaced and a live one never.
 
 The holder removes the lock file and the directory too when it leaves, so that an unused namespace
 leaves nothing (`remove`). A newcomer may be at any step meanwhile:
@@ -207,7 +207,7 @@ class Place:
         return fd
 
     def holds(self, fd: int) -> bool:
-        """Return whether a descriptor is still the lock file that everybody else finds."""
+        """Return whether a descriptor is still the lock file that other processes find."""
         try:
             return os.path.samestat(os.fstat(fd), self.lock.lstat())
         except OSError as exc:

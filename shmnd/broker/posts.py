@@ -12,7 +12,7 @@ __all__ = ["Posts"]
 class Posts:
     """They are sent in order, and each of them once, also where a handler of a signal raises.
 
-    Appending may happen at any time; the rest belongs to the one who has the session's lock.
+    Appending may happen at any time; the rest belongs to the thread that has the session's lock.
     """
 
     def __init__(self) -> None:

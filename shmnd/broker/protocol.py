@@ -90,7 +90,7 @@ _SHOWN: Final = 64
 Address = tuple[str, int]
 Fields = dict[str, Any]
 Arrived = tuple[bytes, list[tuple[int, int, bytes]], int, Any]
-"""A datagram as `recvmsg` returns it; its descriptors belong to the one who has it."""
+"""A datagram as `recvmsg` returns it; its descriptors belong to its holder."""
 
 
 class BadMessage(Exception):
@@ -262,13 +262,13 @@ def encode(message: Mapping[str, object]) -> bytes:
     return data
 
 
-def encode_request(who: str, message: dict[str, Any]) -> bytes:
+def encode_request(call: str, message: dict[str, Any]) -> bytes:
     """Encode the request of a call, which an error names where it is too long."""
     try:
         return encode(message)
     except ValueError as exc:
         pass_on(exc)
-        raise error(Status.INVALID_BUFFER_SIZE, who, str(exc)) from None
+        raise error(Status.INVALID_BUFFER_SIZE, call, str(exc)) from None
 
 
 def join(messages: Sequence[bytes]) -> bytes:

@@ -151,7 +151,7 @@ class Session:
 
     def _exchange(
         self,
-        who: str,
+        call: str,
         op: str,
         fds: Sequence[int],
         fields: dict[str, Any],
@@ -166,7 +166,7 @@ class Session:
         """
         ident = self._next_id
         self._next_id += 1
-        data = encode_request(who, {"op": op, "id": ident, **fields})
+        data = encode_request(call, {"op": op, "id": ident, **fields})
         sock = self._sock
         fd = -1 if sock is None else sock.fileno()
         try:
@@ -178,13 +178,13 @@ class Session:
                 except (OSError, ValueError) as exc:
                     pass_on(exc)
                     raise Lost from None  # another thread has closed the client
-            self._flush_all(who, deadline)
+            self._flush_all(call, deadline)
             while not self._send(data, fds):
-                self._wait(select.POLLIN | select.POLLOUT, who, deadline)
+                self._wait(select.POLLIN | select.POLLOUT, call, deadline)
                 self._drain()  # a broker whose events are not taken reads no requests
             while ident not in self._replies:
                 # An exchange within this one may have read its reply by now: no long wait.
-                self._wait(select.POLLIN, who, deadline, longest=_LONGEST_WAIT)
+                self._wait(select.POLLIN, call, deadline, longest=_LONGEST_WAIT)
                 self._drain(ident)
                 if self._sock is not sock:
                     raise Lost  # a call within this one met the loss, and found another broker
@@ -201,7 +201,7 @@ class Session:
             if not isinstance(exc, Lost) or ident not in self._replies:
                 self._replies.pop(ident, None)
                 if late:
-                    raise too_late(who) from None
+                    raise too_late(call) from None
                 raise
             reply = self._replies.pop(ident)
         finally:
@@ -217,11 +217,11 @@ class Session:
         """Return whether the session may continue without the reply, which is dropped later."""
         return op in _ABANDONED
 
-    def _submit(self, who: str, op: str, fds: Sequence[int], fields: dict[str, Any]) -> int:
+    def _submit(self, call: str, op: str, fds: Sequence[int], fields: dict[str, Any]) -> int:
         """Send a request whose reply becomes an event; 0 when there is no room to send it now."""
         ident = self._next_id
         self._next_id += 1
-        data = encode_request(who, {"op": op, "id": ident, **fields})
+        data = encode_request(call, {"op": op, "id": ident, **fields})
         self._asked.add(ident)  # first: an exchange within this one may read the reply
         sent = False
         try:
@@ -332,7 +332,7 @@ class Session:
                 }
         return unused + rest
 
-    def _wait(self, what: int, who: str, deadline: float, *, longest: float = math.inf) -> None:
+    def _wait(self, what: int, call: str, deadline: float, *, longest: float = math.inf) -> None:
         """Wait for the socket, not longer than said; IO_TIMEOUT at the deadline."""
         sock = self._sock
         if sock is None:
@@ -346,12 +346,12 @@ class Session:
         # Poll once in any case: a process that was stopped itself finds its answer waiting.
         left = max(0.0, deadline - time.monotonic())
         if not poll.poll(min(left, longest) * 1000) and left <= longest:
-            raise self._no_answer(who)
+            raise self._no_answer(call)
 
-    def _no_answer(self, who: str) -> NdError:
+    def _no_answer(self, call: str) -> NdError:
         return error(
             Status.IO_TIMEOUT,
-            who,
+            call,
             f"the broker at {self.path} (pid {self._broker_pid or 'unknown'}) did not answer within"
             f" {self._timeout:g} s; is it stopped? 'shmnd broker stop' ends it, the next call that"
             " needs one starts another",
@@ -359,10 +359,10 @@ class Session:
 
     # --- posts and events ----------------------------------------------------------------------
 
-    def _flush_all(self, who: str, deadline: float) -> None:
+    def _flush_all(self, call: str, deadline: float) -> None:
         """Send the posts that wait, before something that follows them. With the lock."""
         while not self._flush():
-            self._wait(select.POLLIN | select.POLLOUT, who, deadline)
+            self._wait(select.POLLIN | select.POLLOUT, call, deadline)
             self._drain()
 
     def _flush_when_free(self) -> None:

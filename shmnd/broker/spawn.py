@@ -129,7 +129,7 @@ def _start_if_ours(place: Place, idle: float) -> subprocess.Popen[bytes] | None:
 
 def _start(place: Place, lock: int, idle: float) -> subprocess.Popen[bytes]:
     """Run the broker as a daemon of its own session."""
-    import subprocess  # only who starts a broker pays for it
+    import subprocess  # only a process that starts a broker pays for it
 
     if not sys.executable:
         raise error(

@@ -37,7 +37,7 @@ def integer(value: object) -> int | None:
 
 
 def wrong_kind(value: object, wanted: str) -> str:
-    """Say that an object is not of the class wanted. Both versions have classes of one name."""
+    """Return that an object is not of the class wanted. Both versions have classes of one name."""
     article = "an" if wanted[0] in "AEIOU" else "a"
     name = type(value).__name__
     if name != wanted:

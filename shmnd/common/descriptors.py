@@ -89,7 +89,7 @@ def refuse_closed(call: str, failure: BaseException) -> None:
 
 
 def file_of(fd: int) -> tuple[int, int]:
-    """Return what tells an open file from all others, as long as it is open."""
+    """Return what distinguishes an open file from all others, as long as it is open."""
     found = os.fstat(fd)
     return found.st_dev, found.st_ino
 

@@ -55,7 +55,7 @@ class ReadLimits(NamedTuple):
 
     @classmethod
     def told(cls, value: object) -> ReadLimits:
-        """Read what the peer told; nonsense counts as no Reads at all."""
+        """Read what the peer sent; nonsense counts as no Reads at all."""
         if isinstance(value, list) and len(value) == 2:
             try:
                 return cls.given(value[0], value[1], "peer", 1)

@@ -48,7 +48,7 @@ _ROLES: Final = {TOPIC: "publisher", SEAT: "subscriber"}
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A name that is in use: who uses it, and how many as what."""
+    """A name that is in use: its processes with their roles, and how many have each role."""
 
     name: str
     kind: str

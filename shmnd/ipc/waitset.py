@@ -261,7 +261,7 @@ class WaitSet(Closing):
 
 
 def _asked(obj: Any) -> Any:
-    """Return what tells whether an object has something; None for a plain descriptor."""
+    """Return a test of whether an object has something; None for a plain descriptor."""
     return getattr(obj, "ready", None) if not isinstance(obj, int) else None
 
 

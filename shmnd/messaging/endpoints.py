@@ -31,7 +31,7 @@ _LEAST: Final = 4096
 
 
 class SharedAdapter:
-    """An adapter that is closed with the last of those who use it."""
+    """An adapter that is closed with the last of its users."""
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter: Final = adapter
@@ -70,7 +70,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Ends:
-    """The objects of one end. `theirs` is what the peer tells of its own."""
+    """The objects of one end. `theirs` is what the peer sent of its own."""
 
     qp: QueuePair
     cq: CompletionQueue
@@ -110,7 +110,7 @@ class Ends:
         ).pack()
 
     def agree(self, theirs: Terms) -> None:
-        """Take what the peer told."""
+        """Take what the peer sent."""
         self.theirs = theirs
         self.messages.agree(theirs.depth, theirs.piece)
 

@@ -20,7 +20,7 @@ _MOST_PIECE: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What each side tells of itself in the private data of the connection."""
+    """What each side states of itself in the private data of the connection."""
 
     depth: int
     piece: int

@@ -48,7 +48,7 @@ class AdapterInfo:
 
     @classmethod
     def _of(cls, limits: AdapterInfo2) -> AdapterInfo:
-        """Say in the words of version 1 what an adapter of version 2 can do."""
+        """Return, in the words of version 1, what an adapter of version 2 can do."""
         return cls(
             vendor_id=limits.vendor_id,
             device_id=limits.device_id,

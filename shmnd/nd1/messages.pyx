@@ -218,7 +218,7 @@ cdef class EndpointCore:
     # -- data requests: one that is refused ends an open batch --
 
     def send(self, Result result not None, sges, flags=0) -> None:
-        """Send a message to the peer, who must have a Receive posted for it."""
+        """Send a message to the peer, which must have posted a Receive for it."""
         try:
             self._send(result, sges, flags)
         except BaseException:

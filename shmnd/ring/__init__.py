@@ -2,7 +2,7 @@
 """The data plane: memory that processes share, and the messages and completions in it.
 
 Its modules are compiled and import no package above this one. Each is loaded when a name of it is
-first asked for: who needs a segment alone, as the launcher of ranks, does not load the queues.
+first asked for: a program that needs a segment alone, as the launcher of ranks, loads no queues.
 """
 
 from importlib import import_module

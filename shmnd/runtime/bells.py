@@ -102,7 +102,7 @@ class Bells:
         self._free.extend((number, index) for index in reversed(range(_IN_A_SEGMENT)))
 
     def close(self) -> None:
-        """Hand out no more; a segment in use stays mapped until its last bell is dropped."""
+        """Lend no more; a segment in use stays mapped until its last bell is dropped."""
         self._closed = True
         for bells, marks in self._segments.copy().values():  # another thread may add one
             bells.close_fd()

@@ -94,7 +94,7 @@ class PolledQueue(Protocol):
         """When to poll them without a ring."""
 
     def _watch(self, on: bool) -> None:
-        """Have what moves them ring, as for one who sleeps, or no longer."""
+        """Have what moves them ring, as for a thread that sleeps, or no longer."""
 
     def _poll(self) -> None:
         """Carry them on; never wait."""
@@ -275,7 +275,7 @@ class EngineOfMeetings(Protocol):
     def has(self, adapter: SegmentOwner) -> bool:
         """Return whether an adapter is open, and known to the broker."""
 
-    def require_peer(self, uid: str, call: str, gone: Status, who: str) -> PeerLike:
+    def require_peer(self, uid: str, call: str, gone: Status, name: str) -> PeerLike:
         """Return the record of another process's adapter."""
 
 
@@ -340,7 +340,7 @@ class BrokerLike(Protocol):
         """Ask without a wait; the reply comes as an event `answer`. 0: it could not be asked."""
 
     def post(self, op: str, **fields: Any) -> None:
-        """Say something that needs no reply; never waits, never raises for a broker gone."""
+        """Send a message that needs no reply; never waits, never raises for a broker gone."""
 
     def events(self) -> list[tuple[dict[str, Any], list[int]]]:
         """Take unsolicited messages, without waiting; the descriptors belong to the caller."""

@@ -222,7 +222,7 @@ class Peers:
         self.close()
 
     def close(self) -> None:
-        """Forget everybody."""
+        """Forget all peers."""
         for process in list(self._processes.values()):
             process.unwatch()
         self._processes.clear()

@@ -199,7 +199,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
 
     @property
     def meeting_place(self) -> str:
-        """Say where processes find each other, for one that finds no other."""
+        """Return where processes find each other, for one that finds no other."""
         return (
             f"among the processes that meet in {self._key}; those with another namespace, group,"
             " SHMND_RUNTIME_DIR or XDG_RUNTIME_DIR meet elsewhere"

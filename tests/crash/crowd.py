@@ -62,7 +62,7 @@ class Member:
         return line
 
     def listen(self) -> None:
-        """Accept who comes, and connect to who wants it."""
+        """Accept the clients that come, and connect to servers."""
         if self.asked is None:
             line = Line(self, "accepted", shared=self.chance.random() < 0.3)
             self.asked = (line, self.version_api.request(line.port))

@@ -362,7 +362,7 @@ def test_a_name_leads_to_one_queue() -> None:
             child.join()
     del q
     gc.collect()
-    with ipc.Queue(name="jobs") as q:  # all who had it are gone
+    with ipc.Queue(name="jobs") as q:  # all that had it are gone
         assert q.empty()
 
 

@@ -211,7 +211,7 @@ def test_each_step_of_taking_over_is_needed(weak: str) -> None:
     assert violated(lambda: reaping(weak))
 
 
-# -- two threads of a process share a bell: who takes a ring wakes the other --
+# -- two threads of a process share a bell: the one that takes a ring wakes the other --
 
 
 def shared_bell(weak: str) -> int:

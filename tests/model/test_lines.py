@@ -64,7 +64,7 @@ def test_a_mark_says_that_the_entry_before_was_read(part: str) -> None:
     assert violated(lambda: both_ways(**{part: False}))
 
 
-# -- who has finished without an entry is in another call --
+# -- a member that has finished without an entry is in another call --
 
 
 def elsewhere(ends: bool = True, acquires: bool = True, again: bool = True) -> int:

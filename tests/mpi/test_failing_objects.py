@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of objects that fail at a rank: no rank waits for it, and those who need it raise."""
+"""Collectives of objects that fail at a rank: no rank waits for it, those that need it raise."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank dies: who says what, and how the others continue with `--enable-recovery`."""
+"""A rank dies: the reports of the launcher, and the others with `--enable-recovery`."""
 
 import json
 import os

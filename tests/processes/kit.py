@@ -62,7 +62,7 @@ class Talk:
 
     @classmethod
     def of(cls, listener: shmnd.Listener, **more: Any) -> Talk:
-        """Accept the next who comes."""
+        """Accept the next client."""
         talk = cls(listener._adapter, **more)
         listener.get_connection_request(talk.connector).result(PATIENCE)
         talk.connector.accept(talk.qp).result(PATIENCE)
@@ -243,7 +243,7 @@ except (ConnectionError, AssertionError):
     pass
 adapter.close()
 """
-"""A program that says back what it hears, to one who comes."""
+"""A program that answers each message of one client with the same bytes."""
 
 
 # -- brokers --

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the random programs: where data comes from and goes to, and who may reach it."""
+"""Memory of the random programs: where data comes from and goes to, and which ends may reach it."""
 
 from __future__ import annotations
 

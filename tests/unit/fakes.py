@@ -3,7 +3,7 @@
 
 The broker is the real one behind its socket (`Rendezvous`), with every message through its JSON
 form, so what the objects say to it is checked as strictly as in earnest. The data plane is a fake:
-queue pairs that share a record of who has opened, rejected or closed a link.
+queue pairs that share a record of which side has opened, rejected or closed a link.
 """
 
 import contextlib

@@ -64,7 +64,7 @@ class CounterReader:
         return list(self._known.values())
 
     def refresh(self) -> None:
-        """See which there are now."""
+        """Find which there are now."""
         try:
             place = place_of(self._namespace, group=self._group, make=False)
         except NdError as exc:
@@ -79,7 +79,7 @@ class CounterReader:
         self._known = self._searched | told
 
     def tell_note(self) -> None:
-        """Say on stderr when the broker could not be asked."""
+        """Report on stderr when the broker could not be asked."""
         if self.note:
             note = self.note.removeprefix("open_adapter: ")
             print(f"shmnd: {note}: only processes of this user are shown", file=sys.stderr)
@@ -112,7 +112,7 @@ class CounterReader:
         return {
             file: page
             for file, page in self._map(_in_proc())
-            # A forked child holds its parent's too, and the broker everybody's.
+            # A forked child holds its parent's too, and the broker those of all.
             if page.view.place == mark and page.view.pid == _own_id(page.pid)
         }
 

@@ -116,7 +116,7 @@ class Scene:
     pages: list[Page] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     connects: list[tuple[Process, str, str, Process, str]] = field(default_factory=list)
-    """Connects without an answer: who, from where, to where, whose turn it is, and to do what."""
+    """Connects without an answer: process, both addresses, whose turn it is, and to do what."""
     moment_ns: int = 0
     """When it was, by the monotonic clock that waits are counted from."""
     _partners: dict[int, list[End]] = field(default_factory=lambda: defaultdict(list))
@@ -182,23 +182,23 @@ class Scene:
         return self.process(pid) if 0 < pid < 1 << 31 else None
 
     def waits(self, end: End) -> str:
-        """Say what the oldest request waits for, and whose turn it is."""
+        """Return what the oldest request waits for, and whose turn it is."""
         if end.words["state"] == QpState.ATTACHED:
             return "the connect to be completed"
         if not end.words["outstanding"] or end.words["state"] != QpState.CONNECTED:
             return ""
         peer, other = self.peer(end), self.other(end)
-        who = "the other side" if peer is None else peer.text
+        name = "the other side" if peer is None else peer.text
         since = end.words["waiting_ns"]
         if since:
-            return f"a Receive of {who} for {max(0, self.moment_ns - since) * 1e-9:.1f} s"
+            return f"a Receive of {name} for {max(0, self.moment_ns - since) * 1e-9:.1f} s"
         if other is None:
-            return who
+            return name
         if not other.unread(end):
             return "its own poll"
         if other.receives == 0:
-            return f"a Receive of {who}"
-        return f"a poll by {who}"
+            return f"a Receive of {name}"
+        return f"a poll by {name}"
 
 
 def place(address: tuple[str, int] | list[Any] | None) -> str:

@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve, and tell on stderr who comes and goes; 1 when another broker is there already."""
+    """Serve, and report on stderr which processes come and go; 1 with another broker there."""
     more = [] if args.namespace is None else ["--namespace", args.namespace]
     if args.group is not None:
         more += ["--group", args.group]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is a broker there, and whom does it know?"""
+"""Whether a broker is there, and which processes it knows."""
 
 import argparse
 from typing import Any, Final

@@ -2,7 +2,7 @@
 # ranks: 4
 """A master and workers: tasks go to workers that are free, and results come from any source.
 
-The master does not know who answers next: it probes for any message, reads its length and its
+The master does not know which worker is next: it probes for any message, reads its length and its
 tag, and receives it from the rank that sent it.
 """
 

@@ -93,7 +93,7 @@ class Clients:
         return self._epoll.fileno()
 
     def ready(self) -> list[tuple[Client, bool]]:
-        """Return those who have their turn, in order, and whether there is room to send to them."""
+        """Return those whose turn it is, in order, and whether there is room to send to them."""
         turns = []
         for fd, events in self._epoll.poll(0, self._limits.batch):
             client = self._by_fd[fd]
@@ -149,7 +149,7 @@ class Clients:
     def push(
         self, number: int, message: Mapping[str, object], fds: tuple[Descriptor, ...] = ()
     ) -> None:
-        """Say something to a client, now or when it has room; nothing to one that goes."""
+        """Send a message to a client, now or when it has room; none to one that leaves."""
         if not self.serves(number):
             return
         client = self._open[number]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of connections: who occupies which end, and what follows when one is over.
+"""The records of connections: which end is whose, and what follows when one is over.
 
 Each connection has two ends. An end is occupied by a process, vacant (its process has lost the
 broker and may come back), or over; the requests are in `connections.py`.

@@ -3,13 +3,13 @@
 
 A connect waits in the listener's backlog (queued) until a connector asks for it, then it lies with
 the passive side (offered) until that accepts or rejects. From accept on the broker only remembers
-that the two belong together: whether the active side completed, and who disconnects, they see in
-the memory that they share.
+that the two belong together: whether the active side completed, and which one disconnects, they see
+in the memory that they share.
 
 A process that loses the broker while it holds an accepted connection leaves its end *vacant*: if
 it comes back (or if a new broker hears of the connection first from the other side), it claims
-the end again. When it has told everything it holds and did not name a connection, its end is over,
-and an active end that is over after accept means to the passive side that it was abandoned.
+the end again. When it has reported everything it holds and did not name a connection, its end is
+over, and an active end that is over after accept means to the passive side that it was abandoned.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Connections(Ends):
     # --- requests of the passive side ----------------------------------------------------------
 
     def match(self, listener: Bound) -> None:
-        """Hand the oldest requests of a listener to the connectors that wait for them."""
+        """Pass the oldest requests of a listener to the connectors that wait for them."""
         numbers = listener.adapter.process.connections
         while listener.armed and listener.queue:
             connection = next(iter(listener.queue.values()))
@@ -191,7 +191,7 @@ class Connections(Ends):
         end = connection.active if held["role"] == "active" else connection.passive
         other = connection.other(end)
         if end.process is process:
-            return  # told twice
+            return  # reported twice
         known = process.connections.get(connection.number, connection)
         if connection.stage is not Stage.ACCEPTED or known is not connection:
             raise Refusal(
@@ -212,7 +212,7 @@ class Connections(Ends):
         self._reunite(connection, other)
 
     def settle(self, process: Process) -> None:
-        """A process has told everything it holds: what it did not name is over for it."""
+        """A process has reported everything it holds: what it did not name is over for it."""
         process.settled = True
         for uid in process.adapters:
             for connection in list(self._vacant.get(uid, {}).values()):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the broker knows: processes, their adapters and bound objects, and connections.
 
-Records only; who may change what, and when, is in `rendezvous.py` and `connections.py`. Every
+Records only; the rules for changing them are in `rendezvous.py` and `connections.py`. Every
 record is compared by identity. Limits bound what one process can make the broker remember.
 """
 
@@ -113,7 +113,7 @@ class Process:
     """Its pidfd is its own, as far as the broker sees."""
     pidfd: Descriptor
     settled: bool
-    """It has told everything that it still holds from an earlier broker."""
+    """It has reported everything that it still holds from an earlier broker."""
     present: bool = True
     adapters: dict[str, Adapter] = field(default_factory=dict)
     objects: dict[int, Bound] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Process:
     met: dict[str, Process] = field(default_factory=dict)
     """Processes that shared a connection, or an attempt at one, with it."""
     channels: dict[str, weakref.WeakSet[Descriptor]] = field(default_factory=dict)
-    """By whom it is to be rung: those ends of the channels that still lie here."""
+    """The rings that it is to receive: those ends of the channels that still lie here."""
     segments: int = 0
     waiting_bytes: int = 0
 

@@ -4,7 +4,7 @@
 Every request of a client is answered, or the client is dropped. Messages to a client wait in a
 bounded queue of its own as long as it does not read; meanwhile nothing more is read from it, so a
 client that only sends delays itself and no other. A queue that overflows costs its client
-the connection (it comes back and tells what it holds).
+the connection (it comes back and reports what it holds).
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class BlackboardReader(Closing):
             "BlackboardReader", BLACKBOARD, name, namespace=namespace, group=group
         )
         self._pid = os.getpid()
-        # Tells of writers that come; one that is there is watched as a member.
+        # Reports writers that come; one that is there is watched as a member.
         self._writers = self._named.directory.watch(BLACKBOARD, name)
         self._waiter = Waiter(self._named.adapter, self._news)
         self._search()

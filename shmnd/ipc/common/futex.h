@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sleeping at a word of shared memory, and waking those who sleep there (futex). This is
+ * Sleeping at a word of shared memory, and waking those that sleep there (futex). This is
  * the system's part of gate.h, and holds no order of its own.
  */
 #ifndef SHMND_FUTEX_H

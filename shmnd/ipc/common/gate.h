@@ -17,7 +17,7 @@
  * word can tell: a sleep by futex ends after SHMND_GATE_NS in any case, and a longer one is by
  * descriptor, which also watches the processes (ringing.py).
  *
- * A member that joins publishes that it is there, and rings those who sleep by descriptor, so that
+ * A member that joins publishes that it is there, and rings those that sleep by descriptor, so that
  * they watch it (SYNC join): a full fence on either side, so the sleeper finds the member or
  * the member finds the sleeper's address.
  */
@@ -57,7 +57,7 @@ static inline uint32_t shmnd_gate_arm(shmnd_word32 *gate, uint32_t bit)
     return word;
 }
 
-/* After a member has published that it is there, and before it reads who is to be rung. */
+/* After a member has published that it is there, and before it reads which ones are to be rung. */
 static inline void shmnd_gate_joined(void)
 {
     /* SYNC join: fence, pairs with the fence in shmnd_gate_arm() */

@@ -202,7 +202,7 @@ class MemberTable:
     # -- descriptors --
 
     def set_address(self, address: bytes) -> None:
-        """Say where this member is to be rung."""
+        """Publish where this member is to be rung."""
         if len(address) > 40:
             raise ValueError(f"an address of {len(address)} bytes; at most 40")
         page = self._page(self.number)

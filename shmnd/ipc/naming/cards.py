@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that processes have, and that the present broker may not know.
 
-A process tells the next broker what it has at its next call that needs one. Until then another
+A process reports to the next broker what it has at its next call that needs one. Until then another
 process that opens the name would find none, and make a second memory next to the first. So a
 process that has a name also holds a card: an open file without a path, which /proc shows under a
 label made of the name, with a copy of the record. The kernel removes it with the process.
 
 A process reads the cards of all processes of its user once for each broker. Those that have not
-told this broker have their cards from an earlier time, and others need none.
+reported to this broker have their cards from an earlier time, and others need none.
 
 To read what each descriptor of a process is takes 6 µs for each of them. So a card is in the memory
 of its process as well: what memory a process has is read at once, in 0.2 ms. Of a process with many

@@ -9,7 +9,7 @@ Two processes that open a name at once must not make two. They take numbers, as 
 (Lamport, 1974), whose registers are records of the broker: a process announces that it chooses,
 takes a number larger than all it finds, and waits until no process chooses and none has a
 smaller one. A record ends with its process, so a death delays no other one. Where the broker ends
-meanwhile, the next one does not know who chooses: all is done again.
+meanwhile, the next one does not know which process chooses: all is done again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _none(device: Any, number: Any) -> Holder | None:
 class SharedName:
     """A name of one kind, as one object of this process uses it.
 
-    Records of `kind` are announced by those who have the memory, with `role` in their data.
+    Records of `kind` are announced by those that have the memory, with `role` in their data.
     """
 
     def __init__(
@@ -178,14 +178,14 @@ class SharedName:
             # the questions of those that wait would delay the one whose turn it is.
             time.sleep(len(before) * min(_LONGEST_PAUSE, max(_PAUSE, 2 * (now - asked))))
 
-    # -- those who have it --
+    # -- the processes that have it --
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return the records of all who have it, as far as the present broker knows."""
+        """Return the records of all that have it, as far as the present broker knows."""
         return self.directory.find(self._kind, self.name)
 
     def unannounced(self) -> Iterator[Entry]:
-        """Return the records of those that have it and have not told the present broker."""
+        """Return the records of those that have it and that the present broker does not know."""
         engine = self.adapter._engine
         label = label_of(engine.place, self._kind, self.name)
         try:
@@ -196,7 +196,7 @@ class SharedName:
             raise self._no_descriptor(exc) from exc
 
     def every_entry(self) -> Iterator[Entry]:
-        """Return the records of all who have it; first those that the present broker knows."""
+        """Return the records of all that have it; first those that the present broker knows."""
         yield from self.entries()
         yield from self.unannounced()
 
@@ -263,7 +263,7 @@ class SharedName:
         )
 
     def announce(self, fd: int, **data: Any) -> None:
-        """Say that this process has the memory."""
+        """Announce that this process has the memory."""
         process = own_process()._asdict()
         whole: dict[str, Any] = identity("", fd) | process | {"role": self._role} | data
         self._retract()
@@ -336,7 +336,7 @@ def _comes_before(entry: Entry, mine: tuple[int, str]) -> bool:
 
 
 def _holding_up(before: list[Entry]) -> list[Entry]:
-    """Return those for whom all others wait: who chooses, or else the one whose turn it is."""
+    """Return those that all others wait for: the one that chooses, or else the next in turn."""
     choosing = [entry for entry in before if entry.data.get("chooses")]
     return choosing or [min(before, key=lambda entry: (_number(entry), entry.adapter))]
 

@@ -3,7 +3,7 @@
  * Who may use a block of the queue's memory, and when it is free again.
  *
  * Blocks lie in chunks, and each chunk belongs to one member, which alone makes blocks in
- * it. From the push on a block is the line's; from the take on it is its consumer's, who
+ * it. From the push on a block is the line's; from the take on it is its consumer's, which
  * has it to itself and gives it back by one store. There is no count: what a consumer has
  * stands on its own page, and ends with it.
  *

@@ -19,7 +19,7 @@ class JoinableQueue(Queue):
     """
 
     def task_done(self) -> None:
-        """Say that an item that was got is done; ValueError when said too often."""
+        """Report that an item that was got is done; ValueError when reported too often."""
         if not self._core.task_done():
             raise ValueError("task_done() called too many times")
 

@@ -41,11 +41,11 @@ class QueueCore(QueueItems):
     def empty(self) -> bool:
         """Whether nothing is there to be taken."""
     def keep(self, found: object) -> None:
-        """Keep an item that was taken for a caller who was interrupted: the next get returns it."""
+        """Keep an item that was taken for an interrupted caller: the next get returns it."""
     def wait_for_room(self, timeout_ns: int) -> bool:
         """Wait until an item may have room; False when none came in time."""
     def end_stream(self, number: int) -> None:
-        """Say that this process reads no more answers to a request, and wake their server."""
+        """Note that this process reads no more answers to a request, and wake their server."""
     def arm_descriptor(self, address: bytes, what: int = 0) -> bool:
         """Be rung at an address for an item (0), room (1) or the last item done (2); return whether
         that is there now.
@@ -55,13 +55,13 @@ class QueueCore(QueueItems):
     def addresses(self) -> list[bytes]:
         """Where members want to be rung."""
     def unfinished(self) -> int:
-        """How many items were put and not reported as done, nor died with who took them."""
+        """How many items were put and not reported as done, nor taken by a process that died."""
     def task_done(self) -> bool:
         """Report an item as done; False when there is none to report."""
     def join(self, timeout_ns: int) -> bool:
         """Wait until no item is unfinished; False when the time ends first."""
     def set_behind(self, items: int) -> None:
-        """Say how many items this process keeps until there is room."""
+        """Publish how many items this process keeps until there is room."""
 
 class QueueCalls:
     """`put` and `get` of a queue, as far as they do not wait."""

@@ -121,9 +121,9 @@ cdef class QueueCore(QueueItems):
     # ring of descriptors), the item is kept for the next get of this process.
 
     def keep(self, found) -> None:
-        """Keep an item that was taken for a caller who was interrupted: the next get returns it."""
+        """Keep an item that was taken for an interrupted caller: the next get returns it."""
         self.keep_again((found,))
-        self._open(&self.head.items, 1 << 30)  # also for those who sleep in this process
+        self._open(&self.head.items, 1 << 30)  # also for the sleepers of this process
 
     cdef object take(self):
         """Return the next item; _NOTHING when there is none."""
@@ -264,7 +264,7 @@ cdef class QueueCore(QueueItems):
     # -- streams of answers, in the queue of a client --
 
     def end_stream(self, uint64_t number) -> None:
-        """Say that this process reads no more answers to a request, and wake their server."""
+        """Note that this process reads no more answers to a request, and wake their server."""
         if self.born == forks:
             shmnd_stream_mark(self.page, number, True)
             step("stream-ended")
@@ -306,7 +306,7 @@ cdef class QueueCore(QueueItems):
     # -- items that are still worked on --
 
     def unfinished(self) -> int:
-        """How many items were put and not reported as done, nor died with who took them."""
+        """How many items were put and not reported as done, nor taken by a process that died."""
         cdef uint64_t lost = 0
         cdef int64_t left = self._unreported(&lost)
         return max(0, left - max(0, <int64_t>lost))
@@ -340,7 +340,7 @@ cdef class QueueCore(QueueItems):
         return True
 
     def set_behind(self, uint64_t items) -> None:
-        """Say how many items this process keeps until there is room."""
+        """Publish how many items this process keeps until there is room."""
         if self.born == forks:
             shmnd_member_report(&self.page.behind, items)
             if self.unfinished() == 0:  # one counted twice for a moment: task_done missed it

@@ -353,7 +353,7 @@ cdef class QueueItems(QueueMemory):
                 raise
             return self.partly(pickled, exc)
 
-    # -- items that were taken for a caller who was interrupted --
+    # -- items that were taken for an interrupted caller --
 
     cdef object unkept(self):
         """The first item that is kept."""

@@ -28,7 +28,7 @@ cdef class QueueMembers:
     cdef uint32_t free_hold_count
     cdef object __weakref__
 
-    cdef list kept  # items that were taken for callers who were interrupted; mostly None
+    cdef list kept  # items that were taken for callers that were interrupted; mostly None
     cdef uint32_t kept_born
     cdef int check(self) except -1
     cdef int keep_again(self, tuple item) except -1

@@ -34,6 +34,6 @@ class QueueMembers:
     def inherit(self, number: int) -> None:
         """Take the memory of a dead member, whose lock is held; those that know its parts do."""
     def forget_stream(self, number: int) -> None:
-        """Say that the number of a stream that was ended may be used again."""
+        """Note that the number of a stream that was ended may be used again."""
     def stream_ended(self, member: int, number: int) -> bool:
         """Whether a member has ended the stream of a request."""

@@ -92,7 +92,7 @@ cdef class QueueMembers:
             self.base + self.shape.members_off + <size_t>number * SHMND_QUEUE_PAGE
         )
 
-    # -- who is there --
+    # -- the members --
 
     cdef int check(self) except -1:
         """Join again in a child that was forked off."""
@@ -279,7 +279,7 @@ cdef class QueueMembers:
     def inherit(self, number: int) -> None:
         """Take the memory of a dead member, whose lock is held; those that know its parts do."""
 
-    # -- items that were taken for callers who were interrupted --
+    # -- items that were taken for callers that were interrupted --
 
     cdef int keep_again(self, tuple item) except -1:
         if self.kept is None or self.kept_born != forks:
@@ -295,7 +295,7 @@ cdef class QueueMembers:
     # -- streams of answers, in the queue of a client --
 
     def forget_stream(self, uint64_t number) -> None:
-        """Say that the number of a stream that was ended may be used again."""
+        """Note that the number of a stream that was ended may be used again."""
         if self.born == forks:
             shmnd_stream_mark(self.page, number, False)
 

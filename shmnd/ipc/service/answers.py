@@ -63,7 +63,7 @@ class Answers:
         raise NotImplementedError
 
     def _mark(self, number: int) -> None:
-        """Say to the server of a stream that no more of it is read."""
+        """Show the server of a stream that no more of it is read."""
         if len(self._ended) >= _MOST_ENDED:
             # A server that died says nothing. One that still computes continues; no client waits.
             self._unmark(next(iter(self._ended.values()), 0))

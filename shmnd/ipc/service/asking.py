@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clients of a server, as it knows them: whom it answers, and whether they still wait."""
+"""The clients of a server, as it knows them: and whether they still wait."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _FRESH: Final = 0.001
 class Asking:
     """A client: the queue of its answers, its member number there, and its process.
 
-    `who` is the process as it names itself, and the number that the broker has of it.
+    `process` is the process as it names itself, and the number that the broker has of it.
     """
 
-    def __init__(self, answers: Queue, member: int, who: tuple[Process, int]) -> None:
+    def __init__(self, answers: Queue, member: int, process: tuple[Process, int]) -> None:
         self.answers: Final = answers
         self._member = member
-        self._who = who
-        self.pid = known_as(*who)
+        self._process = process
+        self.pid = known_as(*process)
         """Its process, as it is known here."""
         self._until = 0.0
 
-    def lives(self, member: int = -1, who: tuple[Process, int] | None = None) -> bool:
+    def lives(self, member: int = -1, process: tuple[Process, int] | None = None) -> bool:
         """Return whether it waits for answers: its process may have died, or closed it.
 
         The arguments are what a request says. Another one may have said something else before.
         """
         now = time.monotonic()
-        if who is None:
+        if process is None:
             pass
-        elif (member, who) != (self._member, self._who):
-            self._member, self._who, self.pid = member, who, known_as(*who)
+        elif (member, process) != (self._member, self._process):
+            self._member, self._process, self.pid = member, process, known_as(*process)
         elif now < self._until:
             return True
         self._until = now + _FRESH
@@ -61,14 +61,16 @@ def is_open(answers: QueueCore, member: int, pid: int) -> bool:
     return answers in clients_here if member == answers.me else answers.lives_as(member, pid)
 
 
-def open_of(who: tuple[Process, int], number: int, key: tuple[int, int], name: str) -> Queue | None:
+def open_of(
+    process: tuple[Process, int], number: int, key: tuple[int, int], name: str
+) -> Queue | None:
     """Open the queue of a client's answers; None when it has gone."""
     try:
         with taking_from_the_system(f"Server {name!r}"):
             core = core_here(*key)  # a client of this process
             if core is not None:
                 return Queue.of_file(core)
-            file = open_of_process(shown_as(*who), number, key, os.O_RDWR, taken_over)
+            file = open_of_process(shown_as(*process), number, key, os.O_RDWR, taken_over)
             return None if file is None else Queue.of_file(file)
     except NdMemoryError:
         raise

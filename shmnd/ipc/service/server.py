@@ -236,16 +236,16 @@ class Server(Closing):
         if not 0 < number < 1 << 63 or member < 0:
             return None
         key = device, inode
-        who = Process(space, own), likely
+        process = Process(space, own), likely
         asking = self._clients.get(key)
         if asking is None:
             for known in [each for each, found in self._clients.items() if not found.lives()]:
                 del self._clients[known]
-            opened = open_of(who, fd, key, self.name)
+            opened = open_of(process, fd, key, self.name)
             if opened is None:
                 return None
-            asking = self._clients[key] = Asking(opened, member, who)
-        elif not asking.lives(member, who):
+            asking = self._clients[key] = Asking(opened, member, process)
+        elif not asking.lives(member, process):
             return None  # it has died or was closed since it asked
         answers = asking.answers
         claim = answers._core.me, *own_process(), self._seen_as

@@ -131,13 +131,13 @@ def _array_type(type_: Any, call: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
     return dtype.subdtype if dtype.subdtype is not None else (dtype, ())
 
 
-def require_same_types(ours: dict[str, str], theirs: Any, who: str, call: str) -> None:
+def require_same_types(ours: dict[str, str], theirs: Any, peer: str, call: str) -> None:
     """Raise TypeMismatch, which shows both, unless both ends mean the same types."""
     for part, text in ours.items():
         other = str(theirs.get(part, _ANY))
         if _ANY not in (text, other) and text != other:
             raise TypeMismatch(
-                f"{call}: the {part} has type {text} here, and {other} at {who}; open both ends "
+                f"{call}: the {part} has type {text} here, and {other} at {peer}; open both ends "
                 "with one type"
             )
 

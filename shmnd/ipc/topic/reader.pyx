@@ -38,7 +38,7 @@ cdef tuple _NUMBERS = (int, float)
 
 
 cdef bint may_sleep_at_counter(Source source) noexcept:
-    """Whether the publisher wakes those who sleep at its counter for each sample of this."""
+    """Whether the publisher wakes the threads that sleep at its counter for each sample of this."""
     return not source.closed and source.r.seated and source.r.policy != SHMND_DROP_NEWEST
 
 
@@ -188,7 +188,7 @@ cdef class ReaderCore:
         sample = self.take()
         if sample is not None:
             return sample
-        # A program that polls in vain notices now and then who came and went.
+        # A program that polls in vain notices now and then which publishers came and went.
         self.misses += 1
         if self.misses % _CHECK_MISSES == 0 or self._has_descriptor:
             now = shmnd_now_ns()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The subscribers of one publisher: who they are, and where they sit."""
+"""The subscribers of one publisher: their processes and their seats."""
 
 from __future__ import annotations
 
@@ -286,12 +286,12 @@ class Seats:
         return guest is not None and guest.policy == BLOCK
 
     def names(self, seats: list[int]) -> str:
-        """Say who has no room."""
-        who = [f"process {pid}" for seat in seats if (pid := self.pid_of(seat)) is not None]
-        if not who:
+        """Return which processes have no room."""
+        processes = [f"process {pid}" for seat in seats if (pid := self.pid_of(seat)) is not None]
+        if not processes:
             return "a subscriber that blocks had no room"
-        verb = "has" if len(who) == 1 else "have"
-        return f"{', '.join(who)} {verb} no room for another sample"
+        verb = "has" if len(processes) == 1 else "have"
+        return f"{', '.join(processes)} {verb} no room for another sample"
 
     def close(self) -> None:
         """Part from all of them."""

@@ -22,7 +22,7 @@ cdef class Source(Origin):
     cdef readonly object ident
     cdef bint settled  # it has its seat, and the queue that the publisher keeps for it
     cdef object shortage  # why that queue could not be mapped yet
-    cdef object away  # what its process has not told the next broker of yet
+    cdef object away  # what the next broker does not know of its process yet
     cdef public bint gone
     cdef bint closed
     cdef object __weakref__

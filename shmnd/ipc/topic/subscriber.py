@@ -145,7 +145,7 @@ class Subscriber(MeetsPublishers):
             raise
 
     def __iter__(self) -> Iterator[Sample]:
-        """Return the samples as they come, until it is closed or told not to wait."""
+        """Return the samples as they come, until it is closed or must not wait."""
         box: list[Sample] = []
         while not self.closed:
             try:
@@ -160,7 +160,7 @@ class Subscriber(MeetsPublishers):
             yield sample
 
     async def __aiter__(self) -> AsyncIterator[Sample]:
-        """Return the samples as they come, until it is closed or told not to wait."""
+        """Return the samples as they come, until it is closed or must not wait."""
         while not self.closed:
             try:
                 sample = await self.areceive()
@@ -195,11 +195,11 @@ class Subscriber(MeetsPublishers):
         )
 
     def _late(self, call: str, timeout: float | None) -> TimeoutError:
-        who = len(self._sources)
+        count = len(self._sources)
+        publishers = f"{count} publisher{'s' * (count > 1)}" if count else "no publisher"
         return TimeoutError(
-            f"{call}: no sample on topic {self.name!r} within {timeout} s; "
-            + ("it has no publisher" if not who else f"it has {who} publisher{'s' * (who > 1)}")
-            + str(self._unreached)
+            f"{call}: no sample on topic {self.name!r} within {timeout} s; it has {publishers}"
+            f"{self._unreached}"
         )
 
     # -- what it knows --

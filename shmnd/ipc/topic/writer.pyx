@@ -76,7 +76,7 @@ cdef int open_header(object header, Py_buffer *head, str call) except -1:
 
 
 cdef int _announce(WriterCore writer, uint64_t when) except -1:
-    """Wake those who sleep for a sample, and see who came and went: it did not wait for that.
+    """Wake the sleeping subscribers, and notice which came and went: it did not wait for that.
 
     Another thread may close the publisher meanwhile: the sample is sent, and nothing is raised.
     """

@@ -22,16 +22,16 @@ def has_mask(kind: type) -> bool:
     return masked is not None and issubclass(kind, masked)
 
 
-def require_unmasked(value: Any, who: str) -> None:
+def require_unmasked(value: Any, call: str) -> None:
     """Raise if items of a value are masked: numpy drops the mask where it makes an array of it."""
     if has_mask(type(value)) and b"\1" in np.ma.getmask(value).tobytes():  # or of a field
         raise TypeMismatch(
-            f"{who}: items of the value are masked, and a plain array has no mask; pass "
+            f"{call}: items of the value are masked, and a plain array has no mask; pass "
             "value.filled(number), or use type object"
         )
 
 
-def require_fit(found: Any, dtype: np.dtype[Any], who: str) -> None:
+def require_fit(found: Any, dtype: np.dtype[Any], call: str) -> None:
     """Raise unless an array keeps its values in a type: numpy wraps and cuts them.
 
     OverflowError for numbers beyond the range of whole ones, TypeMismatch for values that are not
@@ -40,39 +40,39 @@ def require_fit(found: Any, dtype: np.dtype[Any], who: str) -> None:
     if found.dtype == dtype:
         return
     if dtype.names is not None or found.dtype.names is not None:
-        _require_fields_fit(found, dtype, who)
+        _require_fields_fit(found, dtype, call)
         return
     kind, wanted = found.dtype.kind, dtype.kind
     if wanted in "SU" and kind not in "SU" and found.size:
-        raise TypeMismatch(f"{who}: {found.ravel().tolist()[0]!r} is not text; pass str(value)")
+        raise TypeMismatch(f"{call}: {found.ravel().tolist()[0]!r} is not text; pass str(value)")
     if not found.size or wanted not in "biufc":
         return
     if kind == "O" and wanted in "iu" and all(type(each) is int for each in found.flat):
         kind = "i"  # beyond 64 bits
     if kind not in "biufc" or (kind == "c" and wanted != "c"):
         first = found.ravel().tolist()[0]
-        raise TypeMismatch(f"{who}: {first!r} is not a number of type {dtype}; convert it")
+        raise TypeMismatch(f"{call}: {first!r} is not a number of type {dtype}; convert it")
     if wanted not in "iu" or kind == "b" or np.can_cast(found.dtype, dtype):
         return
     if kind == "f":
         cut = found[np.isfinite(found) & (found != np.trunc(found))]
         if cut.size:
-            raise TypeMismatch(f"{who}: {cut[0]} is not a whole number, as those of {dtype} are")
+            raise TypeMismatch(f"{call}: {cut[0]} is not a whole number, as those of {dtype} are")
     range_ = np.iinfo(dtype)
     for number in (found.min(), found.max()):
         finite = kind != "f" or np.isfinite(number)
         if not finite or not range_.min <= int(number) <= range_.max:
             raise OverflowError(
-                f"{who}: {number} is outside {range_.min}..{range_.max}, the range of {dtype}; "
+                f"{call}: {number} is outside {range_.min}..{range_.max}, the range of {dtype}; "
                 "use a wider type at both ends"
             )
 
 
-def _require_fields_fit(found: Any, dtype: np.dtype[Any], who: str) -> None:
+def _require_fields_fit(found: Any, dtype: np.dtype[Any], call: str) -> None:
     if found.dtype.names != dtype.names:
         raise TypeMismatch(
-            f"{who}: the value has dtype {found.dtype}, and not {dtype}; pass the same fields "
+            f"{call}: the value has dtype {found.dtype}, and not {dtype}; pass the same fields "
             "in the same order"
         )
     for name in dtype.names or ():
-        require_fit(found[name], dtype[name].base, f"{who}: field {name}")
+        require_fit(found[name], dtype[name].base, f"{call}: field {name}")

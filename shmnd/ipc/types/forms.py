@@ -306,14 +306,14 @@ def _with_fields(layout: Any) -> np.dtype[Any]:
     return dtype
 
 
-def require_same(ours: TopicType, theirs: TopicType, who: str, call: str, topic: str) -> None:
+def require_same(ours: TopicType, theirs: TopicType, peer: str, call: str, topic: str) -> None:
     """Raise TypeMismatch, which shows both, unless the two agree.
 
     A record and a structured type agree if they have the same fields at the same places.
     """
     if ours != theirs:
         raise TypeMismatch(
-            f"{call}: topic {topic!r} has type {ours!r} here, and {theirs!r} at {who}; open both "
+            f"{call}: topic {topic!r} has type {ours!r} here, and {theirs!r} at {peer}; open both "
             "ends with one type"
         )
 

@@ -4,7 +4,7 @@
  * all others where numpy puts them anyway.
  *
  * numpy asks a handler for the memory of each array, and keeps the handler with the array (NEP 49).
- * So a handler may come and go while arrays live; that memory is given back by whom it was taken.
+ * So a handler may come and go while arrays live; the handler that took memory gives it back.
  * The declarations are those of numpy's version 1 of handlers; `shared_arrays.pyx` checks that.
  */
 #ifndef SHMND_MPI_ARRAY_MEMORY_H

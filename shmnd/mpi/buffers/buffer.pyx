@@ -24,7 +24,7 @@ cdef buffer _blank():
 
 
 cdef str _why_not(object obj, bint readonly, object error):
-    """Say why the memory of an object cannot be used."""
+    """Return why the memory of an object cannot be used."""
     cdef buffer probe = _blank()
     name = type(obj).__name__
     if not readonly:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small collectives by lines: each member writes one entry, and those who need it read it there.
+ * Small collectives by lines: each member writes one entry, and those that need it read it there.
  *
  * Each of the first communicators of a job has a slot, and in it each rank a ring of entries that
  * it alone writes. The blocking small collectives of a communicator are counted: MPI demands the
@@ -11,8 +11,9 @@
  * mark with acquire. Marks of earlier laps are smaller.
  * SYNC reuse: a member stores `finished` = k with release after its last load from entries k. A
  * writer loads the `finished` of all others with acquire and overwrites entry k only when all are
- * at k or beyond. A mark says as much: who has shown entry k + 1 has finished k, and its release
- * comes after the loads, so that a collective in which all write needs no load of `finished`.
+ * at k or beyond. A mark says as much: a member that has shown entry k + 1 has finished k, and its
+ * release comes after the loads, so that a collective in which all write needs no load of
+ * `finished`.
  * SYNC bell: a waiter writes `asleep`, which says for whose word it sleeps, fences, and loads the
  * word again. The writer stores the word, fences, then loads the `asleep` of the members. At least
  * one sees the other.

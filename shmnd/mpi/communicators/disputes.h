@@ -53,7 +53,7 @@ static inline void shmpi_tell_dispute(struct shmpi_engine *e, int peer,
                            .payload = sizeof o.words,
                            .words = {d->came, d->expected}};
     bool written;
-    shmpi_owe(e, &e->peers[peer], &o, &written); /* without memory: not told */
+    shmpi_owe(e, &e->peers[peer], &o, &written); /* without memory: not sent */
 }
 
 /* A rank at which this collective failed, or -1. Its last failure alone is known. */

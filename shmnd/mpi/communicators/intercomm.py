@@ -39,7 +39,7 @@ class Intercomm(Comm):
     def _make(
         cls, local: Intracomm, leader: int, peers: Intracomm, remote_leader: int, tag: int
     ) -> Intercomm:
-        """Connect two groups by their leaders, who share the communicator `peers`."""
+        """Connect two groups by their leaders, which share the communicator `peers`."""
         state = local._communicating("Create_intercomm")
         group = state.group
         if not 0 <= leader < len(group):

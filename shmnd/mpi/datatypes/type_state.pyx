@@ -34,7 +34,7 @@ cdef class TypeState(State):
         mpi_runs_free(&self.typed)
 
     def commit(self) -> None:
-        """Say that the type is going to be used."""
+        """Note that messages will use the type."""
         self.committed = True
 
     cdef void pack(self, const char *src, Py_ssize_t count, char *dst) noexcept:

@@ -139,7 +139,7 @@ class Ranks:
         self._thread.join()
 
     def _manage(self) -> None:
-        """Hand out tasks and take results until the pool is closed."""
+        """Assign tasks and take results until the pool is closed."""
         ending = False
         while not ending or self._given or self._tasks:
             died, gone = self._died(), self._gone()

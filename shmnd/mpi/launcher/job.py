@@ -297,7 +297,7 @@ class Job:
         return bool(staying)
 
     def _tell_of_waits(self, patience: float = _PATIENCE) -> None:
-        """Say what the ranks that run wait for, as far as they do within some seconds or end."""
+        """Print what the ranks that run wait for, as far as they do within some seconds or end."""
         last = time.monotonic() + patience
         running = sorted(self._running, key=lambda rank: rank.number)
         waits = [job_memory.wait_of(self._memory, rank.number) for rank in running]

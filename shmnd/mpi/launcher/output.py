@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the launcher writes: lines of ranks, each with its rank before it, and its own words.
 
-The launcher never waits for who reads it, so that it sees deaths, limits and signals meanwhile.
+The launcher never waits for its reader, so that it sees deaths, limits and signals meanwhile.
 Output that no reader has taken is kept, and the pipes of the ranks rest: the ranks wait.
 """
 

@@ -97,7 +97,7 @@ class Rank:
         return False
 
     def end_of(self) -> str:
-        """Say how it has ended."""
+        """Return how it has ended."""
         code = self.process.returncode
         if code >= 0:
             return f"rank {self.number} (process {self.process.pid}) ended with exit code {code}"

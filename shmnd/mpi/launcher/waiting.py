@@ -100,7 +100,7 @@ def _lasts(rank: Waiter) -> bool:
 
 
 def in_vain_words(number: int, peers: list[int], rank: Waiter) -> str:
-    """Say which ranks have ended, and what another one waits for."""
+    """Return which ranks have ended, and what another one waits for."""
     if len(peers) == 1:
         start = f"rank {peers[0]} has ended, and rank {number} waits for it in"
     else:
@@ -118,7 +118,7 @@ def _is_stopped(process: int) -> bool:
 
 
 def words(wait: Wait) -> str:
-    """Say it in one line, with the call, the communicator, the peer, the tag and the time."""
+    """Return it in one line, with the call, the communicator, the peer, the tag and the time."""
     text = wait.call or "a call"
     if wait.comm:
         text += f" of {wait.comm}"

@@ -216,7 +216,7 @@ class Exception(RuntimeError):
     def Get_error_code(self) -> int:
         """Return the error code.
 
-        Get_error_class(code) tells its class.
+        Get_error_class(code) returns its class.
         """
         return self._code
 

@@ -7,7 +7,7 @@ A program holds handles: small objects that are equal where they refer to the sa
 and null after that was freed through them. The object itself is a `State`. Freeing one handle
 does not disturb another one to the same state, and a state lives as long as anything refers to it.
 
-Each state has a number, for those who carry handles as integers. A state whose number has been
+Each state has a number, for programs that carry handles as integers. A state whose number has been
 read stays known by it until it is freed, as MPI's own handles do.
 """
 

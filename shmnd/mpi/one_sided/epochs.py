@@ -17,7 +17,7 @@ from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.request import Request
 
 _POSTED, _DONE = 1, 2
-"""Tags of the messages between those who offer and those who use."""
+"""Tags of the messages between the ranks that expose a window and those that access it."""
 
 _ASSERTIONS: Final = {
     "Fence": ("MODE_NOSTORE", "MODE_NOPUT", "MODE_NOPRECEDE", "MODE_NOSUCCEED"),

@@ -51,7 +51,7 @@ struct shmpi_peer {
     uint32_t shares;              /* words of our lane to it that are in use */
     struct shmpi_call call;       /* in which it has waited for us for long */
     struct shmpi_call answer;     /* the last one that it made in place of one of ours: calls.h */
-    struct shmpi_dispute dispute; /* the last one that it told */
+    struct shmpi_dispute dispute; /* the last one that it sent */
     struct shmpi_ways ways;
 };
 
@@ -87,7 +87,7 @@ struct shmpi_engine {
     shmnd_word32 idlers;  /* threads in shmpi_idle() */
     uint32_t failures;    /* deaths seen so far */
     uint32_t revocations; /* not 0: communicators are revoked, or none may be used any more */
-    uint32_t disputes;    /* that other ranks told */
+    uint32_t disputes;    /* that other ranks sent */
     struct shmpi_calls *calls;
 };
 

@@ -254,7 +254,7 @@ cdef int note(uint32_t count, int peer, int tag, str call, str comm, int64_t con
     if outer is not None or "." in call:
         tag = -1
     if peer < 0 and len(sys._current_frames()) > 1:
-        count |= SHMPI_OTHERS_END  # another thread may be who ends the wait
+        count |= SHMPI_OTHERS_END  # another thread may end the wait
     shmpi_note_mine(
         E, count, peer, tag, call.encode("utf-8", "replace"), comm.encode("utf-8", "replace")
     )

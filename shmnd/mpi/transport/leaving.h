@@ -16,7 +16,7 @@
  * SYNC left: a rank shows its records, then stores `left` with release; one that stays loads `left` with
  * acquire, and drains its lanes after that. So no message is to come from a rank that is seen to have
  * left once a drain has found nothing. The launcher marks a process that has ended on its behalf.
- * Both then count in `departures`, which those who stay sleep for: SYNC bell.
+ * Both then count in `departures`, which those that stay sleep for: SYNC bell.
  *
  * A schedule may need messages that ranks send after they have left, because their part of it
  * still waits. It ends where it can. When all ranks have left, no rank needs it.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank waits for, told to the launcher and to tools.
+ * What a rank waits for, shown to the launcher and to tools.
  *
  * The rank writes a note when a wait has lasted through all its polls, and takes it back at its
  * end. One writer, any number of readers, in the line of the rank's block that is the note's.
@@ -76,7 +76,7 @@ static inline void shmpi_note_end(struct shmpi_rank *me)
     shmnd_put32(&me->count, 0);
 }
 
-/* Anybody. False: the note is being written, or its writer died over it. */
+/* For any process. False: the note is being written, or its writer died over it. */
 static inline bool shmpi_read_note(const struct shmpi_rank *rank, struct shmpi_wait *w)
 {
     for (int tries = 0; tries < 1000; tries++) {

@@ -20,8 +20,8 @@ from shmnd.mpi.util.words import Words, wait_until
 __all__ = ["Turns"]
 
 _NEXT, _TURN, _HOLDER, _EVER_LEFT, _LEFT = range(5)
-"""Words of rank 0: the next ticket; the one whose turn it is; 1 + the rank that has it, which those
-who wait name; whether any was ever left; and by rank, 1 + the ticket that it has left."""
+"""Words of rank 0: the next ticket; the one whose turn it is; 1 + the rank that has it, which the
+waiters name; whether any was ever left; and by rank, 1 + the ticket that it has left."""
 
 
 class Turns:

@@ -145,7 +145,7 @@ cdef class RingCore:
     # They are there for the next call, and count as results in every way meanwhile.
 
     cdef give_back(self, list results):
-        """Keep results for the next call, before all others; wake those who wait for one."""
+        """Keep results for the next call, before all others; wake the threads that wait for one."""
         if not results or self.taking != forks:
             return
         self.given_back = results if self.given_back is None else results + self.given_back
@@ -169,7 +169,7 @@ cdef class RingCore:
         self.give_back(results)
 
     cdef tell_kept(self):
-        """Wake those who wait for results."""
+        """Wake the threads that wait for results."""
         c.shmnd_ring_eventfd(self.doorbell)  # the next poll completes a Notify
         if self.readiness is not None:
             self.readiness.set()

@@ -95,11 +95,11 @@ cdef class PairCore:
         raise AssertionError("a queue pair overrides this")
 
     cdef str why(self, uint32_t status, uint32_t type_):
-        """Say why a request ended with this status."""
+        """Return why a request ended with this status."""
         raise AssertionError("a queue pair overrides this")
 
     cdef str outstanding(self, bint requests, bint receives):
-        """Say which requests are outstanding, and with which process."""
+        """Return which requests are outstanding, and with which process."""
         raise AssertionError("a queue pair overrides this")
 
     @property

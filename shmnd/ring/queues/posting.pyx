@@ -392,9 +392,9 @@ cdef class PostingCore(ProgressCore):
     # -- texts --
 
     cdef str why(self, uint32_t status, uint32_t type_):
-        """Say why a request ended with this status, and which process was involved."""
+        """Return why a request ended with this status, and which process was involved."""
         return reason_of_failure(self, status, type_)
 
     cdef str outstanding(self, bint requests, bint receives):
-        """Say which requests are outstanding, and with which process."""
+        """Return which requests are outstanding, and with which process."""
         return outstanding_requests(self, requests, receives)

@@ -66,7 +66,7 @@ cdef refuse_receive(ProgressCore pair, uint32_t status, object sge):
 
 
 cdef str _ask(ProgressCore pair, str limit):
-    """Say how to request a larger limit."""
+    """Return how to request a larger limit."""
     if pair.title == "QueuePair":
         return f"ask create_queue_pair for more with {limit}"
     limit = _IN_VERSION_1[limit]
@@ -82,7 +82,7 @@ cdef str _untaken(PollingCore queue):
 # -- requests --
 
 cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_):
-    """Say why a request ended with this status, and which process was involved."""
+    """Return why a request ended with this status, and which process was involved."""
     cdef uint32_t theirs
     cdef object peer
     if pair.q.link.mine == NULL or pair.peer is None:
@@ -120,7 +120,7 @@ cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_):
 
 
 cdef str outstanding_requests(ProgressCore pair, bint requests, bint receives):
-    """Say which requests are outstanding, and with which process."""
+    """Return which requests are outstanding, and with which process."""
     cdef list said = []
     if requests:
         said.append(f"{pair.q.wq_tail - pair.q.wq_head} requests")

@@ -194,7 +194,7 @@ cdef object _closed():
 
 cdef str receive_reason(uint32_t status, object sge, const c.shmnd_receives *queue, uint64_t most,
                         str ask_sge, str ask_depth):
-    """Say why a Receive was refused, with the limit that it exceeds and how to raise that."""
+    """Return why a Receive was refused, with the limit that it exceeds and how to raise that."""
     if status == Status.DATA_OVERRUN:
         return (f"{len(sge)} scatter/gather elements, at most {queue.stride} are "
                 f"granted; {ask_sge}, up to {c.SHMND_MAX_SGE}")

@@ -40,7 +40,7 @@ class Names:
         self._watches: dict[_Watched, Living[Watch]] = {}
         self._watching = threading.RLock()  # of a moment; a finaliser may end a watch inside
         self._unconfirmed: dict[tuple[str, int], float] = {}
-        self._broker = ""  # that told the watches what they know
+        self._broker = ""  # from which the watches know what they know
 
     # -- what this process announces --
 
@@ -82,7 +82,7 @@ class Names:
         key = kind, name
         with Held(self._engine.rpc):
             try:
-                # First: another thread that ends the last one of this name tells the broker so.
+                # First: another thread that ends the last one of this name notifies the broker.
                 self._enter(key, watch)
                 self._engine.call("watch", caller="Directory.watch", kind=kind, name=name)
                 self._broker = self._engine.client.broker

@@ -30,7 +30,7 @@ class EventTarget(Protocol):
     """A connector or listener that the broker has something to say to."""
 
     def _on_event(self, event: Event, fds: list[int]) -> None:
-        """Take an event. Its descriptors are the caller's, who closes them.
+        """Take an event. The caller owns and closes its descriptors.
 
         Where the handler of a signal raises in it, it is called again, until it has come to its
         end. So each of its steps must be harmless when it is repeated.
@@ -88,7 +88,7 @@ class EventDispatch(abc.ABC):
         self._objects.pop(number, None)
 
     def _deliver(self) -> None:
-        """Hand the event queue to the objects that it is for, in order, by one thread at a time.
+        """Deliver the event queue to the objects that it is for, in order, by one thread at a time.
 
         What handlers of signals raise meanwhile loses no event: it is raised behind the last one.
         """
@@ -104,7 +104,7 @@ class EventDispatch(abc.ABC):
             interruption = None  # it refers to this frame
 
     def _hand_over(self, event: Event, fds: list[int]) -> BaseException | None:
-        """Hand over the first event, and take it out of the queue. Return what a handler raised."""
+        """Deliver the first event, and take it out of the queue. Return what a handler raised."""
         targets: Iterable[EventTarget] | None = None
         interruption: BaseException | None = None
         try:

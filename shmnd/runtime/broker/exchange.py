@@ -81,7 +81,7 @@ class BrokerExchange(EventDispatch):
         """Ask the broker and wait for its reply. Raise NdError, naming `caller`, for an error
         reply.
 
-        A broker that is gone is replaced first, and told what this process holds. A call within
+        A broker that is gone is replaced first, and receives what this process holds. A call within
         that, of a signal handler or a finaliser, cannot do so when this broker goes, too.
         """
         self.check(caller or op)
@@ -132,7 +132,8 @@ class BrokerExchange(EventDispatch):
         `bound` takes the local port, before anything else can happen.
         """
         refuse_brief_wait(caller)
-        with Held(self.rpc):  # no other thread takes an answer before it is known whom it is for
+        # With the lock, no other thread takes an answer before its request is known.
+        with Held(self.rpc):
             reply = self.call("connect", caller=caller, **fields)
             connection: int = reply["connection"]
             bound(reply["port"])
@@ -159,7 +160,7 @@ class BrokerExchange(EventDispatch):
         self.check(caller)
         if not self.client.alive or len(self._asking) >= _MOST_ASKED:
             return 0
-        # With the lock, no other thread takes the answer before it is known whom it is for.
+        # With the lock, no other thread takes the answer before its request is known.
         with self.conversing(caller):
             ident = self.client.ask(op, fds, caller=caller, **fields)
             if ident:
@@ -277,7 +278,7 @@ class BrokerExchange(EventDispatch):
     def _process_gone(self, event: Event, fds: list[int]) -> None:
         for peer in self._peers.forget_process(event["process"]):
             peer.mark_dead()
-            self._wait_set.ring()  # unlike a pidfd, nothing stays readable for those who sleep
+            self._wait_set.ring()  # unlike a pidfd, nothing stays readable for other sleepers
 
     def _record(self, event: Event, fds: list[int]) -> None:
         self.names.take(event, gone=False)
@@ -375,12 +376,12 @@ class BrokerExchange(EventDispatch):
         """Return the record of an adapter of another process, or of this one."""
         return self._peers.get(uid)
 
-    def require_peer(self, uid: str, call: str, gone: Status, who: str) -> PeerLike:
+    def require_peer(self, uid: str, call: str, gone: Status, name: str) -> PeerLike:
         """Return the record of an adapter. Raise the error that says why there is none."""
         self.require_heard(uid, call)  # also for one that is known: a segment of it may be missing
         peer = self._peers.get(uid)
         if peer is None:
-            raise error(gone, call, f"{who} is gone")
+            raise error(gone, call, f"{name} is gone")
         return peer
 
     def require_heard(self, uid: str, call: str) -> None:

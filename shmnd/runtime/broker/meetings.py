@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Meetings"]
 
 _SETTLING: Final = 5.0
-"""Seconds within which a process that joins a broker has told it of all its segments."""
+"""Seconds within which a process that joins a broker has reported all its segments."""
 
 
 class Meetings:
@@ -100,7 +100,7 @@ class Meetings:
         return (owner.uid, peer) in self._tokens and self._engine.has(owner)
 
     def came(self, peer: str) -> None:
-        """The present broker knows an adapter; its process tells of its segments next."""
+        """The present broker knows an adapter; its process reports its segments next."""
         if peer in self._came:
             self._came[peer] = time.monotonic()
 

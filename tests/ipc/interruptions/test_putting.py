@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A put that ends with an exception: its item is put once or not at all, and no other one suffers.
 
-The memory of an item that is put, or that waits behind a full queue, belongs to the queue: who
-gives it back gives it to the next item as well.
+The memory of an item that is put, or that waits behind a full queue, belongs to the queue: a
+put that gives it back gives it to the next item as well.
 """
 
 import gc

@@ -88,7 +88,7 @@ while True:
     attack(how)
     if how == "closes":
         attack = lambda how: None
-    talk.cq._arm_for(1)  # as who sleeps: every message to it shall ring
+    talk.cq._arm_for(1)  # as a sleeper does: every message to it is to ring
     for result in talk.cq.get_results(8):
         if result.request_type is shmnd.RequestType.RECEIVE and result.status == 0:
             talk.qp.receive(talk.regions[1].sge(), "in")

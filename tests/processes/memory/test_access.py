@@ -38,7 +38,7 @@ def member(uid: int) -> dict[str, Any]:
 
 
 def stranger(uid: int) -> dict[str, Any]:
-    """Options of a process of a user who is in no group but its own."""
+    """Options of a process of a user that is in no group but its own."""
     return {"user": uid, "group": uid, "extra_groups": [], "python": _python()}
 
 
@@ -142,14 +142,14 @@ import shmnd.adapter, shmnd.broker.client
 pretend = hear()
 if pretend:  # whose number, and which bytes of its memory, to pass off as our own
     exchange = shmnd.broker.client.BrokerClient._exchange
-    def lie(self, who, op, fds, fields, deadline):
+    def lie(self, call, op, fds, fields, deadline):
         if op == "hello":
             fields = {{**fields, "pid": pretend[0]}}
             if pretend[2]:
                 fds = (*fds[:-1], os.pidfd_open(pretend[0]))
         if op == "adapter":
             fields = {{**fields, "table": {{**fields["table"], "probe": pretend[1]}}}}
-        return exchange(self, who, op, fds, fields, deadline)
+        return exchange(self, call, op, fds, fields, deadline)
     shmnd.broker.client.BrokerClient._exchange = lie
 adapter = shmnd.open_adapter(group={CLUB})
 say(os.getpid(), adapter._probe.address, adapter._probe.nonce)
@@ -281,11 +281,11 @@ def test_another_user_gets_a_clear_refusal(common: Path) -> None:
             path.chmod(0o777)
         status, _, text = outcome("", common, **stranger(BERT))
         assert status == "ACCESS_VIOLATION"
-        # and the broker at who comes.
+        # and the broker at its clients.
         status, text = _knock(common, BERT)
         assert status == Status.ACCESS_VIOLATION
         assert f"serves uid {ANNA} only" in text
-        # The one who was there is not disturbed, and others of its user come in.
+        # The process that was there is not disturbed, and others of its user come in.
         for path in (common / "run", common / "run" / "default"):
             path.chmod(0o700)
         assert outcome("", common, **stranger(ANNA)) == "in"
@@ -293,7 +293,7 @@ def test_another_user_gets_a_clear_refusal(common: Path) -> None:
 
 @only_root
 def test_a_broker_of_somebody_else_is_not_trusted(common: Path) -> None:
-    """A socket that another user has put there: the client asks the kernel who serves it."""
+    """A socket that another user has put there: the client asks the kernel which user serves it."""
     directory = common / "run" / "default"
     directory.mkdir(parents=True)
     for path in (directory.parent, directory):
@@ -366,7 +366,7 @@ hear()
 
 @only_root
 def test_segments_cannot_be_opened_by_a_process_that_is_no_party() -> None:
-    """They have no name; and where /proc shows them, the kernel asks who wants to know."""
+    """They have no name; and where /proc shows them, the kernel checks the reader."""
     spy = """
 import glob
 opened = []

@@ -411,7 +411,7 @@ def test_a_forked_child_refuses(ends: Ends) -> None:
 
 
 def test_a_segment_goes_by_its_descriptor_to_any_process() -> None:
-    """What compiled rooms build on: one sealed segment, mapped by all who are sent it."""
+    """What compiled rooms build on: one sealed segment, mapped by all that receive it."""
     made = Segment.create(1 << 16, label="test", writable=False)
     memoryview(made)[:4] = b"here"
     others = [Segment.attach(os.dup(made.fd), 1 << 16, writable=False) for _ in range(20)]

@@ -485,7 +485,7 @@ def test_a_file_takes_out_its_namesakes(tmp_path: Path) -> None:
     assert rule_of(host, PurePosixPath("/tmp/a")) is None
 
 
-# -- who meets --
+# -- namespaces that do not meet --
 
 
 def test_a_runtime_directory_that_is_open_to_others(

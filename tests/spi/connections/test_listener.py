@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IND2Listener: addresses and ports, the backlog, requests and who gets them."""
+"""IND2Listener: addresses and ports, the backlog, requests and the connectors that get them."""
 
 import contextlib
 from collections.abc import Callable

@@ -64,7 +64,7 @@ def test_a_sample_does_not_wait_for_news_of_subscribers(
     pub, sub = pair
     found: list[bool] = []
     monkeypatch.setattr(pub, "_check_members", lambda: found.append(sub.try_receive() is not None))
-    time.sleep(0.02)  # after so long it asks who came and went
+    time.sleep(0.02)  # after so long it asks which subscribers came and went
     pub.send(np.zeros(3))
     assert found == [True]
 

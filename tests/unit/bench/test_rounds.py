@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds: who is asked when, and what becomes of a subject that fails."""
+"""Rounds: which subject is asked when, and what becomes of a subject that fails."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory, the lock and the socket: who may come in, and who is the broker."""
+"""The directory, the lock and the socket: which users may enter, which process is the broker."""
 
 import os
 import resource
@@ -105,7 +105,7 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
         assert mode(place.lock) == 0o600
 
 
-# --- who ---
+# --- users ---
 
 
 def refusal(tmp_path: Path) -> str:

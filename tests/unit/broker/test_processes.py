@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers as processes: how they start, how they leave, how they die, and who notices."""
+"""Brokers as processes: how they start, how they leave, how they die, and that processes notice."""
 
 import argparse
 import contextlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters: what an adapter shows of itself, who can write it, and what a reader makes of lies."""
+"""Counters: what an adapter shows, who can write it, and what a reader makes of lies."""
 
 import mmap
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments: what no holder of a descriptor can do to those who map them."""
+"""Segments: what no holder of a descriptor can do to the processes that map them."""
 
 import ctypes
 import errno

@@ -65,7 +65,7 @@ static inline void shmpi_tell_call_as(struct shmpi_engine *e, int peer, uint32_t
 {
     uint64_t root = (uint32_t)(call.root + 1);
     shmpi_tell(e, peer, kind, root << 32 | call.context, call.number);
-    /* without memory: not told */
+    /* without memory: not sent */
 }
 
 static inline void shmpi_tell_call(struct shmpi_engine *e, int peer, struct shmpi_call mine)
@@ -85,7 +85,7 @@ static inline void shmpi_answer_call(struct shmpi_engine *e, int peer, struct sh
         shmpi_tell_call_as(e, peer, SHMPI_CALLED_ELSE, mine);
 }
 
-/* A rank has told that it waits for this one. */
+/* A rank has announced that it waits for this one. */
 static inline void shmpi_take_called(struct shmpi_engine *e, int source, struct shmpi_call theirs)
 {
     uint64_t number = theirs.number >> SHMPI_CALL_BITS;

@@ -282,7 +282,7 @@ def test_a_mistake_of_ours_costs_one_client(
 def test_what_was_said_first_is_heard_first(
     place: Place, broker: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when the one who speaks second has just been heard, and the broker was busy with it."""
+    """Also when the one that speaks second has just been heard, and the broker was busy with it."""
     heard: list[tuple[int, Any]] = []
     busy, go_on = threading.Event(), threading.Event()
     real = Rendezvous.handle
