@@ -48,7 +48,7 @@ def test_every_word_has_a_name(tmp_path: Path) -> None:
 
 
 def lies(wanted: int, seed: int, folder: Path) -> tuple[Counter[str], Counter[str]]:
-    """Hear so many; how often about what, and how the lines ended."""
+    """Have so many words forged; return how often each was, and how the hostile peers ended."""
     known, told, ends = layout(folder), Counter[str](), Counter[str]()
     crowd = Crowd(seed, trusting=False)
     try:

@@ -230,10 +230,10 @@ class End:
     # -- the outcome --
 
     def poll_once(self, wanted: int) -> None:
-        """Say whether so many requests had ended before this one poll."""
+        """Report whether so many requests had ended before this one poll."""
         self.ended += self.cq.get_results()
         self.say(self._has(wanted))
 
     def peek(self, wanted: int) -> None:
-        """Say whether the last bytes are there, by loads and no call."""
+        """Report whether the last bytes are there, by loads and no call."""
         self.say(self.memory.is_filled())

@@ -455,7 +455,7 @@ class Connection:
         return ""
 
     def unheard(self, sender: Side) -> str:
-        """Say which message does not arrive though only its receiver has to poll; else nothing.
+        """Return which message does not arrive though only its receiver has to poll; else nothing.
 
         Only Sends count with no other request before one that may wait: that is its sender's.
         """

@@ -274,7 +274,7 @@ class End:
             print(f"{side}: {received} received, {self.told.held[-1]}", file=sys.stderr)
 
     def finish(self) -> Told:
-        """See the other side through, and tell."""
+        """Wait for the end of the other side, and report it."""
         sent, received, nbytes = self.side.counts()
         self.told.sent, self.told.received, self.told.bytes = sum(sent), sum(received), nbytes
         self.pipe.send("through")
@@ -339,7 +339,7 @@ def run(plan: Plan) -> list[Told]:
 
 
 def _both(said: BaseException, at: int, pipes: list[Connection]) -> str:
-    """Say what one side met; and the other, whose end may be what this one met."""
+    """Return what one side met, and the other, whose end may be what this one met."""
     words = {at: repr(said), 1 - at: "nothing"}
     while pipes[1 - at].poll(5.0):
         try:

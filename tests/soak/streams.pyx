@@ -99,7 +99,7 @@ cdef class Side:
                 raise RuntimeError(self._wrong())
 
     def expect(self, sends, receives):
-        """Say up to which number each stream sends and receives."""
+        """Set up to which number each stream sends and receives."""
         for i in range(self.raw.count):
             self.raw.streams[i].out_target = sends[i]
             self.raw.streams[i].in_target = receives[i]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One member of a mesh, where everybody connects to everybody at the same time.
+"""One member of a mesh, where all members connect to all others at the same time.
 
 So each pair meets head to head. The connect of the lower rank stands, the other one is refused,
 and its queue pair, with the receives that are posted on it, is used to accept.

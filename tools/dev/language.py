@@ -26,14 +26,17 @@ SKIPPED: Final = frozenset({"tools/dev/language.py", "tests/unit/project/test_la
 
 BE: Final = "(?:is|are|was|were|be|been|being)"
 PATTERNS: Final = {
-    "nobody": (r"(?:nobody|whoever|somebody|whosoever)", "name the peer, the waiter, the sender"),
+    "nobody": (
+        r"(?:nobody|whoever|somebody|anybody|everybody|whosoever|whom)",
+        "name the peer, the waiter, the sender",
+    ),
     "told": (rf"{BE} (?:not )?told|told of", "receives, learns, is notified"),
     "is no": (
         rf"(?P<allowed>t?here )?{BE} no (?!(?:longer|more|less|such|one|sooner|way|room)\b)[a-z(]+",
         "is not a",
     ),
     "goes on": (r"(?:go|goes|went|going|gone) on", "continues, makes progress"),
-    "give": (r'"""(?:Give|Tell)s?', "Return, Raise, Report"),
+    "give": (r'"""(?:Give|Tell|Say|See|Hear|Look|Hand)s?', "Return, Raise, Report"),
     "what is": (
         r"what (?:is|are|was|were|has|have|had|does|did|stays|comes|came|lies|stands|counts)",
         "name the thing",

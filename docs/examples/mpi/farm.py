@@ -25,7 +25,7 @@ def primes_below(limit: int) -> array.array:
 
 
 def master(comm: MPI.Intracomm) -> None:
-    """Hand the tasks out, and check the results."""
+    """Assign the tasks, and check the results."""
     left = list(range(10, 10 + 50 * TASKS, 50))
     results: dict[int, int] = {}
     working, status = comm.size - 1, MPI.Status()

@@ -43,7 +43,7 @@ def report(q: Any, count: int) -> None:
 
 
 def join_waits_for_the_next_item(q: Any) -> None:
-    """See that the counts are as if nothing had happened."""
+    """Check that the counts are as if nothing had happened."""
     q.put("next")
     assert q._core.unfinished() == 1
     done = threading.Event()

@@ -98,9 +98,9 @@ def test_everything_is_killed_at_once_and_the_next_start_finds_it_clean(base: Pa
                 child.say(addresses)
             time.sleep(chance.uniform(0.0, 0.3))
             broker = broker_pid()
-            everybody = [*(child.pid for child in crowd), broker]
+            pids = [*(child.pid for child in crowd), broker]
             for number in (signal.SIGSTOP, signal.SIGKILL):  # so no process sees another die
-                for pid in everybody:
+                for pid in pids:
                     os.kill(pid, number)
             for child in crowd:
                 child.process.wait()
@@ -268,7 +268,7 @@ def test_clean_tells_what_it_could_not_remove(
 
 
 def test_a_crash_in_the_midst_of_a_start(base: Path) -> None:
-    """A starter dies with the lock taken and a socket made, before anybody is served."""
+    """A starter dies with the lock taken and a socket made, before any client is served."""
     with Child("""
 import signal
 from shmnd.broker.place import place_of

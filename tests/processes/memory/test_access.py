@@ -59,7 +59,7 @@ def _python() -> str:
 
 @pytest.fixture
 def common() -> Iterator[Path]:
-    """A folder as /tmp is: everybody may make something in it."""
+    """A folder as /tmp is: every user may make something in it."""
     folder = Path(tempfile.mkdtemp(prefix="shmnd-common-"))
     folder.chmod(0o1777)
     yield folder
@@ -249,7 +249,7 @@ def test_who_is_not_in_the_group_is_refused_at_every_gate(common: Path) -> None:
 
 
 def _knock(folder: Path, uid: int, extra_groups: list[int] | None = None) -> tuple[int, str]:
-    """Say something at the socket itself, without the library's own doubts."""
+    """Send a request at the socket itself, without the checks of the library."""
     program = """
 import socket
 sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

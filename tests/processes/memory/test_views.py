@@ -68,7 +68,7 @@ def writable_mappings() -> int:
     return sum("/memfd:shmnd-data" in line and line.split()[1][1] == "w" for line in lines)
 
 
-# -- what it shows, and to whom --
+# -- what it shows, and to which processes --
 
 
 @pytest.mark.parametrize("nbytes", [1, 64, 4096, 1 << 20, (1 << 20) + 5, 24 << 20])

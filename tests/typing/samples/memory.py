@@ -30,7 +30,7 @@ def fill(adapter: shmnd.Adapter, connection: shmnd.Connection, old: nd1.Adapter)
 
 
 def take(adapter: shmnd.Adapter, region: shmnd.MemoryRegion) -> None:
-    """Hand memory on."""
+    """Pass memory to another function."""
     memory = adapter.attach("/results", writable=False)
     region.register(memory, shmnd.MrFlag.ALLOW_REMOTE_READ).result()
     region.register(memory[64:128])

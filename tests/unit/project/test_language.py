@@ -17,11 +17,13 @@ def patterns(text: str) -> list[str]:
     [
         ("Nobody polls it.", "nobody"),
         ("whoever comes", "nobody"),
+        ("the peer for whom it waits", "nobody"),
         ("The peer is told.", "told"),
         ("# it is\n    # told of this", "told"),
         ("This is no fault.", "is no"),
         ("It goes on.", "goes on"),
         ('"""Give the size."""', "give"),
+        ('"""Say why."""', "give"),
         ("what is left", "what is"),
         (" * what\n * is left", "what is"),
         ("It looks at the ring.", "look"),

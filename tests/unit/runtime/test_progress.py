@@ -235,7 +235,7 @@ def test_a_segment_of_a_peer_for_which_there_is_no_room_now(
 def test_a_poll_in_the_midst_of_a_connect_takes_nothing_of_it(
     sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a signal handler polls: in the same thread, before it is known whom the answer is for."""
+    """As a signal handler polls: in the same thread, before the request of the answer is known."""
     engine = sides.active.engine
     ask, call = engine.client.ask, engine.client.call
 

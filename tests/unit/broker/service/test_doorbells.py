@@ -30,7 +30,7 @@ def offered(world: World) -> tuple[Party, Party, int]:
 def said_by(
     world: World, party: Party, op: str, *fds: Fake, **fields: Any
 ) -> list[tuple[int, str]]:
-    """What a request makes the broker say, in order: to whom, and what."""
+    """The messages that a request makes the broker send, in order, each with its receiver."""
     world.state.handle(party.number, {"op": op, "id": 99, **fields}, list(fds))
     items = [(item.client, item.message or {}) for item in world.state.outbox.items]
     world.deliver()
