@@ -58,17 +58,17 @@ class CompletionQueue(NotifyCore, OverlappedObject):
 
     async def __aiter__(self) -> AsyncIterator[Result]:
         """Return results as they come, one by one, and let other tasks run meanwhile."""
-        told: Overlapped | None = None
+        notification: Overlapped | None = None
         while True:
             results = self.get_results(1)
             if not results:
-                if told is None or told.done():
-                    told = self.notify()
+                if notification is None or notification.done():
+                    notification = self.notify()
                 results = self.get_results(1)  # it may have come before the Notify
             if results:
                 yield results[0]
-            elif told is not None:
-                await told
+            elif notification is not None:
+                await notification
 
     # -- Notify --
 

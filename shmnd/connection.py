@@ -83,7 +83,7 @@ class Connection(Closing):
         self._inbox: Final = ends.messages.inbox
         self._send_now: Final = ends.messages.send_now
         self._disconnected: Final = ends.connector.notify_disconnect()
-        self._told: Overlapped | None = None
+        self._notification: Overlapped | None = None
         self._waiter: Waiter | None = None
         self._start_locks()
         remember(self)
@@ -257,12 +257,12 @@ class Connection(Closing):
             self._messages.progress()
             if ready():
                 return
-            if self._told is None or self._told.done():
-                self._told = self.receive_cq.notify()
+            if self._notification is None or self._notification.done():
+                self._notification = self.receive_cq.notify()
                 self._messages.progress()  # a message may have arrived before the Notify
                 continue
             try:
-                await self._told
+                await self._notification
             except NdError as err:
                 if err.status is not Status.CANCELED and not self._refusal:
                     raise  # else another task has closed this connection
@@ -293,9 +293,9 @@ class Connection(Closing):
         waiter = self._waiter
         if waiter is None or self._refusal:
             return
-        if self._told is None or self._told.done():
-            self._told = told = self.receive_cq.notify()
-            told._waiters.append(waiter.wake)
+        if self._notification is None or self._notification.done():
+            self._notification = notification = self.receive_cq.notify()
+            notification._waiters.append(waiter.wake)
         waiter.rest()
 
     # -- steps --

@@ -54,7 +54,7 @@ class MemoryWindow(Closing):
         return self._length
 
     def _set_invalidate_context(self, context: object) -> None:
-        """Have the owner told when the peer invalidates the window, from the next Bind on.
+        """Notify the owner when the peer invalidates the window, from the next Bind on.
 
         The receive queue that the window's queue pair completes to then gives, right after the
         Receive of the message that did it, a result of type INVALIDATE with this context. It

@@ -65,7 +65,7 @@ class Neighbour(Closing):
         return error(
             Status.DEVICE_NOT_READY,
             call,
-            f"process {self.pid} has not told the next broker of {what} yet",
+            f"process {self.pid} has not reported {what} to the next broker yet",
         )
 
     # -- its process --

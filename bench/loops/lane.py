@@ -87,15 +87,15 @@ _SPINS = {Wait.POLL: 3600.0, Wait.EVENT: 0.0, Wait.ASYNCIO: 0.0}
 
 def _notified(queue: CompletionQueue) -> Callable[[int], list[Result]]:
     """Return a way to wait that asks for a Notify and sleeps on it, polling before it sleeps."""
-    told: Any = None
+    notification: Any = None
 
     def arrived(most: int) -> list[Result]:
-        nonlocal told
+        nonlocal notification
         while not (results := queue.get_results(most)):
-            if told is None or told.done():
-                told = queue.notify()  # and poll again: a result may precede it
+            if notification is None or notification.done():
+                notification = queue.notify()  # and poll again: a result may precede it
             else:
-                told.result()
+                notification.result()
         return results
 
     return arrived

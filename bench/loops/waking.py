@@ -54,13 +54,13 @@ async def _answer(lane: Lane, count: int) -> None:
 
 async def _arrival(lane: Lane) -> None:
     """Take one Receive and post it again; arm first and poll then, so that none is missed."""
-    told = lane.receive_cq.notify()
+    notification = lane.receive_cq.notify()
     results = lane.receive_cq.get_results(1)
     while not results:
-        await told
+        await notification
         results = lane.receive_cq.get_results(1)
         if not results:
-            told = lane.receive_cq.notify()
+            notification = lane.receive_cq.notify()
             results = lane.receive_cq.get_results(1)
     check(results)
     lane.qp.receive(lane.incoming)

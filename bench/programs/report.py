@@ -170,14 +170,14 @@ def _put_into(path: Path, taken: dict[str, Any]) -> None:
     data = taken["core"]
     answers, notes = Answers.load(data["answers"]), Notes()
     judged = verdicts(answers, IDLE, data["facts"].get("bytes_per_idle"))
-    told = [
+    parts = [
         f"{data['when']}; {data['extent']}.\n" + "\n".join(data["environment"][:2]),
         markdown(HEADINGS, [verdict.cells(notes) for verdict in judged]),
         *notes.paragraphs(),
     ]
     before, _, rest = path.read_text().partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    block = "\n\n".join([_BEGIN, *told, _END])
+    block = "\n\n".join([_BEGIN, *parts, _END])
     path.write_text(f"{before}{block}{after}")
 
 

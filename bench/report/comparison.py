@@ -30,9 +30,9 @@ def rows(answers: Answers, questions: Sequence[Question], notes: Notes) -> list[
                 continue
             figure = answer.spread.map(functools.partial(in_unit, question)).format(number)
             ratio = ratio_to_ours(answers, answer)
-            told = ratio.format(number) if ratio else ""
-            told += ", too noisy" if ratio and ratio.noisy else ""
-            found.append([question.label, answer.subject, figure, unit(question), told])
+            share = ratio.format(number) if ratio else ""
+            share += ", too noisy" if ratio and ratio.noisy else ""
+            found.append([question.label, answer.subject, figure, unit(question), share])
     return found
 
 
@@ -48,9 +48,9 @@ def ratio_to_ours(answers: Answers, answer: Answer) -> Spread | None:
 
 def versions(answers: Answers) -> str:
     """Return the versions of the measured programs."""
-    told = [
+    lines = [
         f"{subject}: " + ", ".join(f"{name} {version}" for name, version in found.items())
         for subject, found in answers.versions.items()
         if found
     ]
-    return "\n".join(told)
+    return "\n".join(lines)

@@ -115,8 +115,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def _status_or_stop(place: Place, verb: str) -> int:
     """Report on the running broker, or end it."""
     if verb == "stop":
-        gone, told = stop(place)
-        print(told, file=sys.stdout if gone else sys.stderr)
+        gone, message = stop(place)
+        print(message, file=sys.stdout if gone else sys.stderr)
         return 0 if gone else 1
     with visit(place) as observer:
         for name, value in facts(place, observer).items():

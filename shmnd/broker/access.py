@@ -97,12 +97,12 @@ def process_of(pidfd: int) -> int:
     descriptor is free to ask.
     """
     try:
-        told = Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii")
+        text = Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii")
     except OSError as exc:
         if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             raise
         return 0
-    found = re.search(r"^Pid:\s*(-?\d+)$", told, re.MULTILINE)
+    found = re.search(r"^Pid:\s*(-?\d+)$", text, re.MULTILINE)
     return 0 if found is None else int(found[1])
 
 

@@ -54,7 +54,7 @@ class ReadLimits(NamedTuple):
         )
 
     @classmethod
-    def told(cls, value: object) -> ReadLimits:
+    def of_peer(cls, value: object) -> ReadLimits:
         """Read what the peer sent; nonsense counts as no Reads at all."""
         if isinstance(value, list) and len(value) == 2:
             try:
@@ -103,7 +103,7 @@ class Terms(NamedTuple):
         except ValueError as exc:
             pass_on(exc)
             return cls(NO_READS, ())
-        return cls(ReadLimits.told(numbers[:2]), tuple(numbers[2:]))
+        return cls(ReadLimits.of_peer(numbers[:2]), tuple(numbers[2:]))
 
 
 @dataclass(slots=True)

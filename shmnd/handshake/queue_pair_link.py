@@ -240,7 +240,7 @@ class QueuePairLink:
                 del _pairs[self._number]  # no call, behind which a handler could raise
                 qp._end_connect()
         except NdError:
-            pass  # it was closed by another thread just now, and told its peer itself
+            pass  # it was closed by another thread just now, and notified its peer itself
         _pairs.pop(self._number, None)
 
     def ending(self, done: Callable[[], object]) -> Callable[[], bool]:

@@ -33,7 +33,7 @@ def check(host: Host) -> Iterator[Finding]:
     try:
         root = PurePosixPath(root_of())
     except NdError:
-        return  # told with the runtime directory itself
+        return  # reported with the runtime directory itself
     yield _own_view(host, root)
     if not host.path("/run/systemd/system").is_dir():
         yield ok("service manager", "no systemd runs here")

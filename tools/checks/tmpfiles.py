@@ -33,13 +33,13 @@ class Rule(NamedTuple):
 def rule_of(host: Host, path: PurePosixPath) -> Rule | None:
     """Find the line that lets `path` age away; None if there is none, or another protects it."""
     above = [str(each) for each in (path, *path.parents)]
-    told: dict[str, Rule] = {}
+    first: dict[str, Rule] = {}
     for rule in _rules(host):
         if any(fnmatchcase(each, rule.path) for each in above):
             if rule.kind == _PROTECT:
                 return None
-            told.setdefault(rule.path, rule)  # of two lines about one path the first counts
-    aging = [rule for rule in told.values() if rule.age]
+            first.setdefault(rule.path, rule)  # of two lines about one path the first counts
+    aging = [rule for rule in first.values() if rule.age]
     return max(aging, key=lambda rule: len(rule.path), default=None)
 
 

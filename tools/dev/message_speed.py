@@ -116,7 +116,7 @@ def bounce(
     return run
 
 
-def told(name: str, unit: str, by_hand: list[float], with_messages: list[float]) -> str:
+def line_of(name: str, unit: str, by_hand: list[float], with_messages: list[float]) -> str:
     """One line: both medians, and the ratio with its spread."""
     ratios = sorted(one / two for one, two in zip(with_messages, by_hand, strict=True))
     return (
@@ -163,7 +163,7 @@ def in_one_thread(nbytes: int, count: int, times: int) -> str:
         found = measured(rounds, count, times, time.thread_time)
         near.close()
         far.close()
-    return told(f"{nbytes} B, processor time", "µs", *found)
+    return line_of(f"{nbytes} B, processor time", "µs", *found)
 
 
 def between_processes(nbytes: int, count: int, times: int, cpus: list[int]) -> str:
@@ -195,7 +195,7 @@ def between_processes(nbytes: int, count: int, times: int, cpus: list[int]) -> s
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
-    return told(f"{nbytes} B, two processes", "µs", *found)
+    return line_of(f"{nbytes} B, two processes", "µs", *found)
 
 
 def main() -> None:

@@ -29,8 +29,8 @@ def run(program: Path) -> dict[str, Any]:
         # Compilers differ in how they call the file.
         (counted,) = Path(folder).glob("*.gcda")
         command = ["gcov", "--json-format", "--stdout", counted.name]
-        told = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    report: dict[str, Any] = json.loads(told.stdout)
+        printed = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    report: dict[str, Any] = json.loads(printed.stdout)
     return report
 
 

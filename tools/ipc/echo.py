@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print samples; those that come too fast to be printed are counted as lost."""
-    told = 0
+    shown = 0
     with contextlib.ExitStack() as stack:
         ready = stack.enter_context(ipc.WaitSet())
         subs = [
@@ -69,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
                     lost[sub] = sub.lost
                 with sample:
                     print(line_of(sub.name, sample, args), flush=True)
-                told += 1
-                if told == args.count:
+                shown += 1
+                if shown == args.count:
                     return 0
 
 

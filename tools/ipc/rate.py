@@ -101,9 +101,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(meters: list[Meter], args: argparse.Namespace) -> None:
     screen = sys.stdout.isatty() and args.format == "table"
-    told = 0
+    shown = 0
     with ipc.WaitSet(*(meter.sub for meter in meters)) as ready:
-        while args.count is None or told < args.count:
+        while args.count is None or shown < args.count:
             began = time.monotonic()
             for meter in meters:
                 meter.begin()
@@ -116,4 +116,4 @@ def _show(meters: list[Meter], args: argparse.Namespace) -> None:
                 print(json.dumps(rows), flush=True)
             else:
                 print((_CLEAR if screen else "") + draw(_COLUMNS, rows), flush=True)
-            told += 1
+            shown += 1

@@ -64,15 +64,15 @@ def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> bool:
     numbers: dict[ipc.Subscriber, int] = {}
     changed: set[ipc.Subscriber] = set()
     samples = nbytes = 0
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     with Writer(args.file) as writer, ipc.WaitSet(*subs) as ready, _ended_by_sigterm():
         try:
             while len(changed) < len(subs) and samples != args.count:
                 now = time.monotonic()
                 if args.seconds is not None and now - began >= args.seconds:
                     break
-                if sys.stderr.isatty() and now - told > 1:
-                    told = now
+                if sys.stderr.isatty() and now - reported > 1:
+                    reported = now
                     _tell(samples, nbytes, subs, end="\r")
                 ready.wait(0.2)
                 for sub in subs:

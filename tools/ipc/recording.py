@@ -392,7 +392,7 @@ class Recording:
                 continue
             type_ = self.types.get(found.topic)
             if type_ is None:
-                self._lost_topics.add(found.topic)  # told once
+                self._lost_topics.add(found.topic)  # reported once
                 self._tell(found.at, f"topic {found.topic} of a sample is not described")
             elif not _is_of(type_, found):
                 name = self.topics[found.topic]["name"]

@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print changes until Ctrl-C; first all that exist."""
-    told = 0
+    shown = 0
     with ipc.watch() as watch:
         for change in watch:
             if args.format == "json":
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
                     f"{printable(change.name)}  {change.role} {change.pid}"
                 )
             print(line, flush=True)
-            told += 1
-            if told == args.count:
+            shown += 1
+            if shown == args.count:
                 break
     return 0

@@ -71,12 +71,12 @@ class CounterReader:
             self.note = str(exc)
             self._known = {}  # no process can use this namespace
             return
-        told = self._ask(place)
+        known_to_broker = self._ask(place)
         now = time.monotonic()
         if now >= self._search_at:
             self._searched = self._search(place.mark)
             self._search_at = now + _SHARE * (time.monotonic() - now)
-        self._known = self._searched | told
+        self._known = self._searched | known_to_broker
 
     def tell_note(self) -> None:
         """Report on stderr when the broker could not be asked."""

@@ -21,6 +21,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """End it and wait until it is gone."""
-    gone, told = stop(place_of(args.namespace, group=args.group, make=False))
-    print(told if gone else f"shmnd: {told}", file=sys.stdout if gone else sys.stderr)
+    gone, message = stop(place_of(args.namespace, group=args.group, make=False))
+    print(message if gone else f"shmnd: {message}", file=sys.stdout if gone else sys.stderr)
     return 0 if gone else 1

@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
     screen = sys.stdout.isatty() and args.format == "table"
     before = _counts(Scene.of(reader))
     last = time.monotonic()
-    told = 0
-    while args.count is None or told < args.count:
+    shown = 0
+    while args.count is None or shown < args.count:
         time.sleep(args.interval)
         reader.refresh()
         scene = Scene.of(reader)
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             nothing = "" if reader.pages else no_process(args)
             print(_page(scene, rows, screen, nothing), flush=True)
-        told += 1
+        shown += 1
     return 0 if reader.pages else 1
 
 

@@ -146,9 +146,9 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 1
-    for told, event in enumerate(watcher.events(deadline), 1):
+    for shown, event in enumerate(watcher.events(deadline), 1):
         print(json.dumps(event.row()) if args.format == "json" else event.line(), flush=True)
-        if told == args.count:
+        if shown == args.count:
             break
     return 0 if watcher.seen else 1
 

@@ -142,10 +142,10 @@ class Directory:
         return {"page": page, "next": 0}
 
     def _tell(self, event: str, record: Record) -> None:
-        told: dict[Process, None] = {}
+        receivers: dict[Process, None] = {}
         for key in _keys_of(record):
-            told.update(self._watchers.get(key, {}))
-        for process in told:
+            receivers.update(self._watchers.get(key, {}))
+        for process in receivers:
             self._outbox.event(process, event, **record.wire())
 
     # --- watching ------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ cdef int _wait_long(
                 comm.fail(SHMPI_REVOKED, call, NULL, c)
             elsewhere = k and shmpi_lines_elsewhere(c.lines, k, place)
             if elsewhere:
-                progress()  # what it told before it left this collective
+                progress()  # what it sent before it left this collective
             if noted or elsewhere:
                 agree(c, mine, comm)
             if elsewhere:

@@ -49,8 +49,8 @@ def _seek_shared(state: FileState, offset: int, whence: int) -> None:
             state.pointer.set(target)
         except Exception as error:
             raised.append(error)
-    told = state.comm.bcast(raised, 0)
-    failures = raised or told  # of the two at rank 0, the one that has a traceback
+    shared = state.comm.bcast(raised, 0)
+    failures = raised or shared  # of the two at rank 0, the one that has a traceback
     if failures:
         raise failures.pop()
 

@@ -44,7 +44,7 @@ cdef class WinState(State):
     cdef shmpi_gate *gates
     cdef char *held                     # 1 for each rank whose lock this one holds; others read it
     cdef shmpi_holders holders
-    cdef object told                    # the wait of a program that polls, as it was published
+    cdef object announced               # the wait of a program that polls, as it was published
     cdef public list attached
     cdef char *open_at                  # 1 for each rank at which an access epoch is open
     cdef bint used                      # whether a call has moved data since the last Fence
@@ -53,7 +53,7 @@ cdef class WinState(State):
     cdef public object posted, started, locked
 
     cdef int enter(self, int rank, bint writes, str call) except -1
-    cdef int publish(self, Wait *wait, int rank, int *told, str call) except -1
+    cdef int publish(self, Wait *wait, int rank, int *published, str call) except -1
     cdef int take(self, int rank) except -1
 
 

@@ -51,11 +51,11 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
             segment = Segment.create(nbytes, label="mpi-window", call=call)
     except Exception as error:
         failure = error
-    told = (os.getpid(), segment.fd) if segment is not None else None
-    told = comm.bcast(told, 0)
-    if told is not None and segment is None and failure is None:
+    place = (os.getpid(), segment.fd) if segment is not None else None
+    place = comm.bcast(place, 0)
+    if place is not None and segment is None and failure is None:
         try:
-            descriptor = os.open(f"/proc/{told[0]}/fd/{told[1]}", os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(f"/proc/{place[0]}/fd/{place[1]}", os.O_RDWR | os.O_CLOEXEC)
             segment = Segment.adopt(descriptor, writable=True, call=call)
         except Exception as error:
             failure = error
@@ -63,7 +63,7 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
     said = comm.allgather(
         None if failure is None else (_is_shortage(failure), _reason(failure))
     )
-    failed = [rank for rank, told in enumerate(said) if told is not None]
+    failed = [rank for rank, reason in enumerate(said) if reason is not None]
     if failed:
         # Where rank 0 has died, and its memory with it, this raises that error.
         comm._barrier_as(call, comm.ob)
@@ -197,26 +197,26 @@ cdef class WinState(State):
         if shut:
             refuse(f"{call or 'Win.Lock'} of {self.title()}")
         cdef Wait wait = Wait(0, False)
-        cdef int told = -1
+        cdef int published = -1
         try:
             while not shmpi_gate_enter(&self.gates[rank], writes):
                 _yield(self)
                 wait.idle += 1
                 if wait.idle % _LONG == 0:
-                    self.publish(&wait, rank, &told, call or f"Win.Lock({rank})")
+                    self.publish(&wait, rank, &published, call or f"Win.Lock({rank})")
         finally:
             wait_end(&wait)
         return 0
 
-    cdef int publish(self, Wait *wait, int rank, int *told, str call) except -1:
+    cdef int publish(self, Wait *wait, int rank, int *published, str call) except -1:
         """Publish for which rank's return of a lock this one waits, where that has changed."""
         cdef flag left = False
         cdef int holder = shmpi_holder(E, &self.holders, rank, &left)
         cdef int now = 2 * holder + left
-        if wait.noted and told[0] == now:
+        if wait.noted and published[0] == now:
             return 0
         wait.noted = True
-        told[0] = now
+        published[0] = now
         note(1 | SHMPI_POLLS | (0 if left else SHMPI_OTHERS_END), holder, -1, call, self.title())
         return 0
 
@@ -234,16 +234,16 @@ cdef class WinState(State):
         if holder >= 0:
             peer = self.holders.to_job[holder]
             left = shmpi_has_left(E, peer)
-        told = (call, holder, left)
-        if told != self.told:
-            self.told = told
+        announced = (call, holder, left)
+        if announced != self.announced:
+            self.announced = announced
             note(1 | SHMPI_POLLS | (0 if left or peer < 0 else SHMPI_OTHERS_END), peer, -1, call,
                  self.title())
 
     def end_wait(self) -> None:
         """Take back that the program polls this window."""
-        if self.told is not None:
-            self.told = None
+        if self.announced is not None:
+            self.announced = None
             note_end()
 
     def lock(self, int rank, bint writes, str call = None) -> None:

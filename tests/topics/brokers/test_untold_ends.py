@@ -119,7 +119,7 @@ def test_a_publisher_is_met_when_the_present_broker_knows_it(
     with ipc.Subscriber(name, "i8") as sub:
         ask(owner, "open", name)
         end_process(broker_pid())
-        with pytest.raises(TimeoutError, match="has not told the next broker of itself yet"):
+        with pytest.raises(TimeoutError, match="has not reported itself to the next broker yet"):
             sub.receive(0.2)
         ask(owner, "send later", name, 3)
         for sequence in range(3):
@@ -159,7 +159,7 @@ def test_a_subscriber_is_met_when_its_page_is_known(name: str, overflow: str) ->
         assert pub.subscribers == 0  # joins the broker that the subscriber announces itself to
         child.say("continue")
         assert child.hear() == "announced"
-        with pytest.raises(TimeoutError, match="has not told the next broker of segment"):
+        with pytest.raises(TimeoutError, match="has not reported segment"):
             pub.wait_for_subscribers(timeout=0.3)
         child.say("continue")
         pub.wait_for_subscribers(timeout=PATIENCE)

@@ -95,7 +95,7 @@ def test_limits_that_make_no_sense_count_as_none(sides: Sides) -> None:
     from shmnd.handshake.attempt import ReadLimits, Terms, private_of
 
     for nonsense in (None, 7, [1], [1, 2, 3], [-1, 0], ["1", "2"], [2**40, 1], [True, False]):
-        assert ReadLimits.told(nonsense) == (0, 0)
+        assert ReadLimits.of_peer(nonsense) == (0, 0)
     for nonsense in ("", "{}", "7", "{", "-1,0", "[" * 100, "\ud800", "1,2,x", "9" * 9999):
         assert Terms.read(nonsense) == Terms(ReadLimits(0, 0), ())
     assert Terms.read("-1,2,3") == Terms(ReadLimits(0, 0), (3,))
