@@ -130,9 +130,12 @@ cdef class NotifyCore(CompletionCore):
 
     def _poll_window(self) -> float:
         """A task begins to wait: return the seconds for which it polls before it sleeps."""
+        cdef uint64_t window
         self.awaiting_since = c.shmnd_now_ns()
-        self.yields = c.shmnd_on_one_cpu()
-        return c.shmnd_window_next(&self.poll_window, self.window_ns(), 0) * 1e-9
+        window = c.shmnd_window_next(&self.poll_window, self.window_ns(), 0)
+        if window:
+            self.yields = c.shmnd_on_one_cpu()
+        return window * 1e-9
 
     def _begin_turns(self) -> None:
         """A task polls from now on, a turn of its event loop between two polls."""
