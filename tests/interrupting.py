@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A function that stands for the handler of a signal, and raises at a chosen place of a call.
+"""A function that stands for the handler of a signal, and runs at a chosen place of a call.
 
 Its file lies outside of what it interrupts: its path matches none of the names that tests choose.
 """
@@ -55,6 +55,26 @@ def interrupted_where(
     kind: type[BaseException],
 ) -> bool:
     """Do the same, where `place` says whether an event of a profile in a frame is a place."""
+
+    def fail() -> None:
+        raise kind
+
+    def call() -> None:
+        try:
+            function()
+        except kind:
+            pass
+
+    return handled_where(at, call, place, fail)
+
+
+def handled_where(
+    at: int,
+    function: Callable[[], object],
+    place: Callable[[FrameType, str], bool],
+    handler: Callable[[], object],
+) -> bool:
+    """Call a function, and a handler in it at its `at`-th place; return whether it came there."""
     left = at
 
     def interrupt(frame: FrameType, event: str, what: object) -> None:
@@ -62,15 +82,13 @@ def interrupted_where(
         if place(frame, event):
             left -= 1
             if left == -1:
-                raise kind
+                handler()
 
     collects = gc.isenabled()
     gc.disable()  # an exception in the finaliser of an earlier object would be lost, and reported
     sys.setprofile(interrupt)
     try:
         function()
-    except kind:
-        pass
     finally:
         sys.setprofile(None)
         if collects:
