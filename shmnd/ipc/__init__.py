@@ -18,8 +18,7 @@ from shmnd.ipc.blackboard.writer import Blackboard
 from shmnd.ipc.discovery import blackboards, events, queues, services, topics, watch
 from shmnd.ipc.errors import Closed, LoanLimit, NoPublisher, PeerLost, RemoteError, TypeMismatch
 from shmnd.ipc.event.notifying import Listener, Notifier
-from shmnd.ipc.queue.joinable import JoinableQueue
-from shmnd.ipc.queue.queueing import Queue
+from shmnd.ipc.queue.queueing import JoinableQueue, Queue
 from shmnd.ipc.service.client import Client
 from shmnd.ipc.service.server import Server
 from shmnd.ipc.topic.loan import Loan

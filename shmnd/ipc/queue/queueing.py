@@ -2,8 +2,8 @@
 """Queues between processes, with the names and the behaviour of `multiprocessing.Queue`.
 
 Items lie in memory that all processes of a queue share; a put copies the object there, and a get
-takes it from there. No thread stands behind it, but where a queue without a limit holds more than
-`_LONGEST` items: further ones then stay with its process until there is room.
+takes it from there. There is no thread, but where a queue without a limit holds more than
+`_LONGEST` items: further ones then stay with their process until there is room (`feeder`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ import contextlib
 import math
 import os
 import queue
-import threading
 import time
-import weakref
-from collections import deque
 from functools import partial
 from multiprocessing import context, util
 from multiprocessing.reduction import DupFd
@@ -23,20 +20,20 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmnd.common.arguments import integer
 from shmnd.common.deadline import end_after
-from shmnd.common.held import Held
 from shmnd.common.owned import Owned
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import PAUSE
+from shmnd.ipc.queue.feeder import Feeder
 from shmnd.ipc.queue.parts import core_here, core_of, new_core, taken_over
 from shmnd.ipc.queue.queue_core import QueueCalls
 from shmnd.ipc.queue.queue_file import make_file
-from shmnd.ipc.queue.waits import ITEM, ROOM, Waits
+from shmnd.ipc.queue.waits import DONE, ITEM, ROOM, Waits
 
 if TYPE_CHECKING:
     from shmnd.ipc.naming.shared_name import Holder, SharedName
     from shmnd.ipc.queue.queue_core import QueueCore
 
-__all__ = ["QUEUE", "Queue"]
+__all__ = ["QUEUE", "JoinableQueue", "Queue"]
 
 QUEUE: Final = "ipc.queue"
 """The kind of the records of processes that have a queue by name."""
@@ -96,11 +93,8 @@ class Queue(QueueCalls, Waits):
         """Begin as a process that has put nothing, as a child does."""
         self._pid = os.getpid()
         self._closed = False
-        self._behind = deque()  # packed items that found no room
-        self._lock = threading.RLock()  # of the items behind; a handler of a signal may put
-        self._feeder: threading.Thread | None = None
-        self._exit: Any = None
-        self._stay = True  # until the items behind are sent
+        self._feeder = Feeder(self._core)
+        self._behind = self._feeder.items
         self._bell = None
         self._also = None
 
@@ -261,40 +255,7 @@ class Queue(QueueCalls, Waits):
             closed = self._closed
             self._reset()
             self._closed = closed
-        with Held(self._lock):
-            if self._feeder is None:
-                self._begin_to_feed()
-            self._core.set_behind(len(self._behind) + 1)
-            # One step, behind which a handler of a signal may raise: the item is in one place.
-            self._behind.extend(map(box.pop, (0,)))
-
-    def _begin_to_feed(self) -> None:
-        """Start the thread, which waits for the lock; what raises leaves the queue as it was."""
-        feeder = threading.Thread(target=self._feed, name="shmnd-queue-feeder", daemon=True)
-        feeder.start()
-        if self._feeder is not None:  # a handler of a signal has put, and started another one
-            return
-        self._feeder = feeder
-        if self._stay:  # at the end of the process, unless the thread is gone by then
-            self._exit = util.Finalize(feeder, _join, [weakref.ref(feeder)], exitpriority=-5)
-
-    def _feed(self) -> None:
-        while True:
-            with Held(self._lock):
-                if self._feeder is not threading.current_thread():
-                    return
-                if not self._behind:
-                    self._core.set_behind(0)
-                    self._feeder = None
-                    return
-                first = self._behind[0]
-            long = False
-            while not self._core.push([first]):
-                self._wait_for_room(math.inf, long)
-                long = True
-            with Held(self._lock):
-                self._behind.popleft()
-                self._core.set_behind(len(self._behind))
+        self._feeder.keep(box, self._wait_for_room)
 
     def close(self) -> None:
         """Put and get no more in this process. Items that were put stay for others."""
@@ -303,21 +264,17 @@ class Queue(QueueCalls, Waits):
             return
         self._leave_bell()
         announce_closed(self)
-        if self._named is not None and self._feeder is None:
+        if self._named is not None and not self._feeder.is_busy:
             self._named.close()
 
     def join_thread(self) -> None:
         """Wait, after `close()`, until everything that this process has put is sent."""
         assert self._closed, f"Queue {self!r} not closed"
-        feeder = self._feeder
-        if feeder is not None:
-            feeder.join()
+        self._feeder.join()
 
     def cancel_join_thread(self) -> None:
         """End the process without waiting until everything that it has put is sent."""
-        self._stay = False
-        if self._exit is not None:
-            self._exit.cancel()
+        self._feeder.abandon_at_exit()
 
     def __enter__(self) -> Self:
         return self
@@ -377,10 +334,21 @@ class Queue(QueueCalls, Waits):
         return self
 
 
-def _join(feeder: weakref.ref[threading.Thread]) -> None:
-    thread = feeder()
-    if thread is not None:
-        thread.join()
+class JoinableQueue(Queue):
+    """A queue that knows how many items are still worked on: `multiprocessing.JoinableQueue`.
+
+    An item that a process took and died with counts as done.
+    """
+
+    def task_done(self) -> None:
+        """Report that an item that was got is done; ValueError when reported too often."""
+        if not self._core.task_done():
+            raise ValueError("task_done() called too many times")
+
+    def join(self) -> None:
+        """Wait until every item that was put is done."""
+        while not self._core.join(ns_of(PAUSE)):
+            self._wait_long(DONE, math.inf)
 
 
 def _deadline(block: bool, timeout: float | None) -> float:

@@ -125,7 +125,7 @@ def test_a_forked_child_sends_what_it_puts_behind_a_full_queue() -> None:
     with ipc.Queue() as q:
         for number in range(FULL + 1):
             q.put(number)
-        with q._lock:  # as the thread has it
+        with q._feeder._lock:  # as the thread has it
             child = os.fork()
         if child == 0:
             q.put("child's")
