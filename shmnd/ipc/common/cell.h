@@ -18,8 +18,8 @@
  * A writer that dies within a write has begun a version that is never published: the one
  * before stays. Serves 'always the newest whole value'.
  */
-#ifndef SHMND_CELL_H
-#define SHMND_CELL_H
+#ifndef SHMND_IPC_CELL_H
+#define SHMND_IPC_CELL_H
 
 #include "wire/kill_point.h"
 #include "wire/atomics.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sleeping at a word of shared memory, and waking those that sleep there (futex). This is
+ * Sleeping at a word of shared memory, and waking the processes that sleep there (futex). This is
  * the system's part of gate.h, and holds no order of its own.
  */
-#ifndef SHMND_FUTEX_H
-#define SHMND_FUTEX_H
+#ifndef SHMND_IPC_FUTEX_H
+#define SHMND_IPC_FUTEX_H
 
 #include <linux/futex.h>
 #include <stdint.h>

@@ -21,8 +21,8 @@
  * they watch it (SYNC join): a full fence on either side, so the sleeper finds the member or
  * the member finds the sleeper's address.
  */
-#ifndef SHMND_GATE_H
-#define SHMND_GATE_H
+#ifndef SHMND_IPC_GATE_H
+#define SHMND_IPC_GATE_H
 
 #include "wire/atomics.h"
 
@@ -57,7 +57,8 @@ static inline uint32_t shmnd_gate_arm(shmnd_word32 *gate, uint32_t bit)
     return word;
 }
 
-/* After a member has published that it is there, and before it reads which ones are to be rung. */
+/* After a member has published that it is there, and before it reads which members are to be
+ * rung. */
 static inline void shmnd_gate_joined(void)
 {
     /* SYNC join: fence, pairs with the fence in shmnd_gate_arm() */

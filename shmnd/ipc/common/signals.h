@@ -9,8 +9,8 @@
  * so the next poll finds it. Each step is one read-modify-write: a notifier that dies
  * before the mark has signalled nothing, or what the next mark of that word shows.
  */
-#ifndef SHMND_SIGNALS_H
-#define SHMND_SIGNALS_H
+#ifndef SHMND_IPC_SIGNALS_H
+#define SHMND_IPC_SIGNALS_H
 
 #include "wire/kill_point.h"
 #include "wire/atomics.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who may use a block of the queue's memory, and when it is free again.
+ * Which process may use a block of the queue's memory, and when the block is free again.
  *
  * Blocks lie in chunks, and each chunk belongs to one member, which alone makes blocks in
- * it. From the push on a block is the line's; from the take on it is its consumer's, which
- * has it to itself and gives it back by one store. There is no count: what a consumer has
- * stands on its own page, and ends with it.
+ * it. From the push on a block belongs to the line; from the take on it belongs to its
+ * consumer alone, which gives it back by one store. There is no count: what a consumer has
+ * is written on its own page, and ends with it.
  *
  * Argument for reuse. (1) SYNC freed: the consumer stores FREE with release, after its
  * last access; the owner loads it with acquire before it writes the block.
@@ -16,8 +16,8 @@
  * line is seen on the page of a consumer that lives, unless it is FREE by then. Pages of
  * the dead are cleared under their lock before a search.
  */
-#ifndef SHMND_BLOCKS_H
-#define SHMND_BLOCKS_H
+#ifndef SHMND_IPC_BLOCKS_H
+#define SHMND_IPC_BLOCKS_H
 
 #include "mpmc.h"
 
@@ -92,8 +92,8 @@ static inline bool shmnd_block_is_free(const struct shmnd_block *block)
     return shmnd_acquire32(&block->state) == SHMND_BLOCK_FREE;
 }
 
-/* Gives the blocks of a page one by one, plus one: call with 0, 1, ... up to
- * SHMND_QUEUE_HOLDS; 0 for none. In this order, and after the slots. */
+/* Returns a block that a page names, plus one; 0: none. Call it with 0, 1, ... up to
+ * SHMND_QUEUE_HOLDS for all of them, in this order, and after the slots were read. */
 static inline uint64_t shmnd_member_holds(const struct shmnd_queue_member *page, uint32_t at)
 {
     if (at == 0)

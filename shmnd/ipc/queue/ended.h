@@ -12,8 +12,8 @@
  * reads it after it has armed the gate, so it finds the bit or is woken. A client that dies between
  * the two wakes the server by its death.
  */
-#ifndef SHMND_QUEUE_ENDED_H
-#define SHMND_QUEUE_ENDED_H
+#ifndef SHMND_IPC_ENDED_H
+#define SHMND_IPC_ENDED_H
 
 #include "queue_layout.h"
 

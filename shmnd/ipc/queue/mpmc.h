@@ -22,8 +22,8 @@
  * No call loops without an end, whatever stands in the memory: after some tries it
  * says BUSY, and the caller lets time pass.
  */
-#ifndef SHMND_MPMC_H
-#define SHMND_MPMC_H
+#ifndef SHMND_IPC_MPMC_H
+#define SHMND_IPC_MPMC_H
 
 #include "wire/kill_point.h"
 #include "queue_layout.h"

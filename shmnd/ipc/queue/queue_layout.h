@@ -12,8 +12,8 @@
  * All members are processes of one user, and objects pass between them as pickles. Still
  * each index is checked against the reader's own copy of the head before it is used.
  */
-#ifndef SHMND_QUEUE_LAYOUT_H
-#define SHMND_QUEUE_LAYOUT_H
+#ifndef SHMND_IPC_QUEUE_LAYOUT_H
+#define SHMND_IPC_QUEUE_LAYOUT_H
 
 #include "wire/atomics.h"
 

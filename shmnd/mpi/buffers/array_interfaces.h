@@ -1,13 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * array_interfaces.h: arrays that do not speak the buffer protocol: DLPack's structures, and whether memory
- * that is said to be a device's is memory of this process at all.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arrays that do not speak the buffer protocol: DLPack's structures, and whether memory that is
+ * said to be a device's is memory of this process at all.
  *
  * The layout is DLPack's, versions 0 and 1. A capsule stays the producer's: it is read, kept as
  * long as its memory is used, and not consumed, so the same array can be sent again.
  */
-#ifndef SHMND_MPI_FOREIGN_H
-#define SHMND_MPI_FOREIGN_H
+#ifndef SHMPI_ARRAY_INTERFACES_H
+#define SHMPI_ARRAY_INTERFACES_H
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory of numpy's arrays in a rank: those of a middle size lie in its arena (transport/copying/arena.h),
- * all others where numpy puts them anyway.
+ * The memory of numpy's arrays in a rank: those of a middle size lie in its arena
+ * (transport/copying/arena.h), all others where numpy puts them anyway.
  *
  * numpy asks a handler for the memory of each array, and keeps the handler with the array (NEP 49).
  * So a handler may come and go while arrays live; the handler that took memory gives it back.
  * The declarations are those of numpy's version 1 of handlers; `shared_arrays.pyx` checks that.
  */
-#ifndef SHMND_MPI_ARRAY_MEMORY_H
-#define SHMND_MPI_ARRAY_MEMORY_H
+#ifndef SHMPI_ARRAY_MEMORY_H
+#define SHMPI_ARRAY_MEMORY_H
 
 #include <stdint.h>
 #include <string.h>

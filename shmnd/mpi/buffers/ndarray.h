@@ -1,13 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * ndarray.h: the head of numpy's arrays and of their dtypes, as numpy 1 and 2 both have it.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The head of numpy's arrays and of their dtypes, as numpy 1 and 2 both have it.
  *
  * The buffer protocol costs a hundred nanoseconds on an array; these fields cost five. Whether they
  * lie where they are declared is checked once, against what numpy says of an array (`spec.pyx`);
  * if not, arrays take the way of all other objects.
  */
-#ifndef SHMND_MPI_NDARRAY_H
-#define SHMND_MPI_NDARRAY_H
+#ifndef SHMPI_NDARRAY_H
+#define SHMPI_NDARRAY_H
 
 #include <Python.h>
 

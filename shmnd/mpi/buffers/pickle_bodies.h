@@ -4,8 +4,8 @@
  *
  * The module pickle reads a pickle in one piece, and copies each of these bodies out of it. A
  * reader that knows where they are copies each straight from the memory of the sender into its
- * object, and the rest into a pickle of its own, in which the opcode NEXT_BUFFER is in the place of a
- * body: the module then takes the object as it is. So the result is that of the whole pickle.
+ * object, and the rest into a pickle of its own, in which the opcode NEXT_BUFFER is in the place of
+ * a body: the module then takes the object as it is. So the result is that of the whole pickle.
  *
  * The memory belongs to another process, which may change it at any time. Each byte of an opcode is
  * read once, every length is checked against the end, and the caller copies by the places that were

@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * small_pickle.h: the pickle of a small plain object, written without the module pickle.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pickle of a small plain object, written without the module pickle.
  *
  * These functions write the same bytes as `pickle.dumps(obj, 5)`, for None, bool, int of 64 bits,
- * float, str, bytes, and for dict, list and tuple of them. A dict of two names and two numbers takes
- * 1,500 instructions instead of the 4,300 of the module (callgrind, Python 3.11).
+ * float, str, bytes, and for dict, list and tuple of them. A dict of two names and two numbers
+ * takes 1,500 instructions instead of the 4,300 of the module (callgrind, Python 3.11).
  *
  * Whatever is beyond that, in type, size or depth, is left to the module: nothing here has an
  * effect outside the buffer, and no code of the program runs.

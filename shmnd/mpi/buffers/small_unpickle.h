@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * small_unpickle.h: the object of a small plain pickle, read without the module pickle.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The object of a small plain pickle, read without the module pickle.
  *
  * It reads the opcodes that `small_pickle.h` writes. At any other opcode, at bytes that are wrong,
  * and where its tables are full, it drops what it has made and leaves the pickle to the module,
@@ -189,8 +189,8 @@ static inline bool shmpi_unpickle_proto(struct shmpi_unpickler *u)
 
 /*
  * A frame has to end within the pickle, and an opcode may end behind its frame, as in the module
- * pickle up to CPython 3.13. That of 3.14 refuses such an opcode, which no pickler writes; to refuse
- * it here would be another outcome than that of the module in the other versions.
+ * pickle up to CPython 3.13. That of 3.14 refuses such an opcode, which no pickler writes; to
+ * refuse it here would be another outcome than that of the module in the other versions.
  */
 static inline bool shmpi_unpickle_frame(struct shmpi_unpickler *u)
 {

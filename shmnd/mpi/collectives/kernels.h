@@ -1,13 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * kernels.h: the predefined reductions: inout[i] = in[i] op inout[i], for every kind they take.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The predefined reductions: inout[i] = in[i] op inout[i], for every kind they take.
  *
  * A kernel is a plain loop, which the compiler turns into vector instructions. The order of the
  * operands is that of the standard, so that what a rank computes depends on the order of calls
  * alone. Memory may lie at any address: items are moved by memcpy where a kind needs alignment.
  */
-#ifndef SHMND_MPI_KERNELS_H
-#define SHMND_MPI_KERNELS_H
+#ifndef SHMPI_KERNELS_H
+#define SHMPI_KERNELS_H
 
 #include <complex.h>
 #include <stdbool.h>

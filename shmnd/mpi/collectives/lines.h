@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small collectives by lines: each member writes one entry, and those that need it read it there.
+ * Small collectives by lines: each member writes one entry, and the others read it there.
  *
  * Each of the first communicators of a job has a slot, and in it each rank a ring of entries that
  * it alone writes. The blocking small collectives of a communicator are counted: MPI demands the
@@ -13,15 +13,15 @@
  * writer loads the `finished` of all others with acquire and overwrites entry k only when all are
  * at k or beyond. A mark says as much: a member that has shown entry k + 1 has finished k, and its
  * release comes after the loads, so that a collective in which all write needs no load of
- * `finished`.
+ * `finished`. The loads of marks and of `finished` are in shmpi_arrived() of job.h.
  * SYNC bell: a waiter writes `asleep`, which says for whose word it sleeps, fences, and loads the
  * word again. The writer stores the word, fences, then loads the `asleep` of the members. At least
  * one sees the other.
  *
- * Loads of both kinds are in shmpi_arrived() of job.h. Never waits, makes no system call but that of a bell. A member that dies leaves its entry shown
- * whole or not at all. A mark is compared with what the reader expects; no index and no length is
- * taken from it. A member that has finished k without an entry k is in a call of another kind or
- * length.
+ * Nothing here waits, or makes a system call but that of a bell. A member that dies leaves its
+ * entry shown whole or not at all. A mark is compared with what the reader expects; no index and no
+ * length is taken from it. A member that has finished k without an entry k is in a call of another
+ * kind or length.
  */
 #ifndef SHMPI_LINES_H
 #define SHMPI_LINES_H

@@ -6,8 +6,8 @@
  * the low 31 bits of the number, which come again after 2^24 collectives.
  *
  * Numbers of bytes are compared where a message meets its receive (schedule.h). A rank at which a
- * collective fails for such a reason sends its number to all members: some of them may wait for a message
- * that no rank sends, because the shape of a collective depends on its bytes.
+ * collective fails for such a reason sends its number to all members: some of them may wait for a
+ * message that no rank sends, because the shape of a collective depends on its bytes.
  */
 #ifndef SHMPI_DISPUTES_H
 #define SHMPI_DISPUTES_H
@@ -16,8 +16,9 @@
 
 enum { SHMPI_CALLS_LOOKED_AT = 64 };
 
-/* A rank that made another call in the place of this one, or named another root, and what it called:
- * one that waits, that answered, or whose message came. -1: none is known, or this one has no number. */
+/* A rank that made another call in the place of this one, or named another root, and what it
+ * called: one that waits, that answered, or whose message came. -1: none is known, or this one has
+ * no number. */
 static inline int shmpi_find_other_call(struct shmpi_engine *e, struct shmpi_call mine,
                                         struct shmpi_call *theirs)
 {

@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * external32.h: the representation "external32" of the MPI standard: big-endian, IEEE formats, sizes
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The representation "external32" of the MPI standard: big-endian, IEEE formats, sizes
  * that no machine changes. A long double is a binary128 there, a wchar_t has two bytes.
  */
-#ifndef SHMND_MPI_EXTERNAL_H
-#define SHMND_MPI_EXTERNAL_H
+#ifndef SHMPI_EXTERNAL32_H
+#define SHMPI_EXTERNAL32_H
 
 #include <string.h>
 #include <wchar.h>

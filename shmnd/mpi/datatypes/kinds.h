@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * kinds.h: the kinds of basic items that datatypes consist of: what the machine makes of a named
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kinds of basic items that datatypes consist of: what the machine makes of a named
  * type of MPI. MPI_INT and MPI_INTEGER4 are of one kind.
  */
-#ifndef SHMND_MPI_KINDS_H
-#define SHMND_MPI_KINDS_H
+#ifndef SHMPI_KINDS_H
+#define SHMPI_KINDS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * runs.h: where the bytes of a datatype lie, and how they are gathered and scattered.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where the bytes of a datatype lie, and how they are gathered and scattered.
  *
  * One item of a datatype is a list of runs, in the order in which they are packed. A run is `count`
  * blocks of `bytes` bytes, `stride` apart, the first one `off` from the item's address; a run of
@@ -10,8 +10,8 @@
  * Runs are made once, when the datatype is; after that they are only read. Nothing here depends on
  * what another process writes.
  */
-#ifndef SHMND_MPI_TYPES_H
-#define SHMND_MPI_TYPES_H
+#ifndef SHMPI_RUNS_H
+#define SHMPI_RUNS_H
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -1,14 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * view.h: which bytes of a file a view shows, and how they are read and written.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which bytes of a file a view shows, and how they are read and written.
  *
  * A view tiles the file from `start` on with items of a datatype, `extent` apart. Its data are the
  * bytes of the items' runs, in their order: data byte 0 is the first byte of the first run. The
  * caller has checked that the extent is positive, that the runs of an item lie in ascending order
  * and that all places fit in 63 bits.
  */
-#ifndef SHMND_MPI_VIEW_H
-#define SHMND_MPI_VIEW_H
+#ifndef SHMPI_VIEW_H
+#define SHMPI_VIEW_H
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/*
- * remote_runs.h: the items of a datatype in the memory of another rank, without its gaps.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The items of a datatype in the memory of another rank, without its gaps.
  *
  * The kernel copies a list of places in one call. Only the bytes that the datatype has are read and
  * written: the owner may change those between them at the same time.

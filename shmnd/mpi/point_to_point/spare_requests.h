@@ -63,8 +63,9 @@ static inline void shmpi_requests_keep(PyObject *type)
     t->tp_dealloc = shmpi_request_drop;
 }
 
-/* A request that refers to `ob`, or a null one where none is spare: a new reference, or NULL with an
- * exception. A `lone` one, whose `ob` refers to nothing, is in no cycle: the collector never sees it. */
+/* A request that refers to `ob`, or a null one where none is spare: a new reference, or NULL with
+ * an exception. A `lone` one, whose `ob` refers to nothing, is in no cycle: the collector never
+ * sees it. */
 static inline PyObject *shmpi_request_make(PyObject *type, PyObject *ob, bool lone)
 {
     if (shmpi_requests.count) {

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank's engine: its lanes, its requests, what it owes others.
+ * One rank's engine: its lanes, its requests, and the records that it owes to others.
+ *
+ * A record that does not fit into a full lane is owed: it waits in a list of its peer, in order,
+ * and is written by a later call. While anything is owed to a peer, all further records for it are
+ * too.
  *
  * One thread at a time calls in (the caller holds the interpreter's lock); shmpi_idle() alone may
  * run at the same time, since it only reads.
@@ -186,8 +190,8 @@ static inline uint64_t shmpi_whole_items(const struct shmpi_req *r, uint64_t mos
 static inline void shmpi_merge_piece(struct shmpi_req *r, const char *came, uint64_t at,
                                      uint64_t n);
 
-/* At the end of a send: its word of the lane is free. One that failed leaves the word to its receiver
- * for good (shared_copy.h). */
+/* At the end of a send: its word of the lane is free. One that failed leaves the word to its
+ * receiver for good (shared_copy.h). */
 static inline void shmpi_share_return(struct shmpi_engine *e, struct shmpi_req *r)
 {
     if (!r->share || r->receives || r->fault)

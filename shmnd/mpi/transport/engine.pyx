@@ -30,7 +30,7 @@ cdef extern from "transport/collectives/shapes.h" nogil:
     uint64_t shmpi_job_bytes(uint32_t size, uint64_t lane_bytes)
     void shmpi_job_lay_out(shmpi_job *job, uint32_t size, uint64_t lane_bytes, flag crowded)
     flag shmpi_job_fits(const shmpi_job *job, uint64_t n)
-    uint32_t shmpi_take(shmpi_job *job, uint32_t rank)
+    uint32_t shmpi_take_place(shmpi_job *job, uint32_t rank)
     uint32_t shmpi_contexts(shmpi_engine *e, uint32_t count)
     shmpi_req *shmpi_req_new(shmpi_engine *e)
     void shmpi_req_free(shmpi_engine *e, shmpi_req *r)
@@ -108,7 +108,7 @@ cdef int _attach() except -1:
                 f"shmnd.mpi: descriptor {descriptor} is not the memory of a job with a rank "
                 f"{rank}; start the program by `shmnd mpiexec` of the same version"
             )
-        refuse_taken(shmpi_take(job, rank), rank)
+        refuse_taken(shmpi_take_place(job, rank), rank)
         # Under Yama, processes of the launcher may read what they are sent; others refuse this.
         prctl(PR_SET_PTRACER, int(os.environ.get("SHMND_MPI_LAUNCHER", "0")), 0, 0, 0)
     E = shmpi_engine_new(job, rank)

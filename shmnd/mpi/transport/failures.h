@@ -12,15 +12,17 @@
  * In a revoked context receives end by SHMPI_REVOKED, and messages are answered as
  * refused, so that their sends end and no sender's memory is read after its program got it back.
  */
-#ifndef SHMPI_FAULTS_H
-#define SHMPI_FAULTS_H
+#ifndef SHMPI_FAILURES_H
+#define SHMPI_FAILURES_H
 
 #include <sys/mman.h>
 
 #include "transport/collectives/schedule.h"
 
+/* Whether an operation is one of those that end; `what` says which these are. */
 typedef bool (*shmpi_choice)(const struct shmpi_req *r, uint64_t what);
 
+/* Frees the records that a send still owes to a peer; NULL: all that are owed to it. */
 static inline void shmpi_drop_owed(struct shmpi_engine *e, struct shmpi_peer *p,
                                    const struct shmpi_req *r)
 {
@@ -143,6 +145,7 @@ static inline bool shmpi_is_req(const struct shmpi_req *r, uint64_t req)
 
 /* ---- death ---------------------------------------------------------------------------------- */
 
+/* Takes what ranks have shown that died since, and ends the operations with them. */
 static inline void shmpi_see_failures(struct shmpi_engine *e)
 {
     e->failures = shmnd_acquire32(&e->job->failures); /* SYNC death: acquire */
@@ -226,7 +229,8 @@ static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first)
         return false;
     e->revocations++;
     for (uint32_t k = 0; k < SHMPI_REVOKED_AT_ONCE; k++) {
-        /* One that has no context of its own here, since it was freed or not made yet, gets none. */
+        /* One that has no context of its own here, since it was freed or not made yet, gets
+         * none. */
         struct shmpi_context *c = shmpi_context(&e->matching, first + k);
         if (c->revoked)
             continue;
@@ -241,9 +245,9 @@ static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first)
  *
  * The memory of the job, but for the arena of the rank, becomes zeroed pages of the child's own: no
  * store of it reaches another rank, and no record does come. The arena is for the owner of the
- * arrays in it to make the child's own (shared_arrays.pyx). Waits ask at once why, and communicators look for a revocation, where the
- * binding refuses them, so that the path of a message reads nothing new. The operations under way
- * are those of the rank. */
+ * arrays in it to make the child's own (shared_arrays.pyx). Waits ask at once why, and
+ * communicators look for a revocation, where the binding refuses them, so that the path of a
+ * message reads nothing new. The operations under way are those of the rank. */
 
 /* Puts zeroed pages of this process in a place. */
 static inline bool shmpi_zero_pages(char *begin, char *end)

@@ -8,8 +8,8 @@
  * checked against the local layout before it is used (invariant 1), and read once.
  *
  * A rank sleeps at its bell, a futex. Argument for SYNC bell: the sleeper writes `asleep`, fences,
- * then reads the marks of its lanes for the last time; the producer publishes, fences, then reads `asleep`.
- * At least one sees the other, so that no rank sleeps with a record before it.
+ * then reads the marks of its lanes for the last time; the producer publishes, fences, then reads
+ * `asleep`. At least one sees the other, so that no rank sleeps with a record before it.
  */
 #ifndef SHMPI_JOB_H
 #define SHMPI_JOB_H
@@ -173,7 +173,8 @@ static inline bool shmpi_job_fits(const struct shmpi_job *job, uint64_t bytes)
 /* ---- bells -------------------------------------------------------------------------------- */
 
 /* What a rank sleeps for. Records wake it in any case; an entry or room of a ring wakes only the
- * rank that waits for it, so that a collective of many ranks does not wake each of them each time. */
+ * rank that waits for it, so that a collective of many ranks does not wake each of them each
+ * time. */
 enum { SHMPI_ASLEEP = 1 };
 #define SHMPI_ASLEEP_ENTRY(rank) (2 + 2 * (uint32_t)(rank))
 #define SHMPI_ASLEEP_ROOM(rank) (3 + 2 * (uint32_t)(rank))

@@ -7,8 +7,8 @@
  * cleared, so that what an earlier lap left there is never taken for a record.
  *
  * SYNC shown: the sender clears the mark behind, writes the record, then its mark with release; the
- * receiver loads the mark with acquire. A receiver that has seen a mark therefore sees the record, and the
- * next mark as empty or as written since.
+ * receiver loads the mark with acquire. A receiver that has seen a mark therefore sees the record,
+ * and the next mark as empty or as written since.
  * SYNC room: the receiver returns room by read_pos with release, after its last load from the
  * records; the sender loads read_pos with acquire before it writes there again.
  * SYNC wants: the sender writes wants_room, fences, loads read_pos again; the receiver writes

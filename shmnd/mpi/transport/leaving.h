@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a process takes the place of a rank, and how it comes to its end: it stays until what it began
- * has ended, or can no longer end.
+ * How a process takes the place of a rank, and how it comes to its end: it stays until what it
+ * began has ended, or can no longer end.
  *
  * A program between the launcher and the rank, such as a script of a shell, may start several
  * processes with one place. Two of them at once would both read the records for that rank, and one
@@ -13,10 +13,10 @@
  * as left: its program sends nothing more. After that it stays while a receive is posted whose
  * sender has not left. A message for such a receive has no other receiver.
  *
- * SYNC left: a rank shows its records, then stores `left` with release; one that stays loads `left` with
- * acquire, and drains its lanes after that. So no message is to come from a rank that is seen to have
- * left once a drain has found nothing. The launcher marks a process that has ended on its behalf.
- * Both then count in `departures`, which those that stay sleep for: SYNC bell.
+ * SYNC left: a rank shows its records, then stores `left` with release; one that stays loads `left`
+ * with acquire, and drains its lanes after that. So no message is to come from a rank that is seen
+ * to have left once a drain has found nothing. The launcher marks a process that has ended on its
+ * behalf. Both then count in `departures`, which the ranks that stay sleep for: SYNC bell.
  *
  * A schedule may need messages that ranks send after they have left, because their part of it
  * still waits. It ends where it can. When all ranks have left, no rank needs it.
@@ -59,8 +59,8 @@ static inline struct shmpi_awaited shmpi_await_left(const struct shmpi_engine *e
     return (struct shmpi_awaited){&e->job->departures, seen + 1, SHMPI_ASLEEP_LEFT};
 }
 
-/* Sees which ranks have left. Returns how many have not, without this one and the dead. To be followed
- * by a drain before the answer of shmpi_remaining() counts. */
+/* Sees which ranks have left. Returns how many have not, without this one and the dead. To be
+ * followed by a drain before the answer of shmpi_remaining() counts. */
 static inline int shmpi_see_left(struct shmpi_engine *e)
 {
     int running = 0;
@@ -129,9 +129,9 @@ static inline void shmpi_add_posted(const struct shmpi_engine *e, struct shmpi_r
         }
 }
 
-/* The launcher, for a rank at its end that another one waits for in vain: it stays no longer, and its
- * exit code is the one that counts. The word orders nothing: a rank that misses the bell reads it
- * after SHMPI_SLEEP_NS. */
+/* The launcher, for a rank at its end that another one waits for in vain: it stays no longer, and
+ * its exit code is the one that counts. The word orders nothing: a rank that misses the bell reads
+ * it after SHMPI_SLEEP_NS. */
 static inline void shmpi_job_release(struct shmpi_job *job, uint32_t rank)
 {
     shmnd_put32(&shmpi_job_rank(job, rank)->released, 1);
@@ -187,7 +187,7 @@ static inline bool shmpi_place_used(struct shmpi_job *job, uint32_t rank)
 }
 
 /* Takes the place of a rank for this process. Returns 0, or the process that has it, or had it. */
-static inline uint32_t shmpi_take(struct shmpi_job *job, uint32_t rank)
+static inline uint32_t shmpi_take_place(struct shmpi_job *job, uint32_t rank)
 {
     struct shmpi_rank *mine = shmpi_job_rank(job, rank);
     uint32_t process = (uint32_t)getpid(), holder = 0;

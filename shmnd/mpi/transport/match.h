@@ -13,15 +13,16 @@
 
 enum { SHMPI_ANY = -1 };
 
+/* Why an operation failed. */
 enum shmpi_fault {
     SHMPI_OK,
-    SHMPI_TRUNCATED,
+    SHMPI_TRUNCATED, /* the message is too long, or of another length in a collective */
     SHMPI_NO_MEMORY,
-    SHMPI_FAILED_PEER,
-    SHMPI_BROKEN, /* a record that no rank of ours writes */
-    SHMPI_CALLBACK,
-    SHMPI_REVOKED,
-    SHMPI_SPOILED, /* the sender's part of the collective failed */
+    SHMPI_FAILED_PEER, /* the other rank is dead */
+    SHMPI_BROKEN,      /* a record that no rank of ours writes */
+    SHMPI_CALLBACK,    /* a reduction of the program raised */
+    SHMPI_REVOKED,     /* the communicator is revoked */
+    SHMPI_SPOILED,     /* the sender's part of the collective failed */
 };
 
 struct shmpi_sched;
@@ -93,9 +94,9 @@ struct shmpi_context {
 enum { SHMPI_BUCKETS = 64 };
 
 struct shmpi_matching {
-    struct shmpi_context *buckets[SHMPI_BUCKETS], *last;
-    uint32_t size;
-    uint64_t number;
+    struct shmpi_context *buckets[SHMPI_BUCKETS], *last; /* `last`: the one that was found last */
+    uint32_t size;                                       /* ranks of the job */
+    uint64_t number;                                     /* of the next posting or arrival */
     struct shmpi_context *refusing; /* stands for contexts that are revoked and have none here */
     uint32_t *revoked;              /* the first contexts of revoked communicators, in order */
     uint32_t revoked_count, revoked_room;

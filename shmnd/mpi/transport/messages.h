@@ -5,15 +5,15 @@
  * A message of at most `eager` bytes travels in its record. A longer one is announced (READY); when
  * it has its receive, both sides move its bytes (shared_copy.h).
  */
-#ifndef SHMPI_TRANSFER_H
-#define SHMPI_TRANSFER_H
+#ifndef SHMPI_MESSAGES_H
+#define SHMPI_MESSAGES_H
 
 #include "transport/collectives/calls.h"
 #include "transport/copying/shared_receive.h"
 #include "transport/copying/shared_send.h"
 
-/* The head of a message is with its receive. `mapped`: the message lies in its sender's arena. `whole`:
- * of its collective. */
+/* The head of a message is with its receive. `mapped`: the message lies in its sender's arena.
+ * `whole`: of its collective. */
 static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t bytes,
                               uint64_t whole, bool mapped)
 {

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Point to point: sends, receives, probes, cancelling, and progress.
+ *
+ * A send writes one record, or owes it. It is done with that record if it is short and not
+ * synchronous; otherwise when all of its bytes were moved, or its receiver says that it has them. A
+ * receive first takes a message that waits, and is posted only if there is none. No function waits
+ * but shmpi_idle_for(), which yields or sleeps once.
  */
-#ifndef SHMPI_P2P_H
-#define SHMPI_P2P_H
+#ifndef SHMPI_POINT_TO_POINT_H
+#define SHMPI_POINT_TO_POINT_H
 
 #include <sched.h>
 #include <stdio.h>
@@ -241,8 +246,8 @@ static inline int shmpi_sched_peer(struct shmpi_engine *e, const struct shmpi_sc
 }
 
 /* Numbers of contexts that no communicator of this job has: the first of `count`. At the end of the
- * numbers it is SHMPI_CONTEXTS_END, of which no communicator is made: each number is used once. What
- * ranks add there at the same time stays below 2^32. */
+ * numbers it is SHMPI_CONTEXTS_END, of which no communicator is made: each number is used once.
+ * What ranks add there at the same time stays below 2^32. */
 static inline uint32_t shmpi_contexts(struct shmpi_engine *e, uint32_t count)
 {
     uint32_t first = shmnd_add32(&e->job->contexts, count);
@@ -291,9 +296,9 @@ enum {
     SHMPI_FIRST_SLEEP_NS = 10000000, /* then the wait is a long one, and is published */
 };
 
-/* One turn of a wait after its polls were in vain: yields, later sleeps at the bell. The engine
- * may be used by another thread meanwhile. `a`: what the wait is for,
- * in addition to records; or NULL. */
+/* One turn of a wait after its polls were in vain: yields, later sleeps at the bell. The engine may
+ * be used by another thread meanwhile. `a`: what the wait is for, in addition to records; or
+ * NULL. */
 static inline void shmpi_idle_for(struct shmpi_engine *e, uint32_t turn,
                                   const struct shmpi_awaited *a)
 {
@@ -339,8 +344,10 @@ static inline struct shmpi_engine *shmpi_engine_new(struct shmpi_job *job, int r
     struct shmpi_engine *e = calloc(1, sizeof *e);
     uint32_t size = job->size;
     uint64_t lane = job->lane_bytes;
-    if (!e || !(e->peers = calloc(size, sizeof *e->peers)))
+    if (!e || !(e->peers = calloc(size, sizeof *e->peers))) {
+        free(e);
         return NULL;
+    }
     e->job = job;
     e->rank = rank;
     e->size = (int)size;
@@ -366,8 +373,11 @@ static inline struct shmpi_engine *shmpi_engine_new(struct shmpi_job *job, int r
         e->arena_bytes = job->arena_bytes;
         e->arenas = (char *)job + shmpi_arena_at(size, lane, e->arena_bytes, 0);
         if (!shmpi_arena_open(&e->arena, shmpi_at_arena(e, rank, 0, e->arena_bytes),
-                              e->arena_bytes))
+                              e->arena_bytes)) {
+            free(e->peers);
+            free(e);
             return NULL;
+        }
     }
     shmnd_put32(&e->mine->pid, (uint32_t)getpid());
     return e;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank waits for, shown to the launcher and to tools.
+ * What a rank waits for, told to the launcher and to tools.
  *
  * The rank writes a note when a wait has lasted through all its polls, and takes it back at its
  * end. One writer, any number of readers, in the line of the rank's block that is the note's.
@@ -10,8 +10,8 @@
  * equal even values say that all words are of one note. A death in between leaves an odd value,
  * which a reader takes for no note. Nothing that is read here is an index or a length.
  */
-#ifndef SHMPI_WAITS_H
-#define SHMPI_WAITS_H
+#ifndef SHMPI_WAIT_NOTES_H
+#define SHMPI_WAIT_NOTES_H
 
 #include "transport/job.h"
 
@@ -76,7 +76,7 @@ static inline void shmpi_note_end(struct shmpi_rank *me)
     shmnd_put32(&me->count, 0);
 }
 
-/* For any process. False: the note is being written, or its writer died over it. */
+/* Any process. False: the note is being written, or its writer died meanwhile. */
 static inline bool shmpi_read_note(const struct shmpi_rank *rank, struct shmpi_wait *w)
 {
     for (int tries = 0; tries < 1000; tries++) {

@@ -65,8 +65,8 @@ static inline __attribute__((always_inline)) bool shmnd_local_spans(struct shmnd
  * cannot access, or this process is to `store` there and may not.
  *
  * The peer names the segment in a posted receive or a grant, which proves nothing, and a store to
- * memory that is mapped read-only here would end this process. Private memory is written by a system
- * call that returns an error. */
+ * memory that is mapped read-only here would end this process. Private memory is written by a
+ * system call that returns an error. */
 static inline int shmnd_peer_add_span(const struct shmnd_peer *peer, uint32_t segment,
                                       uint64_t offset, uint64_t length, bool store,
                                       struct shmnd_spans *out)

@@ -49,8 +49,8 @@ static inline uint32_t shmnd_cq_pop(struct shmnd_cq *cq, struct shmnd_cqe *out, 
     return n;
 }
 
-/* Returns completions that were popped last to the front. False if more than `bound` would be there:
- * requests may have been posted since. */
+/* Returns completions that were popped last to the front. False if more than `bound` would be
+ * there: requests may have been posted since. */
 static inline bool shmnd_cq_put_back(struct shmnd_cq *cq, const struct shmnd_cqe *e, uint32_t n)
 {
     if (shmnd_cq_count(cq) + n > cq->bound)

@@ -99,9 +99,9 @@ struct shmnd_cq {
     uint64_t mask;
     uint64_t write_pos;
     uint64_t read_pos;
-    uint64_t limit;         /* with so many entries, no request completes and no message is taken */
-    uint64_t bound;         /* order and a Flush may complete requests up to here; with
-                               more entries, no post is accepted */
+    /* With `limit` entries, no request completes and no message is taken. Order and a Flush may
+     * complete requests up to `bound`; with more entries, no post is accepted. */
+    uint64_t limit, bound;
     uint64_t triggered_pos; /* entries before it have satisfied a Notify already */
     struct shmnd_arming arming;
     struct shmnd_qp **links; /* connected queue pairs, polled by this queue */
@@ -274,8 +274,10 @@ enum shmnd_qp_state {
     SHMND_QP_CLOSED,
 };
 
+/* A queue pair. Posts and polls change it under the lock. Without the lock, shmnd_tx_run() changes
+ * `tx_job` and `out`, and shmnd_rx_run() changes `rx_job`: no other field. */
 struct shmnd_qp {
-    /* identity */
+    /* identity: set when it is made, or when it connects */
     void *owner; /* the Python object, borrowed */
     void *context;
     struct shmnd_registry *registry;
@@ -291,7 +293,7 @@ struct shmnd_qp {
     uint32_t target_fault; /* the status of a Read or Write that its target does not grant */
     uint64_t rnr_ns;
 
-    /* sending */
+    /* sending: messages, and the receives of the peer as they were last seen (send/match.h) */
     struct shmnd_slots_writer out;
     uint64_t messages;      /* sent so far */
     uint64_t recalled;      /* of these, recalled */
@@ -300,6 +302,8 @@ struct shmnd_qp {
     uint64_t viewed;        /* advertised entries already checked */
     uint64_t seen_revision; /* `revision` and `cancelled` of the peer at that check */
     uint64_t seen_cancelled;
+
+    /* sending: requests, the oldest first */
     struct shmnd_wqe *wqes;
     struct shmnd_sge *wqe_sges;
     uint8_t *wqe_inline; /* `inline_size` for each request */
@@ -312,8 +316,8 @@ struct shmnd_qp {
     struct shmnd_qp *next_unreleased; /* in the registry's list, while `has_unreleased` */
     bool has_unreleased;
     struct shmnd_job tx_job;
-    bool tx_busy;
-    bool tx_started;         /* the prepared job is running; otherwise the next poll runs it */
+    bool tx_busy;            /* a job is prepared or running */
+    bool tx_started;         /* it is running; otherwise the next poll runs it */
     uint64_t wq_uncommitted; /* an issued Send with invalidation may precede this position */
     uint64_t wq_push;        /* large Sends before this position need no further push */
     uint64_t wq_listed; /* requests from `wq_next` up to here are listed; the first may not be */
@@ -330,14 +334,16 @@ struct shmnd_qp {
     bool deferred_receives;
     uint64_t deferred_pos, deferred_message;
 
-    /* receiving */
+    /* receiving: the receives */
     struct shmnd_slots_reader in;
-    uint64_t taken;
+    uint64_t taken; /* messages matched to a receive so far */
     struct shmnd_receives own;
     struct shmnd_receives *receives; /* &own, or the shared queue's */
     bool shared;
+
+    /* receiving: the message at the front. Fields with `rx_` are of it, or say why it waits. */
     struct shmnd_job rx_job;
-    bool rx_busy;
+    bool rx_busy;              /* the job is running */
     bool rx_stalled;           /* a message waits for a receive, or for room in the queue */
     bool rx_open;              /* a message is matched and not finished */
     bool rx_needs_segment;     /* a segment of the peer must be mapped to read it */
@@ -359,14 +365,13 @@ struct shmnd_qp {
     struct shmnd_extent rx_extents[SHMND_MAX_SGE]; /* of a large message, read once */
     uint32_t rx_extent_count;
 
-    /* teardown, Flush */
+    /* teardown and Flush */
     uint32_t down_status;             /* for the oldest initiator request */
     enum shmnd_link_state down_state; /* the state that the other side will read */
     bool going_down;                  /* teardown has begun and is not finished */
     uint64_t down_since_ns;           /* when its first step ran; 0: not yet */
-    uint64_t
-        stalled_since_ns; /* since when a Flush or Invalidate waits for the peer's copy; 0: none */
-    uint64_t drain_end;   /* slots from here on were published after it began */
+    uint64_t stalled_since_ns;        /* since when it waits for a copy of the peer; 0: no */
+    uint64_t drain_end;               /* slots from here on were published after it began */
     bool flush_pending;
     uint64_t flush_receives; /* cancel receives before this position */
     uint64_t cancelled;      /* receives cancelled by a Flush so far */

@@ -137,6 +137,7 @@ static inline void shmnd_cq_poll_links(struct shmnd_cq *cq, struct shmnd_qp *con
     } while (again && p->n < p->max);
 }
 
+/* Makes a link that has a message one of the hot ones, in place of the oldest of these. */
 static inline void shmnd_cq_make_hot(struct shmnd_cq *cq, struct shmnd_qp *qp, struct shmnd_poll *p)
 {
     for (uint32_t i = 0; i < SHMND_HOT_LINKS; i++)
@@ -153,6 +154,7 @@ static inline void shmnd_cq_make_hot(struct shmnd_cq *cq, struct shmnd_qp *qp, s
     shmnd_cq_poll_link(cq, old, p); /* messages published before its bit was cleared */
 }
 
+/* The marks in one word of the bitmap, without those of hot links, which stay set. */
 static inline uint64_t shmnd_cq_ready_bits(const struct shmnd_cq *cq, uint32_t word)
 {
     /* relaxed: a bit seen late is seen at the next poll */
@@ -167,6 +169,7 @@ static inline uint64_t shmnd_cq_ready_bits(const struct shmnd_cq *cq, uint32_t w
     return bits;
 }
 
+/* Polls the links that have a mark, and makes them hot. */
 static inline void shmnd_cq_poll_marked(struct shmnd_cq *cq, struct shmnd_poll *p)
 {
     p->direct = false;
@@ -189,6 +192,8 @@ static inline void shmnd_cq_poll_marked(struct shmnd_cq *cq, struct shmnd_poll *
     }
 }
 
+/* Polls every link, with or without a mark. A visit may remove its link, and the last one then
+ * takes its place: so from the end. */
 static inline void shmnd_cq_poll_all(struct shmnd_cq *cq, struct shmnd_poll *p)
 {
     cq->polls = 0;
@@ -274,8 +279,8 @@ static inline uint32_t shmnd_cq_poll(struct shmnd_cq *cq, struct shmnd_cqe *out,
     return p.n + shmnd_cq_pop(cq, out + p.n, max - p.n);
 }
 
-/* May a poll find something? Cheaper than a poll, and a hint: what else a poll finds, it finds now
- * and then. */
+/* May a poll find something? Cheaper than a poll, and a hint: messages whose mark was lost are
+ * found by the sweep alone. */
 static inline bool shmnd_cq_may_find(const struct shmnd_cq *cq)
 {
     bool few = cq->link_count <= SHMND_DIRECT_LINKS;

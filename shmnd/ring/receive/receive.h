@@ -57,8 +57,8 @@ static inline void shmnd_rx_acknowledge(struct shmnd_qp *qp)
         shmnd_notify_waiting_sender(qp);
 }
 
-/* Fails the receive, the Send (with `fault`), and the connection. No message is taken from now on. The
- * sender may be copying into the receive: it completes when that copy has ended
+/* Fails the receive, the Send (with `fault`), and the connection. No message is taken from now on.
+ * The sender may be copying into the receive: it completes when that copy has ended
  * (shmnd_teardown_step). After a copy that found the sender dead, the receive is canceled, as all
  * others are. */
 static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_t fault)
@@ -156,7 +156,7 @@ static inline uint32_t shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint
     return SHMND_SUCCESS;
 }
 
-/* The bounce area of the sender to memory. A status. */
+/* Copies from the bounce area of the sender to the receive. Returns a status. */
 static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_bounced(struct shmnd_qp *qp,
                                                                         uint32_t length)
 {
@@ -342,7 +342,12 @@ static inline void shmnd_rx_begin(struct shmnd_qp *qp, const struct shmnd_messag
 }
 
 /* Takes up to `max` messages. Stops at a message that needs a job (rx_job.kind), a segment
- * (rx_needs_segment) or a receive (rx_stalled). */
+ * (rx_needs_segment) or a receive (rx_stalled).
+ *
+ * Each turn ends one thing, in this order: the second completion of the message before; the message
+ * that is open, if it is not one in parts; a short message; any other message at the front, or in
+ * the backlog if none is there. That one is skipped if it was recalled, then checked, then claimed,
+ * and only then matched to a receive. */
 static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out, uint32_t max)
 {
     uint32_t n = 0;

@@ -2,8 +2,8 @@
  *
  * The bounce area: messages of up to 1 MiB whose receive is private memory, or whose source is
  * while the receive is unknown. Their sender copies them to shared memory and their receiver out of
- * it, which takes two copies and no system call; the ring would be too short for them, and a copy by
- * the kernel costs about 2 us before its first byte.
+ * it, which takes two copies and no system call; the ring would be too short for them, and a copy
+ * by the kernel costs about 2 us before its first byte.
  *
  * The area of each side belongs to the link and is sparse. Pages are committed when they are first
  * needed, so a connection that sends nothing of this kind has none. Messages lie in it one behind
@@ -13,10 +13,10 @@
  * ago have left the caches of both cores, and are written and read several times as fast.
  *
  * Argument. The bytes of a message are written before its slot is published (SYNC slot-ready), so
- * the receiver reads all of them. They are written again only when `taken` has passed their message,
- * which the receiver stores after its copy (SYNC taken). A message that was taken back has a number,
- * too, and its bytes stay until the receiver has passed over it. Nothing of the receiver is trusted
- * but `taken`: a value too large harms only the messages to the peer that stored it.
+ * the receiver reads all of them. They are written again only when `taken` has passed their
+ * message, which the receiver stores after its copy (SYNC taken). A message that was recalled has a
+ * number, too, and its bytes stay until the receiver has skipped it. Nothing of the receiver
+ * is trusted but `taken`: a value too large harms only the messages to the peer that stored it.
  *
  * A death at any instruction: of the sender before the slot is published, there is no message; of
  * the receiver, the area ends with the link.
@@ -52,7 +52,7 @@ static inline void shmnd_bounce_reclaim(struct shmnd_qp *qp)
         b->first++;
 }
 
-/* Return where `length` bytes may lie; SHMND_BOUNCE_NONE: there is no room. */
+/* Returns where `length` bytes may lie; SHMND_BOUNCE_NONE: there is no room. */
 static inline uint32_t shmnd_bounce_place(const struct shmnd_bounces *b, uint32_t length)
 {
     uint32_t next = length >= SHMND_BOUNCE_LONG ? b->next : 0;

@@ -17,8 +17,9 @@
 #define SHMND_PULL_MIN 1024u
 /* From this length both sides may copy chunks. */
 #define SHMND_SHARE_MIN (64u << 10)
-/* Up to this length the sender places a message from private memory alone: it copies without a system
- * call, of which the reader needs several, and waits for the reader's chunks longer than they save. */
+/* Up to this length the sender places a message from private memory alone: it copies without a
+ * system call, of which the reader needs several, and waits for the reader's chunks longer than
+ * they save. */
 #define SHMND_PLACE_PRIVATE_MAX (384u << 10)
 
 /* The chunk words for another large message, whose previous message was taken. NULL: the other side
@@ -56,12 +57,12 @@ static inline bool shmnd_tx_prefers_place(const struct shmnd_qp *qp, const struc
 
 enum shmnd_protocol {
     SHMND_PROTOCOL_NONE = 0, /* not now */
-    SHMND_PROTOCOL_EAGER,
-    SHMND_PROTOCOL_BOUNCE,
-    SHMND_PROTOCOL_PLACE,
-    SHMND_PROTOCOL_LARGE,
-    SHMND_PROTOCOL_PARTS,
-    SHMND_PROTOCOL_MAP, /* a segment of the peer must be mapped first */
+    SHMND_PROTOCOL_EAGER,    /* its bytes are in the slots of the ring */
+    SHMND_PROTOCOL_BOUNCE,   /* they are in the bounce area (bounce.h) */
+    SHMND_PROTOCOL_PLACE,    /* the sender writes them into the posted receive */
+    SHMND_PROTOCOL_LARGE,    /* it advertises the source, and both sides copy chunks */
+    SHMND_PROTOCOL_PARTS,    /* several messages of the ring: neither side can access the other's */
+    SHMND_PROTOCOL_MAP,      /* a segment of the peer must be mapped first */
 };
 
 /* Has the ring room for a message, with one slot left for each further message whose receive is
@@ -73,7 +74,8 @@ static inline bool shmnd_tx_ring_fits(struct shmnd_qp *qp, uint32_t bytes)
     return shmnd_slots_have_room(&qp->out, slots == 1 ? 1 : slots + (uint32_t)known);
 }
 
-/* Does the bounce area, which has room, save a copy by the kernel? `fits`: the ring has room, too. */
+/* Does the bounce area, which has room, save a copy by the kernel? `fits`: the ring has room,
+ * too. */
 static inline bool shmnd_tx_prefers_bounce(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                            const struct shmnd_sge *sges, int aim, bool fits)
 {

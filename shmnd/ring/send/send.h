@@ -38,10 +38,11 @@ static inline struct shmnd_write_cursor shmnd_tx_write_begin(struct shmnd_qp *qp
     return fill;
 }
 
-/* Writes a whole message to the ring. The caller has checked that there is room. */
+/* Writes a whole message to the ring. The caller has checked that there is room. With `defer` it is
+ * published with its batch. */
 static inline void shmnd_tx_write_eager(struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                         uint32_t n, const uint8_t *inlined, uint32_t length,
-                                        uint8_t flags, uint32_t token, bool hold)
+                                        uint8_t flags, uint32_t token, bool defer)
 {
     struct shmnd_write_cursor fill = shmnd_tx_write_begin(qp, flags, token);
     if (inlined) {
@@ -52,7 +53,7 @@ static inline void shmnd_tx_write_eager(struct shmnd_qp *qp, const struct shmnd_
                 shmnd_slots_write(&fill, (const void *)(uintptr_t)sges[i].address, sges[i].length);
     }
     uint32_t slots = shmnd_slots_for(shmnd_slots_prefix(flags) + length);
-    if (hold)
+    if (defer)
         shmnd_slots_defer(&qp->out, length, SHMND_KIND_EAGER, flags, slots,
                           !shmnd_batch_defer(qp, flags & SHMND_SLOT_SOLICITED));
     else

@@ -15,7 +15,7 @@
 
 /* ---- running a prepared copy (without the interpreter's lock) ------------------------ */
 
-/* The copy prepared by shmnd_tx_advance(). */
+/* Runs the copy that shmnd_tx_advance() prepared, or its next piece. Its result is in the job. */
 static inline void shmnd_tx_run(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx_job;

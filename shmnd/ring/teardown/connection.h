@@ -127,6 +127,7 @@ static inline void shmnd_qp_disconnect(struct shmnd_qp *qp)
     shmnd_qp_begin_teardown(qp, SHMND_LINK_CLOSED, SHMND_CANCELED);
 }
 
+/* The word by which a side returns the slots that it has read. */
 static inline shmnd_word64 *shmnd_read_pos_of(struct shmnd_side *side)
 {
     return &side->read_pos;

@@ -234,7 +234,8 @@ static inline bool shmnd_is_refusal(uint32_t fault)
 }
 
 /* Has the other side refused a message? Then it takes neither this one nor any after it, and its
- * `taken` is the last one. Both sides may do so at once: neither must wait for the other to take more. */
+ * `taken` is the last one. Both sides may do so at once: neither must wait for the other to take
+ * more. */
 static inline bool shmnd_peer_has_refused(const struct shmnd_qp *qp)
 {
     /* SYNC refused: acquire, pairs with release in shmnd_rx_refuse() */
@@ -256,13 +257,13 @@ static inline bool shmnd_teardown_refused(const struct shmnd_qp *qp, const struc
 /* Is this Send matched to its receive, or will it be when the other side takes the messages that
  * arrived? It may be incomplete only because its completion queue was full. */
 static inline bool shmnd_teardown_delivered(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
-                                            uint64_t taken, bool theirs_go_on)
+                                            uint64_t taken, bool peer_continues)
 {
     if (w->type != SHMND_SEND || w->state != SHMND_WQE_SENT)
         return false;
     if (w->message < taken && taken <= qp->messages)
         return true;
-    if (!theirs_go_on || (w->flags & SHMND_OP_INVALIDATE))
+    if (!peer_continues || (w->flags & SHMND_OP_INVALIDATE))
         return false;
     if ((!w->large && !w->pulled) || w->moved)
         return shmnd_teardown_is_committed(qp, w);
@@ -278,7 +279,7 @@ static inline bool shmnd_teardown_invalidated(const struct shmnd_qp *qp, const s
            shmnd_hazard_is_clear_of(&qp->link.theirs->hazard, w->remote_token);
 }
 
-static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool theirs_go_on)
+static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool peer_continues)
 {
     /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
@@ -288,7 +289,7 @@ static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool thei
     while (qp->wq_head != qp->wq_tail) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
         if (!failed && (shmnd_teardown_invalidated(qp, w) ||
-                        shmnd_teardown_delivered(qp, w, taken, theirs_go_on))) {
+                        shmnd_teardown_delivered(qp, w, taken, peer_continues))) {
             w->status = SHMND_SUCCESS;
         } else if (w->state == SHMND_WQE_DONE &&
                    (w->status == SHMND_SUCCESS || w->status == SHMND_CANCELED)) {
@@ -355,7 +356,7 @@ static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint6
     enum shmnd_progress drain = shmnd_teardown_drain(qp);
     if (drain != SHMND_IDLE)
         return drain;
-    bool theirs_go_on =
+    bool peer_continues =
         !qp->peer->dead && shmnd_peer_state(qp) <= SHMND_LINK_OPEN && !shmnd_peer_has_refused(qp);
     /* A large message that is not whole now stays so: its sender copies under its hazard word, and
      * begins no copy towards a side that closes. */
@@ -363,14 +364,14 @@ static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint6
         return SHMND_IDLE; /* the sender is still accessing the window that it invalidated */
     shmnd_tx_retire_up_to(qp, qp->initiator_cq->bound); /* Sends with a receive by now succeed */
     shmnd_backlog_withdraw(qp);
-    if (theirs_go_on && (!shmnd_teardown_recall(qp) || !shmnd_teardown_withdraw(qp)) && patient)
+    if (peer_continues && (!shmnd_teardown_recall(qp) || !shmnd_teardown_withdraw(qp)) && patient)
         return SHMND_IDLE;
     SHMND_KILL_POINT("down-recalled");
     /* The other side may have ended the connection because of a message that it took. */
     shmnd_cq_complete_finished(qp->receive_cq);
     shmnd_cq_complete_finished(qp->initiator_cq);
     shmnd_teardown_end_open(qp);
-    shmnd_teardown_cancel_requests(qp, theirs_go_on);
+    shmnd_teardown_cancel_requests(qp, peer_continues);
     shmnd_cancel_receives(qp, qp->own.posted);
     qp->going_down = false;
     qp->flush_pending = false;

@@ -104,9 +104,10 @@ struct shmnd_shared_extent {
     shmnd_word64 place; /* segment << 32 | length */
 };
 
-/* Followed by the extents; the stride is fixed when the link is created. An entry is reused once
- * its receive was matched, possibly while a sender reads it. The number in `capacity` is written
- * first, so a sender that finds the same number before and after has read a single receive. */
+/* One receive, followed by its extents; the stride is fixed when the link is created. Written by
+ * the owner of the receives. An entry is reused once its receive was matched, possibly while a
+ * sender reads it. The number in `capacity` is written first, so a sender that finds the same
+ * number before and after has read a single receive (SYNC entry). */
 struct shmnd_posted {
     /* low half of the receive's number + 1 << 32 | its capacity in bytes + 1, or 0 in the lower
      * half when its owner will refuse any message */
@@ -135,8 +136,8 @@ enum shmnd_listed_state {
  * uses entry k masked. The sender writes the entry; the reader only swaps `word`. */
 struct shmnd_listed {
     shmnd_word64 word; /* number of the listing << 3 | enum shmnd_listed_state */
-    shmnd_word64
-        shape; /* token << 32 | low bits of k << 16 | enum shmnd_slot_flag << 8 | extents */
+    /* token << 32 | low 16 bits of k << 16 | enum shmnd_slot_flag << 8 | number of extents */
+    shmnd_word64 shape;
 };
 
 _Static_assert(sizeof(struct shmnd_listed) == 16, "ABI of the link");
@@ -233,8 +234,8 @@ enum shmnd_armed {
     SHMND_ARMED_NOT = 0,
     SHMND_ARMED_ANY = 1,
     SHMND_ARMED_SOLICITED = 2,
-    SHMND_ARMED_ASKED =
-        3, /* the owner sleeps for another event: only shmnd_bell_request_poll() rings */
+    /* The owner sleeps for another event: only shmnd_bell_request_poll() rings. */
+    SHMND_ARMED_ASKED = 3,
     SHMND_ARMED_MASK = 3,
 };
 

@@ -8,9 +8,9 @@
  *
  * Chunks: the sender of a large message publishes a claim word, tagged with the message's number.
  * Each side claims chunks by compare-and-swap and counts each chunk that it has copied. The sender
- * claims from the front and the reader from the back, until they meet. So each copies one contiguous
- * half: in a reused buffer it finds the bytes that it copied last time in its own cache, and the two
- * sides do not write neighbouring pages.
+ * claims from the front and the reader from the back, until they meet. So each copies one
+ * contiguous half: in a reused buffer it finds the bytes that it copied last time in its own cache,
+ * and the two sides do not write neighbouring pages.
  *
  * Argument. The counts of both ends are in one word, and a claim swaps the word in which it found
  * chunks left: no chunk is claimed twice, also when the two ends meet. A claim succeeds only while
@@ -218,8 +218,8 @@ struct shmnd_claim {
     uint32_t first, count; /* count 0: no chunk was left */
 };
 
-/* The chunks of a claim of a side that has claimed `mine` of `count`, while `left` are unclaimed: see
- * shmnd_chunks_claim_up_to(). */
+/* The chunks of a claim of a side that has claimed `mine` of `count`, while `left` are unclaimed:
+ * see shmnd_chunks_claim_up_to(). */
 static inline uint32_t shmnd_chunks_in_claim(uint32_t count, uint32_t mine, uint32_t left,
                                              uint32_t most)
 {
@@ -231,14 +231,15 @@ static inline uint32_t shmnd_chunks_in_claim(uint32_t count, uint32_t mine, uint
     return some ? some : 1;
 }
 
-/* Claims unclaimed chunks from the front, or the back if `last`: at most `most`. A side claims its
+/* Claims unclaimed chunks, at most `most`: the last ones for the reader, the first ones for the
+ * sender. A side claims its
  * own half of the message first, which takes the fewest claims if both begin together. Then it
  * helps the other one, by half of those left, so that both finish at about the same time; but by a
  * quarter of `most`, or an eighth of the message, since the last claims would be many short ones
  * otherwise. */
 static inline struct shmnd_claim shmnd_chunks_claim_up_to(struct shmnd_share *share,
-                                                          const struct shmnd_chunks *c, bool last,
-                                                          uint32_t most)
+                                                          const struct shmnd_chunks *c,
+                                                          bool reading, uint32_t most)
 {
     uint64_t word = shmnd_relaxed64(&share->claim);
     /* Two correct sides collide at most once a chunk; a hostile peer that keeps changing the word
@@ -248,19 +249,19 @@ static inline struct shmnd_claim shmnd_chunks_claim_up_to(struct shmnd_share *sh
             break;
         uint32_t front = shmnd_claimed_front(word), back = shmnd_claimed_back(word);
         uint32_t left = c->count - front - back;
-        uint32_t some = shmnd_chunks_in_claim(c->count, last ? back : front, left, most);
+        uint32_t some = shmnd_chunks_in_claim(c->count, reading ? back : front, left, most);
         /* needs no order: it only divides the work, and SYNC slot-ready showed the source */
-        if (shmnd_swap64(&share->claim, &word, word + (last ? (uint64_t)some << 16 : some)))
-            return (struct shmnd_claim){last ? c->count - back - some : front, some};
+        if (shmnd_swap64(&share->claim, &word, word + (reading ? (uint64_t)some << 16 : some)))
+            return (struct shmnd_claim){reading ? c->count - back - some : front, some};
     }
     return (struct shmnd_claim){0, 0};
 }
 
 /* Claims one chunk; -1: none is left. */
 static inline int shmnd_chunks_claim_one(struct shmnd_share *share, const struct shmnd_chunks *c,
-                                         bool last)
+                                         bool reading)
 {
-    struct shmnd_claim claim = shmnd_chunks_claim_up_to(share, c, last, 1);
+    struct shmnd_claim claim = shmnd_chunks_claim_up_to(share, c, reading, 1);
     return claim.count ? (int)claim.first : -1;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocks of an arena: none overlaps another, zeros are zeros, pages go back to the kernel, threads do
- * not disturb each other, and a forked child has blocks of its own.
+ * Blocks of an arena: none overlaps another, zeros are zeros, pages go back to the kernel, threads
+ * do not disturb each other, and a forked child has blocks of its own.
  */
 #include <pthread.h>
 #include <sys/wait.h>

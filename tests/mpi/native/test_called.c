@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank that waits for long tells of its collective (SHMPI_CALLED), and what another one makes
- * of it: another call under one number, another root of one call, and nothing else. One that has left
- * the call, or has not begun it, answers by its own (SHMPI_CALLED_ELSE).
+ * What a rank that waits for long tells of its collective (SHMPI_CALLED), and what another one
+ * makes of it: another call under one number, another root of one call, and nothing else. One that
+ * has left the call, or has not begun it, answers by its own (SHMPI_CALLED_ELSE).
  */
 #include "communicators/disputes.h"
 #include "ranks.h"
@@ -43,7 +43,8 @@ static void job_close(void)
     guard_free_all();
 }
 
-/* Rank 2 tells rank 0, whose call is `mine`; which rank disagrees with it then, and by what call. */
+/* Rank 2 tells rank 0, whose call is `mine`; which rank disagrees with it then, and by what
+ * call. */
 static int told(struct shmpi_call theirs, struct shmpi_call mine, struct shmpi_call *found)
 {
     shmpi_tell_call(rank[2], 0, theirs);

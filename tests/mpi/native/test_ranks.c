@@ -136,7 +136,8 @@ static void messages_come_in_pieces_where_memory_cannot_be_read(void)
         random_messages(size, false, true, 300 + size);
 }
 
-/* ---- any source, probes, cancelling ----------------------------------------------------------- */
+/* ---- any source, probes, cancelling
+ * ----------------------------------------------------------- */
 
 static void any_source_takes_messages_as_they_came(void)
 {
@@ -180,7 +181,8 @@ static void a_posted_receive_can_be_taken_back(void)
     job_close();
 }
 
-/* ---- what a peer wrote wrongly ------------------------------------------------------------------ */
+/* ---- what a peer wrote wrongly
+ * ------------------------------------------------------------------ */
 
 /* Marks, ids and offsets by chance: nothing outside the lanes is touched (the guards and the
  * sanitizers look), and no request of another peer ends. */

@@ -123,8 +123,8 @@ static void nothing_is_taken_of_a_revoked_context_or_a_lost_rank(void)
     job_close();
 }
 
-/* A rank that receives from one rank alone takes the records of the others all the same: each before
- * its next message. */
+/* A rank that receives from one rank alone takes the records of the others all the same: each
+ * before its next message. */
 static void others_are_not_forgotten(void)
 {
     job_open(3, 8192);

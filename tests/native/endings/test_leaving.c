@@ -210,8 +210,8 @@ static void one_that_sent_to_one_that_closes_hears_whether_it_was_taken(void)
     duo_close(&s.d);
 }
 
-/* The other side stands still in a copy, and continues when the connection ends for that reason: the
- * oldest Send has the reason, also where it was recalled. */
+/* The other side stands still in a copy, and continues when the connection ends for that reason:
+ * the oldest Send has the reason, also where it was recalled. */
 static void the_oldest_recalled_has_the_reason(void)
 {
     struct scene s = {.count = 2};

@@ -151,8 +151,8 @@ static void a_sender_that_moves_takes_back_what_is_listed(void)
     duo_close(&s.d);
 }
 
-/* The receiver sleeps for another event, and polls only when it is asked: also for each message that
- * the sender issues by itself after the receiver has polled. */
+/* The receiver sleeps for another event, and polls only when it is asked: also for each message
+ * that the sender issues by itself after the receiver has polled. */
 static void what_is_issued_later_is_asked_for(void)
 {
     struct scene s;

@@ -162,8 +162,8 @@ static void every_way(void)
             one_way((struct way){k & 1, k & 2, k & 4, k & 8, k & 16, k & 32, k & 64, sizes[i]});
 }
 
-/* The sender alone places a message from private memory to which the reader would need system calls,
- * up to SHMND_PLACE_PRIVATE_MAX. */
+/* The sender alone places a message from private memory to which the reader would need system
+ * calls, up to SHMND_PLACE_PRIVATE_MAX. */
 static void private_memory_is_placed(void)
 {
     static const uint32_t sizes[] = {SHMND_SHARE_MIN - 1, SHMND_SHARE_MIN, SHMND_PLACE_PRIVATE_MAX,
@@ -434,8 +434,8 @@ static void small_receive_behind_others(void)
     }
 }
 
-/* Each side refuses a message of the other before it sees that the other one does: neither waits for the
- * other to take what it never will. */
+/* Each side refuses a message of the other before it sees that the other one does: neither waits
+ * for the other to take what it never will. */
 static void both_sides_refuse_at_once(void)
 {
     static const uint32_t sizes[] = {40, 400, 4000, 40000, 200000};

@@ -6,7 +6,7 @@
  * against all other processes; next to them a bitmap of sleepers, which its subscribers write. Each
  * subscriber has a page for each publisher, which it alone writes. Positions are 64-bit counts of
  * samples that only grow. Counts, free lists and whatever else a death could leave wrong are
- * private memory of the end that uses them.
+ * private memory of the process that uses them.
  *
  * A line is whole when its stamp is its position + 1. With SHMND_WITHDRAWN in it the line is not
  * to be read: its sample was given up, or the next one is being written there.
@@ -72,7 +72,7 @@ struct shmnd_head {
     uint64_t magic;
     uint32_t version;
     uint32_t seats;
-    uint64_t history; /* how many samples are kept for late subscribers */
+    uint64_t history; /* how many samples are kept for those that come late */
     uint64_t pad0[5];
     /* changes with each sample */
     shmnd_word64 written; /* how many samples were published; subscribers sleep at its low half */

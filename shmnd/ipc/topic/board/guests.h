@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The publisher's subscribers come and go, and its board moves to a larger one.
+ *
+ * Argument for SYNC seat and SYNC admitted. A seat is written before its `ident`, and `admitted`
+ * counts it after that. A subscriber that finds another count reads the seats, and one that finds
+ * its own `ident` there reads a seat that is whole.
+ *
+ * Argument for SYNC moved. The lines of the larger board are whole before `where` names them, and
+ * the old ones are withdrawn after that. So a subscriber that finds a line withdrawn finds where
+ * the lines are now. A publisher that dies in between leaves one board that is whole.
  */
 #ifndef SHMND_IPC_GUESTS_H
 #define SHMND_IPC_GUESTS_H

@@ -37,7 +37,8 @@ static inline void shmnd_line_write(struct shmnd_line *line, uint64_t stamp,
     for (uint32_t i = 0; i < SHMND_LINE_WORDS; i++)
         shmnd_put64(&line->body[i], sample->body[i]);
     SHMND_KILL_POINT("line-written");
-    /* SYNC line: release, pairs with acquire in shmnd_reading_next(); the slot was written before */
+    /* SYNC line: release, pairs with acquire in shmnd_reading_next(); the slot was written
+     * before */
     shmnd_release64(&line->stamp, stamp);
 }
 

@@ -4,7 +4,8 @@
  *
  * All calls belong to one subscriber, which serialises its threads. None waits, and none enters the
  * kernel. Everything that the publisher wrote is read once, and bounds are checked where it is
- * used. A subscriber that dies leaves a page that says what it held, and its publisher lets go of it.
+ * used. A subscriber that dies leaves a page that says what it held, and its publisher lets go of
+ * it.
  *
  * A subscriber that has no seat yet is not counted by the publisher. It holds nothing: it copies
  * the payload, and the stamp tells afterwards whether the copy is whole (SYNC line).
@@ -22,24 +23,32 @@ struct shmnd_near {
 };
 #define SHMND_NEAR 8u
 
+/* One subscriber at one publisher. Private to its process. */
 struct shmnd_reading {
-    struct shmnd_near
-        near[SHMND_NEAR]; /* pools that were used of late, by the end of their number */
-    struct shmnd_head *head;
-    const struct shmnd_line *lines;
-    const struct shmnd_kept *kept;
-    struct shmnd_page *page;
+    /* pools that were used of late, by the low bits of their number */
+    struct shmnd_near near[SHMND_NEAR];
+    struct shmnd_head *head;        /* of the publisher */
+    const struct shmnd_line *lines; /* of its board, as of `where` */
+    const struct shmnd_kept *kept;  /* its queue of its own (DROP_NEWEST); NULL: it has none yet */
+    struct shmnd_page *page;        /* written here alone */
     shmnd_word64 *sleepers;
-    uint32_t *free_holds;
+    uint32_t *free_holds; /* numbers of holds that are free: the last one is taken next */
     uint64_t line_mask, where;
-    uint64_t cursor, joined, taken, buffer, lost, armed, own_mask, admitted;
-    uint64_t refused; /* of the head, when it came */
+    uint64_t cursor; /* as in the page */
+    uint64_t joined; /* samples before it were there when it came: they take no room in `buffer` */
+    uint64_t buffer; /* samples that it may fall behind */
+    uint64_t lost;   /* samples that its policy dropped, as far as it has met them */
+    uint64_t armed;  /* as in the page */
+    uint64_t own_mask; /* `mask` of the page */
+    uint64_t admitted; /* of the head, when its seats were read last */
+    uint64_t refused;  /* of the head, when it came */
     /* keeps the first samples: up to where it has received without a seat, where its queue begins,
      * and how many samples of that it had already */
     uint64_t early, start, skipped;
     uint32_t free_count, most_held, kept_mask, policy, seat;
-    uint32_t groups[64];
-    bool seated, rings;
+    uint32_t groups[64]; /* how many of the holds of each bit of `mask` are in use */
+    bool seated;         /* `seat` is its own */
+    bool rings;          /* the publisher is to be rung: it sleeps for room */
 };
 
 struct shmnd_found {
@@ -55,7 +64,7 @@ enum shmnd_outcome {
     SHMND_OUTCOME_MOVED, /* the lines are elsewhere now */
 };
 
-#define SHMND_TRIES 64u
+#define SHMND_TRIES 64u /* of one call, while the publisher overtakes it */
 
 /* ---- holding --------------------------------------------------------------------------- */
 
@@ -163,7 +172,6 @@ static inline enum shmnd_outcome shmnd_reading_next_kept(struct shmnd_reading *r
             return SHMND_OUTCOME_LIMIT;
         found->hold = shmnd_reading_hold(r, (uint32_t)found->body[0]);
     }
-    r->taken++;
     shmnd_reading_advance(r, r->cursor + 1);
     return SHMND_OUTCOME_FOUND;
 }
@@ -190,7 +198,8 @@ static inline enum shmnd_outcome shmnd_reading_next_early(struct shmnd_reading *
     return SHMND_OUTCOME_FOUND;
 }
 
-/* Has a subscriber that drops fallen so far behind that it has to skip? */
+/* Has a subscriber that drops fallen so far behind that it has to skip? The line that would hold
+ * the first sample beyond its buffer says so, without a load of the publisher's count. */
 static inline bool shmnd_reading_overrun(struct shmnd_reading *r, uint64_t *seen)
 {
     if (r->policy == SHMND_BLOCK)
@@ -202,6 +211,8 @@ static inline bool shmnd_reading_overrun(struct shmnd_reading *r, uint64_t *seen
     return *seen > ahead;
 }
 
+/* Takes the sample at the cursor, whose line was whole. NOTHING: its line was withdrawn
+ * meanwhile. */
 static inline enum shmnd_outcome shmnd_reading_take(struct shmnd_reading *r,
                                                     struct shmnd_found *found,
                                                     const struct shmnd_line *line)
@@ -362,11 +373,13 @@ static inline bool shmnd_reading_is_refused(const struct shmnd_reading *r, uint6
     return true;
 }
 
+/* Says how it is about to sleep: by `armed`, which the caller has counted up. */
 static inline void shmnd_reading_arm(struct shmnd_reading *r)
 {
     shmnd_put64(&r->page->armed, r->armed);
     if (r->seated)
-        shmnd_set_bits(&r->sleepers[r->seat / 64], 1ull << (r->seat % 64)); /* SYNC doze: below */
+        /* needs no order of its own, for the fence behind it */
+        shmnd_set_bits(&r->sleepers[r->seat / 64], 1ull << (r->seat % 64));
     SHMND_KILL_POINT("subscriber-armed");
     /* SYNC doze, SYNC counter: fence, pairs with the fence in shmnd_board_published() */
     shmnd_store_then_load();

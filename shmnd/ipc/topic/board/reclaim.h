@@ -22,18 +22,26 @@
 
 #include "slots.h"
 
+/* Samples that are kept while there is no subscriber, for one that is about to get its seat. */
 #define SHMND_UNSEATED 8u
+/* Up to so many subscribers, all their pages are read; with more, those that have a reason. */
 #define SHMND_FEW_GUESTS 16u
+/* How often all pages are read with more subscribers than that. */
 #define SHMND_SWEEP_NS 20000000u
 #define SHMND_LARGE_CLASS 40u /* of slots of 64 KiB */
 
-/* A subscriber, as the publisher knows it. */
+/* A subscriber, as the publisher knows it. Counts of `kept` are those of DROP_NEWEST alone. */
 struct shmnd_guest {
-    struct shmnd_page *page; /* NULL: a free seat */
-    struct shmnd_kept *kept;
-    uint32_t *kept_slots;
-    uint64_t kept_written, kept_freed;
-    uint64_t buffer, joined, start, cursor, dropped, rung;
+    struct shmnd_page *page;           /* NULL: a free seat */
+    struct shmnd_kept *kept;           /* its queue */
+    uint32_t *kept_slots;              /* the slot of each line of it, or SHMND_NO_SLOT */
+    uint64_t kept_written, kept_freed; /* samples put there; of these, slots let go */
+    uint64_t buffer;                   /* samples that it may fall behind */
+    uint64_t joined;                   /* samples before it take no room in `buffer` */
+    uint64_t start;                    /* the first position that is kept for it */
+    uint64_t cursor;                   /* the last one of its page that was possible */
+    uint64_t dropped;                  /* samples that found no room in its queue */
+    uint64_t rung;                     /* `armed` of the last sleep that was ended */
     uint32_t kept_mask, most_held, policy;
     bool evicted;
 };
@@ -41,12 +49,24 @@ struct shmnd_guest {
 struct shmnd_board {
     struct shmnd_head *head;
     struct shmnd_line *lines;
-    uint32_t *line_slots;
-    shmnd_word64 *sleepers;
+    uint32_t *line_slots;   /* the slot of each line, or SHMND_NO_SLOT */
+    shmnd_word64 *sleepers; /* a bit for each seat, which subscribers set */
     struct shmnd_guest *guests;
     struct shmnd_slots slots;
-    uint64_t line_mask, next, low, history, count, may_publish, keep_from, firm, admitted, swept_ns;
-    uint32_t guest_count, keepers, present, blockers;
+    uint64_t line_mask;
+    uint64_t next;        /* position of the next sample */
+    uint64_t low;         /* lines before it are given up */
+    uint64_t history;     /* samples that are kept for those that come late */
+    uint64_t count;       /* of shmnd_board_count() */
+    uint64_t may_publish; /* up to here, by the subscribers that block */
+    uint64_t keep_from;   /* the first position that a subscriber or the history needs */
+    uint64_t firm;        /* the same without the subscribers that drop samples */
+    uint64_t admitted;    /* as in the head */
+    uint64_t swept_ns;    /* when all pages were read last for sleepers */
+    uint32_t guest_count; /* one more than the highest seat that was ever taken */
+    uint32_t present;     /* subscribers with a seat; of these: */
+    uint32_t keepers;     /* with a queue of their own (DROP_NEWEST) */
+    uint32_t blockers;    /* that block the publisher (BLOCK) */
 };
 
 /* ---- taking slots back ------------------------------------------------------------------ */
@@ -126,7 +146,8 @@ static inline void shmnd_board_count(struct shmnd_board *b)
     b->may_publish = may;
 }
 
-/* Frees the pending slots that were not held at the last count, the newest last: it is taken first. */
+/* Frees the pending slots that were not held at the last count, the newest last: it is taken
+ * first. */
 static inline void shmnd_board_settle(struct shmnd_board *b)
 {
     uint32_t slot = b->slots.pending, turned = SHMND_NO_SLOT, next;
@@ -146,7 +167,8 @@ static inline void shmnd_board_settle(struct shmnd_board *b)
     }
 }
 
-/* Takes back the slots that are free by now. With few subscribers their cursors are read anew before. */
+/* Takes back the slots that are free by now. With few subscribers their cursors are read anew
+ * before. */
 static inline void shmnd_board_reclaim(struct shmnd_board *b)
 {
     if (b->present <= SHMND_FEW_GUESTS)

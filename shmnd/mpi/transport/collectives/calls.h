@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which collectives a rank has begun in a communicator, so that ranks which do not agree hear of it.
+ * Which collectives a rank has begun in a communicator, so that ranks which do not agree hear of
+ * it.
  *
  * A collective is known by its number in the communicator and, in the low bits, which call it is.
  * Two ranks with another call under one number disagree, or with another root of one call, which is
  * an error of the program. A rank whose wait for another one lasts sends it what it waits in
- * (SHMPI_CALLED). The other one compares that with the calls that it made last, and answers with its
- * own (SHMPI_CALLED_ELSE) if they disagree: it may have left that call long ago, wait in another one
- * or in none, and send no message. A call that it has not yet made is compared when it makes it.
+ * (SHMPI_CALLED). The other one compares that with the calls that it made last, and answers with
+ * its own (SHMPI_CALLED_ELSE) if they disagree: it may have left that call long ago, wait in
+ * another one or in none, and send no message. A call that it has not yet made is compared when it
+ * makes it.
  */
 #ifndef SHMPI_CALLS_H
 #define SHMPI_CALLS_H
@@ -121,7 +123,8 @@ static inline struct shmpi_call shmpi_calls_last(const struct shmpi_calls *c)
     return c->kept[c->begun % SHMPI_CALLS_KEPT];
 }
 
-/* Takes back the last one: the call was interrupted before another rank could see anything of it. */
+/* Takes back the last one: the call was interrupted before another rank could see anything of
+ * it. */
 static inline void shmpi_calls_undo(struct shmpi_calls *c)
 {
     c->kept[c->begun-- % SHMPI_CALLS_KEPT] = (struct shmpi_call){0};

@@ -3,8 +3,8 @@
  * Schedules: a collective as rounds of sends, receives, copies and reductions.
  *
  * The steps of a round start together, and the next round begins when all of them have ended. Any
- * progress of the engine carries schedules on, so that a collective without a waiter moves
- * whenever its ranks call in. A schedule may be run again when it is done.
+ * progress of the engine runs the schedules that are ready, so that a collective without a waiter
+ * moves whenever its ranks call in. A schedule may be run again when it is done.
  */
 #ifndef SHMPI_SCHEDULE_H
 #define SHMPI_SCHEDULE_H
@@ -114,9 +114,10 @@ static inline void shmpi_sched_receive(struct shmpi_sched *s, int peer, void *to
     shmpi_sched_add(s, SHMPI_STEP_RECEIVE, peer, NULL, to, n);
 }
 
-/* Receives items and reduces them with own ones, by an operation that `swaps`. The bytes are received
- * at `to`; the result is there, or with `into_own` in place of the own items. It is there when the
- * round has ended: a rank that reduced earlier could let another one wait for its part of a copy. */
+/* Receives items and reduces them with own ones, by an operation that `swaps`. The bytes are
+ * received at `to`; the result is there, or with `into_own` in place of the own items. It is there
+ * when the round has ended: a rank that reduced earlier could let another one wait for its part of
+ * a copy. */
 static inline void shmpi_sched_merge(struct shmpi_sched *s, int peer, const void *own, void *to,
                                      uint64_t items, uint64_t bytes, bool into_own)
 {
@@ -197,8 +198,8 @@ static inline uint64_t shmpi_sched_whole(const struct shmpi_req *r)
     return r->sched ? r->sched->whole : 0;
 }
 
-/* Fails a receive whose message is not what it expects. MPI demands equal lengths of both; where nothing
- * else depends on them, programs name larger buffers. */
+/* Fails a receive whose message is not what it expects. MPI demands equal lengths of both; where
+ * nothing else depends on them, programs name larger buffers. */
 static inline void shmpi_sched_compare(struct shmpi_req *r, uint64_t bytes, uint64_t whole)
 {
     struct shmpi_sched *s = r->sched;
@@ -271,7 +272,7 @@ static inline void shmpi_sched_merge_due(struct shmpi_sched *s)
 }
 
 /* Runs as many rounds as it can without waiting. */
-static inline void shmpi_sched_go_on(struct shmpi_engine *e, struct shmpi_sched *s)
+static inline void shmpi_sched_advance(struct shmpi_engine *e, struct shmpi_sched *s)
 {
     s->running = true;
     while (!s->stopped && !s->outstanding) {
@@ -299,11 +300,11 @@ static inline void shmpi_sched_start(struct shmpi_engine *e, struct shmpi_sched 
     s->done = s->stopped = s->copied = false;
     s->fault = 0;
     s->started = true;
-    shmpi_sched_go_on(e, s);
+    shmpi_sched_advance(e, s);
 }
 
-/* Runs every schedule that is ready. A reduction may call back into the interpreter and from there into the
- * engine: the inner call leaves schedules alone. */
+/* Runs every schedule that is ready. A reduction may call back into the interpreter and from there
+ * into the engine: the inner call leaves schedules alone. */
 static inline uint32_t shmpi_sched_run(struct shmpi_engine *e)
 {
     uint32_t n = 0;
@@ -315,7 +316,7 @@ static inline uint32_t shmpi_sched_run(struct shmpi_engine *e)
         e->ready = s->next;
         s->queued = false;
         if (!s->running)
-            shmpi_sched_go_on(e, s);
+            shmpi_sched_advance(e, s);
         n++;
     }
     e->in_schedules = false;

@@ -10,7 +10,7 @@
 
 #include "transport/leaving.h"
 
-/* Who takes part, as ranks of the job. */
+/* The ranks that take part, as ranks of the job. */
 struct shmpi_group {
     int size, rank;
     const int *ranks;
@@ -18,10 +18,10 @@ struct shmpi_group {
 
 /* ---- by slices ------------------------------------------------------------------------------- */
 
-/* Collectives of much data: each rank has the work of one slice, and all work at a time. A reduction
- * sends slice i of every rank to rank i, which reduces it; a tree of all data would leave one rank with
- * most of the copies and all of the last reduction. The brackets are those of the tree below, so that a
- * result has the same bits whatever way and size it took. */
+/* Collectives of much data: each rank has the work of one slice, and all work at a time. A
+ * reduction sends slice i of every rank to rank i, which reduces it; a tree of all data would leave
+ * one rank with most of the copies and all of the last reduction. The brackets are those of the
+ * tree below, so that a result has the same bits whatever way and size it took. */
 enum {
     SHMPI_SLICED = 64 << 10,     /* bytes from which on slices are worth a second round */
     SHMPI_PAIR_MOST = 256 << 10, /* and beyond this if two ranks reduce what they receive at once */
@@ -139,7 +139,7 @@ static inline void shmpi_build_reduce_slices(struct shmpi_sched *s, const struct
     shmpi_sched_round(s);
 }
 
-/* Everyone, but for `has_all`, gets the slices of all others; each has its own one. */
+/* Each rank, but for `has_all`, gets the slices of all others; each has its own one. */
 static inline void shmpi_build_gather_slices(struct shmpi_sched *s, const struct shmpi_group *g,
                                              char *data, const uint64_t *first, uint64_t extent,
                                              int has_all)

@@ -2,16 +2,17 @@
  *
  * The arena of a rank: memory for arrays of a middle size, which all ranks of the job map.
  *
- * Each rank has a part of the job's memory, and it alone takes blocks of it and gives them back. What
- * it keeps for that is in private memory, so that no peer can overwrite it. Blocks have a few sizes (four for
- * each doubling); a block that was given back waits for the next request of its size. Pages of
- * blocks that wait are returned to the kernel beyond a bound; they read as zeros afterwards.
+ * Each rank has a part of the job's memory, and it alone takes blocks of it and gives them back.
+ * What it keeps for that is in private memory, so that no peer can overwrite it. Blocks have a few
+ * sizes (four for each doubling); a block that was given back waits for the next request of its
+ * size. Pages of blocks that wait are returned to the kernel beyond a bound; they read as zeros
+ * afterwards.
  *
  * A forked child has the arena in common with its parent. It takes no block (`closed`); its arrays
  * become its own by shmpi_arena_unshare().
  *
- * Threads may call at the same time: a lock that is held for some
- * instructions, and while the kernel takes pages back.
+ * Threads may call at the same time: each call holds a lock for some instructions, or while the
+ * kernel takes pages back.
  */
 #ifndef SHMPI_ARENA_H
 #define SHMPI_ARENA_H
@@ -25,9 +26,10 @@
 
 enum {
     SHMPI_PAGE = 4096,
-    SHMPI_ARENA_LEAST = 8
-        << 10, /* bytes of the smallest request: shorter messages are copied anyway */
-    SHMPI_ARENA_MOST = 16 << 20,   /* and of the largest: beyond it huge pages are worth more */
+    /* Bytes of the smallest request, since shorter messages are copied anyway, and of the largest,
+     * beyond which huge pages are worth more. */
+    SHMPI_ARENA_LEAST = 8 << 10,
+    SHMPI_ARENA_MOST = 16 << 20,
     SHMPI_ARENA_FIRST = 16 << 10,  /* bytes of the smallest block */
     SHMPI_ARENA_KINDS = 64,        /* sizes of blocks */
     SHMPI_ARENA_WAITING = 64 << 20 /* bytes of blocks that wait with their pages */

@@ -2,15 +2,15 @@
  *
  * Whether a message in private memory goes through the lane or by the kernel.
  *
- * Through the lane its bytes are copied twice, by cheap copies; by the kernel once, with a call on each
- * side. The faster way depends on what the two cores share: 64 KiB take 3 us through the lane between two
- * threads of one core, 9 between two cores with a common cache, and 21 between others, where the
- * kernel takes 7 to 10. It also depends on whether the program writes its buffers between two messages.
- * So the receiver times a few messages of each way, per peer and range of lengths, takes the faster
- * way for a while, and times again.
+ * Through the lane its bytes are copied twice, by cheap copies; by the kernel once, with a call on
+ * each side. The faster way depends on what the two cores share: 64 KiB take 3 us through the lane
+ * between two threads of one core, 9 between two cores with a common cache, and 21 between others,
+ * where the kernel takes 7 to 10. It also depends on whether the program writes its buffers between
+ * two messages. So the receiver times a few messages of each way, per peer and range of lengths,
+ * takes the faster way for a while, and times again.
  *
- * Only a message that is alone is timed: of several in progress, each time contains those of others.
- * Longer messages go by the kernel, which is never much slower there.
+ * Only a message that is alone is timed: of several in progress, each time contains those of
+ * others. Longer messages go by the kernel, which is never much slower there.
  */
 #ifndef SHMPI_CHOOSE_WAY_H
 #define SHMPI_CHOOSE_WAY_H
@@ -19,8 +19,8 @@
 #include <stdint.h>
 
 enum {
-    SHMPI_WAYS_LEAST = 16
-        << 10, /* bytes: the end of the first range; each next one is twice as long */
+    /* The end of the first range, in bytes; each next range ends at twice as many. */
+    SHMPI_WAYS_LEAST = 16 << 10,
     SHMPI_WAYS_RANGES = 7,
     SHMPI_WAYS_MOST = SHMPI_WAYS_LEAST << (SHMPI_WAYS_RANGES - 1), /* longer ones: by the kernel */
     SHMPI_WAYS_LANE = 32 << 10, /* bytes that go through the lane before anything is known */

@@ -4,23 +4,23 @@
  *
  * The sender moves units from the front, the receiver moves units from the back, and the message is
  * complete where they meet. So both cores copy, and a message whose sender computes is moved by its
- * receiver alone. The receiver reads the sender's memory by process_vm_readv. The sender writes into the
- * receiver's buffer by process_vm_writev; or it puts pieces into the lane, which the receiver takes out,
- * and the receiver reads only where none comes. The receiver decides which (choose_way.h). Of long
- * messages in both directions, each side reads its own.
+ * receiver alone. The receiver reads the sender's memory by process_vm_readv. The sender writes
+ * into the receiver's buffer by process_vm_writev; or it puts pieces into the lane, which the
+ * receiver takes out, and the receiver reads only where none comes. The receiver decides which
+ * (choose_way.h). Of long messages in both directions, each side reads its own.
  *
- * SYNC share: one word of the lane divides the message, in units: the low half counts those that the sender
- * has taken, the high half is the first that the receiver has. The receiver writes it whole, before
- * CLEAR; from then on both change it by compare-and-swap alone, the sender the low half and the
- * receiver the high one, and take only units between. So no unit is taken by both. The two meet
- * once; after that neither changes the word. If the receiver took nothing, the sender's last swap
- * makes sure that it never will, and the send ends there: its memory is not read again. If it took
- * something, the send ends by TAKEN, which follows the receiver's last read.
- * The bytes themselves are ordered by the lane (SYNC shown) and by the kernel.
+ * SYNC share: one word of the lane divides the message, in units: the low half counts those that
+ * the sender has taken, the high half is the first that the receiver has. The receiver writes it
+ * whole, before CLEAR; from then on both change it by compare-and-swap alone, the sender the low
+ * half and the receiver the high one, and take only units between. So no unit is taken by both. The
+ * two meet once; after that neither changes the word. If the receiver took nothing, the sender's
+ * last swap makes sure that it never will, and the send ends there: its memory is not read again.
+ * If it took something, the send ends by TAKEN, which follows the receiver's last read. The bytes
+ * themselves are ordered by the lane (SYNC shown) and by the kernel.
  *
- * A word is in use from READY to the end of its send. One whose send was given up by an error is not
- * used again, because its receiver may still hold it. What the peer wrote there is checked against
- * our own half, so that a wrong word ends the message and touches no other memory.
+ * A word is in use from READY to the end of its send. One whose send was given up by an error is
+ * not used again, because its receiver may still hold it. What the peer wrote there is checked
+ * against our own half, so that a wrong word ends the message and touches no other memory.
  *
  * A death at any instruction: of the sender, a read by the kernel fails or pieces end, and the
  * death ends the receive; of the receiver, the death ends the send.
@@ -29,26 +29,26 @@
  * sender write, the sender sends in pieces what it takes. Where all words of a lane are in use, the
  * receiver reads all.
  *
- * A message in its sender's arena (arena.h) is mapped here: reading it is a copy without the kernel. A
- * short one the receiver copies alone. Of a longer one, whose receive lies in an arena as well, the
- * sender writes its units into the receiver's buffer, without the kernel.
+ * A message in its sender's arena (arena.h) is mapped here: reading it is a copy without the
+ * kernel. A short one the receiver copies alone. Of a longer one, whose receive lies in an arena as
+ * well, the sender writes its units into the receiver's buffer, without the kernel.
  *
- * What a reduction receives from there (schedule.h) its receiver reads alone, and reduces piece by piece
- * while the bytes are in its cache.
+ * What a reduction receives from there (schedule.h) its receiver reads alone, and reduces piece by
+ * piece while the bytes are in its cache.
  *
  * A sender that writes into the buffer says so after its last unit (PLACED).
  *
- * SYNC placed: a receive that ends by an error gives its buffer back while its sender may still be writing a
- * unit. So it first closes the word: it swaps the high half for 0, after which the sender takes no
- * unit, and learns from the low half how many were taken. The sender stores how many it has written
- * in `placed`, with release, after each; the receiver loads it with acquire until all that were
- * taken are written, or the sender is dead. A sender writes no further than to the end of what it has
- * taken, so the receiver waits for one copy of a stretch at most. A sender that the kernel refused sends
- * what it has taken in pieces; it stores SHMPI_PLACES_NO_MORE, so that nothing waits for it. `placed` is
- * cleared with the word, before CLEAR.
+ * SYNC placed: a receive that ends by an error gives its buffer back while its sender may still be
+ * writing a unit. So it first closes the word: it swaps the high half for 0, after which the sender
+ * takes no unit, and learns from the low half how many were taken. The sender stores how many it
+ * has written in `placed`, with release, after each; the receiver loads it with acquire until all
+ * that were taken are written, or the sender is dead. A sender writes no further than to the end of
+ * what it has taken, so the receiver waits for one copy of a stretch at most. A sender whom the
+ * kernel refused sends what it has taken in pieces; it stores SHMPI_PLACES_NO_MORE, so that nothing
+ * waits for it. `placed` is cleared with the word, before CLEAR.
  */
-#ifndef SHMPI_SHARE_H
-#define SHMPI_SHARE_H
+#ifndef SHMPI_SHARED_COPY_H
+#define SHMPI_SHARED_COPY_H
 
 #include <sched.h>
 
@@ -80,8 +80,8 @@ static inline uint64_t shmpi_share_units(const struct shmpi_engine *e, uint64_t 
 }
 
 /* How many of the `left` units of a message of `whole` units one side takes for one call of the
- * kernel: half of them, so that the other side finds as much. Of a message of two stretches at most,
- * the side that finds half of it left takes all of that: each side makes one call. */
+ * kernel: half of them, so that the other side finds as much. Of a message of two stretches at
+ * most, the side that finds half of it left takes all of that: each side makes one call. */
 static inline uint64_t shmpi_stretch(const struct shmpi_engine *e, uint64_t left, uint64_t whole)
 {
     uint64_t most = SHMPI_STRETCH_MOST / e->unit, units = (left + 1) / 2;

@@ -150,7 +150,8 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
         shmpi_begin_sharing(e, r);
 }
 
-/* Takes a stretch from the back for this side, and returns its bytes: 0: the sender has the rest. */
+/* Takes a stretch from the back for this side, and returns its bytes: 0: the sender has the
+ * rest. */
 static inline uint64_t shmpi_read_next(struct shmpi_engine *e, struct shmpi_req *r)
 {
     uint64_t n;

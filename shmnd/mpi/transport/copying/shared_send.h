@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half of a long message: pieces into the lane, or stretches into the receiver's buffer.
- * The argument is in shared_copy.h.
+ * The sender's half of a long message: pieces into the lane, or stretches into the receiver's
+ * buffer. The argument is in shared_copy.h.
  */
 #ifndef SHMPI_SHARED_SEND_H
 #define SHMPI_SHARED_SEND_H
@@ -51,8 +51,8 @@ static inline void shmpi_begin_push(struct shmpi_engine *e, struct shmpi_req *r,
     SHMND_KILL_POINT("cleared");
 }
 
-/* Takes the next unit, or the next stretch of those that the kernel copies. False: there is none, and
- * `*all` says whether this side has taken all. */
+/* Takes the next unit, or the next stretch of those that the kernel copies. False: there is none,
+ * and `*all` says whether this side has taken all. */
 static inline bool shmpi_push_next(struct shmpi_engine *e, struct shmpi_req *r, bool *all)
 {
     *all = true;
@@ -113,8 +113,8 @@ static inline void shmpi_tell_placed(struct shmpi_engine *e, struct shmpi_req *r
         r->fault = SHMPI_NO_MEMORY;
 }
 
-/* Writes the taken bytes into the receiver's buffer. False if the kernel does not let us: then they go
- * by the lane, as do all that follow. */
+/* Writes the taken bytes into the receiver's buffer. False if the kernel does not let us: then they
+ * go by the lane, as do all that follow. */
 static inline bool shmpi_place(struct shmpi_engine *e, struct shmpi_req *r, uint64_t n)
 {
     struct shmpi_peer *p = &e->peers[r->peer];

@@ -3,8 +3,8 @@
  * Long messages, which both ranks move: two ranks as two threads, and by turns with chosen steps.
  *
  * Every byte arrives whoever moves it, words of the lane come back, a rank that computes holds up
- * nobody, and words that a peer wrote wrongly touch nothing outside the message. Each with messages in
- * private memory, and with messages in the arenas of the two ranks.
+ * nobody, and words that a peer wrote wrongly touch nothing outside the message. Each with messages
+ * in private memory, and with messages in the arenas of the two ranks.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -14,7 +14,8 @@
 
 enum { IN_FLIGHT = 20, ROUNDS = 8, VERY_LONG = 2 << 20 };
 
-/* ---- at the same time ------------------------------------------------------------------------- */
+/* ---- at the same time
+ * ------------------------------------------------------------------------- */
 
 static uint64_t size_of(int round, int i)
 {
@@ -72,7 +73,8 @@ static void both_move_messages_at_the_same_time(void)
     }
 }
 
-/* ---- by turns ----------------------------------------------------------------------------------- */
+/* ---- by turns
+ * ----------------------------------------------------------------------------------- */
 
 /* One message. Returns how much the receiver read. */
 static uint64_t one_message(uint64_t n, uint64_t room, uint64_t seed, int sender_of_ten)
@@ -189,7 +191,8 @@ static void a_send_that_was_given_up_leaves_its_word_to_its_receiver(void)
     job_close();
 }
 
-/* ---- a receive that ends while its sender writes into its buffer ------------------------------ */
+/* ---- a receive that ends while its sender writes into its buffer
+ * ------------------------------ */
 
 static void *sends_on(void *arg)
 {
@@ -260,7 +263,8 @@ static void a_place_outside_the_arena_ends_the_message(void)
     job_close();
 }
 
-/* ---- calls of the kernel on both sides -------------------------------------------------------- */
+/* ---- calls of the kernel on both sides
+ * -------------------------------------------------------- */
 
 /* Any process that is not there: the kernel refuses calls that name it. */
 enum { NO_PROCESS = 0x7ffffff0 };
@@ -358,7 +362,8 @@ static void a_stretch_is_half_of_the_message_where_that_is_one_call(void)
     job_close();
 }
 
-/* ---- which way: choose_way.h --------------------------------------------------------------------- */
+/* ---- which way: choose_way.h
+ * --------------------------------------------------------------------- */
 
 static void the_way_that_took_less_is_taken_until_the_next_trial(void)
 {
@@ -435,7 +440,8 @@ static void a_trial_ends_with_messages_one_after_another(void)
     job_close();
 }
 
-/* ---- what a peer wrote wrongly ---------------------------------------------------------------- */
+/* ---- what a peer wrote wrongly
+ * ---------------------------------------------------------------- */
 
 static void wrong_words_touch_nothing_else(void)
 {
@@ -472,7 +478,8 @@ static void wrong_words_touch_nothing_else(void)
     }
 }
 
-/* ---- all of it in arenas ------------------------------------------------------------------------ */
+/* ---- all of it in arenas
+ * ------------------------------------------------------------------------ */
 
 static void the_same_in_arenas(void)
 {
