@@ -112,7 +112,7 @@ class WaitSet(WaitSetCore):
             self.exclude(doorbell.fileno())
         return False
 
-    def _sort(self, found: list[tuple[int, int]], others: list[int]) -> bool:
+    def _read_doorbells(self, found: list[tuple[int, int]], others: list[int]) -> bool:
         """Drain the doorbells and the timer among the descriptors that a sleep found.
 
         Return whether there were any; append the rest to `others`.
@@ -129,7 +129,7 @@ class WaitSet(WaitSetCore):
             elif fd == self._timer.fileno():
                 self._timer.drain()
                 rung = True
-            elif fd != self._nudge.fileno():  # that is for the leader, which may be about to see it
+            elif fd != self._nudge.fileno():  # that is the leader's, who may be about to see it
                 others.append(fd)
         return rung
 
@@ -201,7 +201,7 @@ class WaitSet(WaitSetCore):
                 self._followers -= 1
 
     def leave(self) -> None:
-        """Lead no longer, if this thread did; one of the sleepers will."""
+        """Lead no longer, if this thread did; one of the threads that sleep will."""
         if self._leader != threading.get_ident():
             return
         with Held(self._lock):

@@ -49,7 +49,14 @@ def quoted(page: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     "words",
-    [r"(?i:shmnd)_[a-z_A-Z0-9]+", r"[\w./*-]+\.pyx", r"[a-z]+(-[a-z]+)+", r"[A-Z]\w+\.[a-z_]+"],
+    [
+        r"(?i:shmnd)_[a-z_A-Z0-9]+",
+        r"[\w./*-]+\.pyx",
+        r"[a-z]+(-[a-z]+)+",
+        r"[A-Z]\w+\.[a-z_]+",
+        r"_[a-z]\w+",
+        r"(?:[A-Z][a-z]+){2,}\w*",
+    ],
 )
 def test_pages_have_words_of_each_kind(words: str) -> None:
     """The tests of single pages pass where a page has none."""
@@ -126,6 +133,14 @@ def test_methods_are_there(page: Path) -> None:
             cls, method = name.split(".")
             assert re.search(rf"class {cls}\b", SOURCES), name
             assert re.search(rf"def\b.*\b{method}\(", SOURCES), name
+
+
+@every_page
+def test_classes_and_private_functions_are_there(page: Path) -> None:
+    names = {
+        name for name in quoted(page) if re.fullmatch(r"_[a-z]\w+|(?:[A-Z][a-z]+){2,}\w*", name)
+    }
+    assert {name for name in names if not re.search(rf"\b{name}\b", SOURCES)} == set()
 
 
 @every_page

@@ -26,11 +26,11 @@ cdef class Sleepers:
     cdef uint64_t unattended_polls  # how often `poll_unattended` was called
     cdef public object _others_are_idle  # of the completion queues
 
-    cpdef bint begin_alone(self, object sleeper) except -1
-    cpdef bint alone(self, object sleeper) except -1
+    cpdef bint begin_if_alone(self, object sleeper) except -1
+    cpdef bint others_need_no_polls(self, object sleeper) except -1
     cpdef begin(self, object sleeper)
     cpdef end(self, object sleeper)
-    cpdef rest(self, object sleeper)
+    cpdef end_for_now(self, object sleeper)
     cpdef poll_unattended(self)
 
 
@@ -53,7 +53,7 @@ cdef class WaitSetCore:
     cdef wake_others(self)
     cpdef news(self)
     cpdef wake_at(self, double when)
-    cdef bint take(self, list others) except -1
-    cdef bint sort(self, epoll_event *events, int n, list others) except -1
-    cdef leave_alone(self)
-    cdef int take_rings(self, int fd) noexcept
+    cdef bint poll_epoll(self, list others) except -1
+    cdef bint read_doorbells(self, epoll_event *events, int n, list others) except -1
+    cdef stop_leading(self)
+    cdef int read_rings(self, int fd) noexcept

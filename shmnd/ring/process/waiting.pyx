@@ -76,18 +76,18 @@ cdef class Sleepers:
         self._sleepers.add(sleeper)
         self.poll_unattended()
 
-    cpdef bint begin_alone(self, object sleeper) except -1:
+    cpdef bint begin_if_alone(self, object sleeper) except -1:
         """Begin for a thread that waits at this queue, or for anything else.
 
-        False if another thread sleeps, or another queue needs one.
+        False if another thread sleeps, or another queue needs one that polls it.
         """
-        if self._sleepers or not self.alone(sleeper):
+        if self._sleepers or not self.others_need_no_polls(sleeper):
             return False
         self._sleepers.add(sleeper)
         return True
 
-    cpdef bint alone(self, object sleeper) except -1:
-        """Return whether no other queue has requests to carry on; they announce such then."""
+    cpdef bint others_need_no_polls(self, object sleeper) except -1:
+        """Return whether no other queue has requests in progress; they announce such then."""
         if self._watched:
             return False
         return not self._queues or self._others_are_idle(list(self._queues.values()), sleeper, True)
@@ -106,8 +106,8 @@ cdef class Sleepers:
                 self._unwatch()
             self._others_are_idle(list(self._queues.values()), None, False)
 
-    cpdef rest(self, object sleeper):
-        """End the sleep of one that most often begins the next one soon.
+    cpdef end_for_now(self, object sleeper):
+        """End the sleep of a thread or task that most often begins the next one soon.
 
         Until then the other queues announce a request, as they do while it sleeps, which costs a
         ring for the next request of each. `end` ends that.
@@ -129,7 +129,7 @@ cdef class Sleepers:
     cpdef poll_unattended(self):
         """Poll the queues that no other thread polls."""
         self.unattended_polls += 1
-        if self._sleepers and not self.alone(None):
+        if self._sleepers and not self.others_need_no_polls(None):
             self._poll_unattended()
 
 
@@ -181,7 +181,7 @@ cdef class WaitSetCore:
         # Now, while all is still where it was: once the caller has taken results, the handler of a
         # signal that came during the sleep, and raises, would lose them.
         PyErr_CheckSignals()
-        return self.sort(events, n, others)
+        return self.read_doorbells(events, n, others)
 
     def ready(self, list found=None) -> tuple:
         """Return whether a doorbell or the timer is readable now, and which other descriptors.
@@ -192,37 +192,39 @@ cdef class WaitSetCore:
         cdef bint rung = False
         if found is None:
             found = []
-            rung = self.take(found)
+            rung = self.poll_epoll(found)
         if found:
-            rung = self._sort(found, others) or rung
+            rung = self._read_doorbells(found, others) or rung
         return rung, others
 
-    cdef bint take(self, list others) except -1:
-        """Read the doorbells without waiting; append other descriptors that are ready to `others`.
-        Return whether a doorbell rang.
+    cdef bint poll_epoll(self, list others) except -1:
+        """Poll the epoll without waiting, and read the doorbells that are ready.
+
+        Return whether one rang; append the other descriptors that are ready to `others`.
         """
         cdef epoll_event events[_MOST]
         cdef int n = epoll_wait(self.epoll, events, _MOST, 0)
         if n < 0:
             raise OSError(errno, os.strerror(errno))
-        return self.sort(events, n, others)
+        return self.read_doorbells(events, n, others)
 
-    cdef bint sort(self, epoll_event *events, int n, list others) except -1:
-        """Read the doorbells among `n` descriptors that are ready; append the rest to `others`.
-        Return whether a doorbell rang.
+    cdef bint read_doorbells(self, epoll_event *events, int n, list others) except -1:
+        """Read the doorbells among `n` descriptors that are ready.
+
+        Return whether one rang; append the rest to `others`.
         """
         cdef int i
         cdef bint rung = False
         for i in range(n):
             if events[i].data.fd == self.nudge:
                 continue  # left to the leader, which takes it under its lock
-            if self.take_rings(events[i].data.fd):
+            if self.read_rings(events[i].data.fd):
                 rung = True
             else:
                 others.append((events[i].data.fd, events[i].events))
         return rung
 
-    cdef int take_rings(self, int fd) noexcept:
+    cdef int read_rings(self, int fd) noexcept:
         """Read the rings of a doorbell; False if the descriptor is not one, or was closed."""
         cdef char rings[_RINGS]
         cdef ssize_t taken
@@ -275,7 +277,7 @@ cdef class WaitSetCore:
         """
         cdef Sleepers sleepers = engine.request_progress
         cdef object sleeper = object()
-        if not sleepers.begin_alone(sleeper):
+        if not sleepers.begin_if_alone(sleeper):
             return None
         try:
             if not self._become_leader():
@@ -284,8 +286,8 @@ cdef class WaitSetCore:
                 engine.attend(None, False)
             return self.sleep_alone(engine, sleeper, predicate, until)
         finally:
-            self.leave_alone()
-            sleepers.rest(sleeper)
+            self.stop_leading()
+            sleepers.end_for_now(sleeper)
 
     cdef object sleep_alone(self, object engine, object sleeper, object predicate, uint64_t end):
         cdef Sleepers sleepers = engine.request_progress
@@ -303,7 +305,7 @@ cdef class WaitSetCore:
             milliseconds = milliseconds_until(end)
             if milliseconds == 0:
                 return False
-            if self.is_led_elsewhere() or not sleepers.alone(sleeper):
+            if self.is_led_elsewhere() or not sleepers.others_need_no_polls(sleeper):
                 return None
             others = []
             rung = self.sleep_once(seen, milliseconds, others)
@@ -312,7 +314,7 @@ cdef class WaitSetCore:
                 if others or self.has_pending(engine):
                     engine.attend(others, rung)
 
-    cdef leave_alone(self):
+    cdef stop_leading(self):
         """Cease to be the leader, if this thread is."""
         if self._leader == PyThread_get_thread_ident():
             self._leader = 0

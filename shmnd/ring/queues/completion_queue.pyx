@@ -264,7 +264,7 @@ cdef class CompletionCore(PollingCore):
         if wait_set is None:
             return False
         others = self.engine.request_progress
-        if others is None or not others.begin_alone(self):
+        if others is None or not others.begin_if_alone(self):
             return False
         if not wait_set._become_leader():
             others.end(self)
@@ -277,8 +277,8 @@ cdef class CompletionCore(PollingCore):
             self.sleepers -= 1
             self._counter_table.count_sleeper(-1)
             self._rearm()
-            wait_set.leave_alone()
-            others.rest(self)
+            wait_set.stop_leading()
+            others.end_for_now(self)
 
     cdef bint _nap_until(
         self, Py_ssize_t max, uint64_t until, list results, Sleepers sleeping
@@ -304,7 +304,7 @@ cdef class CompletionCore(PollingCore):
             if milliseconds == 0:
                 return True
             if (wait_set.is_led_elsewhere() or c.shmnd_cq_has_unfinished_copy(&self.raw)
-                    or not sleeping.alone(self)):
+                    or not sleeping.others_need_no_polls(self)):
                 return False
             others = []
             rung = wait_set.sleep_once(seen, milliseconds, others)

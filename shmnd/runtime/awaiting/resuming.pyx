@@ -193,7 +193,7 @@ cdef class UntilWoken:
         finally:
             waiters.remove(wake)
             try:
-                sleepers.rest(wake)
+                sleepers.end_for_now(wake)
             finally:
                 loops.end(loop, wake)
 
