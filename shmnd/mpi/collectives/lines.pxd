@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.mpi.collectives.op cimport mpi_kernel
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
@@ -15,7 +15,7 @@ cdef extern from "collectives/lines.h" nogil:
         SHMPI_LINE_GATHER
         SHMPI_LINE_ALLGATHER
 
-cdef int lines_barrier(CommBase comm, CommState c, str call) except -1
+cdef int lines_barrier(CommBase comm, CommState c, str call, uint32_t kind) except -1
 cdef int lines_bcast(CommBase comm, CommState c, char *data, Py_ssize_t n, int root) except -1
 cdef int lines_reduce(
     CommBase comm, CommState c, const char *given, char *got, Py_ssize_t n, Py_ssize_t items,

@@ -208,24 +208,8 @@ cdef int lines_check(
 
 # -- collectives --
 
-cdef int lines_barrier(CommBase comm, CommState c, str call) except -1:
-    cdef shmpi_lines *lines = c.lines
-    cdef uint64_t k = _begin(comm, c, True, call)
-    cdef int i
-    cdef bint all = False
-    shmpi_lines_show(lines, k, SHMPI_LINE_BARRIER, NULL, 0, False)
-    try:
-        for i in range(lines.size):
-            if i != lines.place:
-                _entry(comm, c, k, i, SHMPI_LINE_BARRIER, 0, call)
-        all = True
-    finally:
-        shmpi_lines_finish(lines, k, all)
-    return 0
-
-
-cdef int _barrier_of(CommBase comm, CommState c, str call, uint32_t kind) except -1:
-    """Do the barrier of another call. A function of its own: it costs a Barrier no instruction."""
+cdef int lines_barrier(CommBase comm, CommState c, str call, uint32_t kind) except -1:
+    """Wait for all members. `kind`: that of the call, which may be another one than Barrier."""
     cdef shmpi_lines *lines = c.lines
     cdef uint64_t k = _begin(comm, c, True, call)
     cdef int i
@@ -322,7 +306,7 @@ cdef bint plain_barrier(CommBase comm) except -1:
     if c.lines == NULL:
         return False
     c.begin(_BARRIER, -1)
-    lines_barrier(comm, c, "Barrier")
+    lines_barrier(comm, c, "Barrier", SHMPI_LINE_BARRIER)
     return True
 
 
@@ -333,7 +317,7 @@ cdef bint barrier_as(CommBase comm, str call) except -1:
         return False
     cdef int number = _kinds[call]
     c.begin(number, -1)
-    _barrier_of(
+    lines_barrier(
         comm, c, call, SHMPI_LINE_FENCE if number == _FENCE
         else SHMPI_LINE_WIN_FREE if number == _WIN_FREE else SHMPI_LINE_BARRIER)
     return True

@@ -345,7 +345,7 @@ cdef int _small(Plan plan) except -1:
     cdef bint gets = plan.root < 0 or plan.root == c.rank
     plan.pack()
     if plan.kind == SHMPI_LINE_BARRIER:
-        lines_barrier(plan.comm, c, "Barrier")
+        lines_barrier(plan.comm, c, "Barrier", SHMPI_LINE_BARRIER)
     elif plan.kind == SHMPI_LINE_BCAST:
         lines_bcast(plan.comm, c, plan.given, plan.length, plan.root)
     elif plan.kind == SHMPI_LINE_REDUCE or plan.kind == SHMPI_LINE_ALLREDUCE:
