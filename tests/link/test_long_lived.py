@@ -13,7 +13,7 @@ import shmnd
 from link.kit import unique, until
 from shmnd import ipc
 from shmnd.directory import Directory
-from shmnd_tools.link import bridge, wire
+from shmnd_tools.link import bridge, far_publishers, wire
 from shmnd_tools.link.bridge import Link
 from shmnd_tools.link.incoming import LATEST
 
@@ -74,7 +74,7 @@ def _come_and_go(link: Link, nowhere: Nowhere, name: str, value: int, namespace:
     """Publish a value that a far link wants, and end; return the publisher's name in the link."""
     with ipc.Publisher(name, "i8", namespace=namespace) as pub:
         uid: str = pub._adapter.uid
-        until(lambda: uid in link._publishers)
+        until(lambda: uid in link._topics.publishers)
         nowhere.seen["want"](wire.key("want", link.origin, uid, "far", LATEST), True)
         pub.wait_for_subscribers(1, timeout=30)
         pub.send(np.int64(value))
@@ -91,8 +91,8 @@ def test_topics_without_publishers_leave_no_thread(
             # Too late: the far link has not heard of the end.
             nowhere.seen["want"](wire.key("want", link.origin, uid, "far", LATEST), True)
         until(lambda: _topics_of_threads() == ["link to stays"])
-        assert set(link._outgoing) == {"stays"}
-        assert len(link._routes) == 1
+        assert set(link._topics.outgoing) == {"stays"}
+        assert len(link._topics.routes) == 1
 
 
 @pytest.mark.parametrize("data", [{}, {"type": "[" * 3000}, {"type": "5"}])
@@ -104,9 +104,9 @@ def test_a_topic_whose_type_makes_no_sense_stops_no_other(
         Directory(adapter).announce("ipc.topic", "a", data),
         ipc.Publisher("b", "i8", namespace=namespace) as pub,
     ):
-        until(lambda: pub._adapter.uid in link._publishers)
-        assert set(link._outgoing) == {"b"}
-        assert len(link._told) == 1
+        until(lambda: pub._adapter.uid in link._topics.publishers)
+        assert set(link._topics.outgoing) == {"b"}
+        assert len(link._carrier.told) == 1
 
 
 def test_publishers_of_a_topic_that_stays_are_forgotten(
@@ -115,10 +115,10 @@ def test_publishers_of_a_topic_that_stays_are_forgotten(
     with ipc.Publisher("t", "i8", namespace=namespace) as stays:
         for number in range(5):
             _come_and_go(link, nowhere, "t", number, namespace)
-        until(lambda: len(link._routes) == 1)
-        outgoing = link._outgoing["t"]
+        until(lambda: len(link._topics.routes) == 1)
+        outgoing = link._topics.outgoing["t"]
         assert outgoing.offers(stays._adapter.uid)
-        until(lambda: not (outgoing._totals or outgoing._wants or outgoing._begun))
+        until(lambda: not (outgoing._totals or outgoing._wishes.wants or outgoing._wishes.begun))
 
 
 def test_numbers_of_far_publishers_that_have_gone_are_bounded(
@@ -131,7 +131,7 @@ def test_numbers_of_far_publishers_that_have_gone_are_bounded(
         def __init__(self, uid: str) -> None:
             self.uid = uid
 
-    monkeypatch.setattr(bridge, "_MOST_SEEN", 3)
+    monkeypatch.setattr(far_publishers, "_MOST_SEEN", 3)
     for number in (0, 1, 2, 0, 3):
-        link._keep_place(cast("Any", Gone(f"far{number}")))
-    assert list(link._seen) == ["far2", "far0", "far3"]
+        link._far.keep_place(cast("Any", Gone(f"far{number}")))
+    assert list(link._far.seen) == ["far2", "far0", "far3"]

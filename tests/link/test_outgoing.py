@@ -320,7 +320,8 @@ def test_a_publisher_that_comes_again_before_its_end_was_sent_is_offered_again(
     assert order == ["token first", f"kind {wire.END}", "end first", "token second"]
     assert unread.offers("uid")
     unread.want("uid", "far", LATEST, wanted=True)
-    assert unread._wishes() == ("drop_oldest", {"uid"})
+    assert unread._wishes.policy() == "drop_oldest"
+    assert set(unread._wishes.wants) == {"uid"}
 
 
 def test_a_publisher_that_comes_again_and_goes_ends_once(unread: Outgoing) -> None:

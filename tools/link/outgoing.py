@@ -17,8 +17,9 @@ from shmnd.status import NdError
 from ..sample_kinds import KINDS
 from . import wire
 from .chosen import Chosen, Start
-from .incoming import WAITING, WINDOW, Traffic
+from .incoming import WINDOW, Traffic
 from .wire import Message
+from .wishes import Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,16 +67,11 @@ class Outgoing:
         self._objects = objects
         self._changed = threading.Condition()
         self._tokens: dict[str, Any] = {}
-        self._wants: dict[str, dict[str, set[str]]] = {}
-        """Of each publisher the links that want it, each with its modes."""
-        self._taken: dict[tuple[str, str], int] = {}
-        """The last sample that a link which is waited for has published."""
+        self._wishes = Wishes()
         self._sent: dict[str, int] = {}
         """The last sample of each publisher that was sent."""
-        self._begun: set[tuple[str, str]] = set()
-        """Each publisher and link for which BEGIN was sent."""
         self._to_begin = False
-        """Whether it may be missing for one: nothing is looked for at each sample."""
+        """Whether BEGIN may be missing for a link: nothing is looked for at each sample."""
         self._next: dict[str, int] = {}
         self._totals: dict[str, int] = {}
         """How many samples each publisher had sent when it was read for the last time."""
@@ -101,7 +97,7 @@ class Outgoing:
                 self._offer(uid, told)
 
     def _offer(self, uid: str, told: str) -> None:
-        if self._wanted():
+        if self._wishes.wants:
             self._fresh[uid] = time.monotonic()
         self._tokens[uid] = self._session.token(wire.key("pub", self._here, uid, told))
 
@@ -122,29 +118,19 @@ class Outgoing:
     def want(self, uid: str, far: str, mode: str, *, wanted: bool) -> None:
         """Note that a link wants a publisher in a manner, or no longer."""
         with self._changed:
-            if uid not in self._tokens or (not wanted and far not in self._wants.get(uid, {})):
+            if uid not in self._tokens:
                 return  # the publisher has ended
-            modes = self._wants.setdefault(uid, {}).setdefault(far, set())
             if wanted:
-                modes.add(mode)
+                self._wishes.add(uid, far, mode)
                 self._to_begin = True
-                if mode == WAITING:
-                    self._taken.pop((uid, far), None)  # it counts from the next sample on
             else:
-                modes.discard(mode)
-                if not modes:
-                    del self._wants[uid][far]
-                    if not self._wants[uid]:
-                        del self._wants[uid]
-                    self._taken.pop((uid, far), None)
-                    self._begun.discard((uid, far))
+                self._wishes.remove(uid, far, mode)
             self._changed.notify_all()
 
     def taken(self, uid: str, far: str, sequence: int) -> None:
         """Note how far a link has come."""
         with self._changed:
-            if far in self._wants.get(uid, {}) and self._taken.get((uid, far), -1) < sequence:
-                self._taken[uid, far] = sequence
+            if self._wishes.taken(uid, far, sequence):
                 self._changed.notify_all()
 
     def close(self) -> None:
@@ -156,15 +142,6 @@ class Outgoing:
         self._session.end(self._tokens.values())
 
     # -- the thread of the topic
-
-    def _wishes(self) -> tuple[str | None, set[str]]:
-        """Return the policy of the subscriber, and the publishers that are wanted."""
-        with self._changed:
-            wanted = {uid for uid, wants in self._wants.items() if wants}
-            modes = {m for uid in wanted for each in self._wants[uid].values() for m in each}
-        if not modes:
-            return None, wanted
-        return "block" if WAITING in modes else "drop_oldest", wanted
 
     def _run(self) -> None:
         sub: Chosen | None = None
@@ -199,15 +176,13 @@ class Outgoing:
                 self._send(sub, sample, newest=not sub.ready())
             return
         with self._changed:
-            if not (self._closed.is_set() or self._ended or self._wanted()):
+            if not (self._closed.is_set() or self._ended or self._wishes.wants):
                 self._changed.wait()
-
-    def _wanted(self) -> bool:
-        return any(self._wants.values())
 
     def _as_wished(self, sub: Chosen | None) -> Chosen | None:
         """Return a subscriber of the publishers that are wanted, and of the policy for them."""
-        policy, wanted = self._wishes()
+        with self._changed:
+            policy, wanted = self._wishes.policy(), set(self._wishes.wants)
         if (None if sub is None else sub.overflow) != policy:
             sub = self._replaced(sub, policy)
         if sub is not None:
@@ -230,8 +205,7 @@ class Outgoing:
             return
         with self._changed:
             self._to_begin = False
-            wishes = {(uid, far) for uid, wants in self._wants.items() for far in wants}
-            news = {uid for uid, _ in wishes - self._begun}
+            news = self._wishes.not_begun()
         try:
             self._begin_each(sub, news)
         except BaseException:
@@ -247,13 +221,12 @@ class Outgoing:
             number = max(first, self._next.get(uid, 0))
             begin = wire.pack(Message(wire.BEGIN, number))
             with self._changed:
-                links = {(uid, far) for far in self._wants.get(uid, ())} - self._begun
-                self._begun |= links
+                links = self._wishes.begin(uid)
             try:
                 self._session.send(wire.key("data", self._here, uid), b"", begin, block=True)
             except BaseException:
                 with self._changed:
-                    self._begun -= links  # they have not heard of it
+                    self._wishes.begin_failed(links)
                 raise
 
     def _replaced(self, old: Chosen | None, policy: str | None) -> Chosen | None:
@@ -317,9 +290,7 @@ class Outgoing:
         self._sent.pop(uid, None)
         with self._changed:
             token = self._tokens.pop(uid, None)
-            for far in self._wants.pop(uid, ()):
-                self._begun.discard((uid, far))
-                self._taken.pop((uid, far), None)
+            self._wishes.forget(uid)
             self._fresh.pop(uid, None)
         self._session.end([token] if token is not None else [])
         with self._changed:
@@ -333,11 +304,9 @@ class Outgoing:
         uid = sample.publisher.uid
         self._begin(sub)
         with self._changed:
-            wants = self._wants.get(uid)
-            if not wants:
+            if uid not in self._wishes.wants:
                 return
-            for far in (far for far, modes in wants.items() if WAITING in modes):
-                self._taken.setdefault((uid, far), sample.sequence - 1)
+            self._wishes.expect(uid, sample.sequence)
         waited = self._await_room(uid, sample.sequence)
         self._next[uid] = max(self._next.get(uid, 0), sample.sequence + 1)
         try:
@@ -373,9 +342,9 @@ class Outgoing:
         ask_at = time.monotonic() + _SILENCE
         while True:
             with self._changed:
-                wants = self._wants.get(uid, {})
-                waited = [far for far, modes in wants.items() if WAITING in modes]
-                if not waited or self._closed.is_set() or not self._full(uid, waited, sequence):
+                waited = self._wishes.waited_for(uid)
+                full = self._wishes.is_full(uid, sequence, self._sent.get(uid, -1))
+                if not waited or self._closed.is_set() or not full:
                     return waited
                 self._changed.wait(_POLL_SECONDS)
             if time.monotonic() > ask_at:
@@ -408,11 +377,5 @@ class Outgoing:
 
     def _still_waited(self, uid: str, waited: list[str]) -> list[str]:
         with self._changed:
-            wants = self._wants.get(uid, {})
-            return [far for far in waited if WAITING in wants.get(far, ())]
-
-    def _full(self, uid: str, waited: list[str], sequence: int) -> bool:
-        """Return whether too many samples are on the way; those that were not sent are not."""
-        sent = self._sent.get(uid, -1)
-        behind = min(self._taken.get((uid, far), sent) for far in waited)
-        return behind < sent and sequence - behind > WINDOW
+            now = self._wishes.waited_for(uid)
+        return [far for far in waited if far in now]

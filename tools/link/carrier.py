@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of a link share: its session, its name, what it counts, and its complaints."""
+
+from __future__ import annotations
+
+import fnmatch
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+from .incoming import Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .session import Wire
+
+__all__ = ["Carrier", "matches"]
+
+
+class Carrier:
+    """One for each link. `objects` allows pickled objects; `complain` is called once a text."""
+
+    def __init__(
+        self, session: Wire, namespace: str | None, objects: bool, complain: Callable[[str], None]
+    ) -> None:
+        self.origin: Final = secrets.token_hex(8)
+        """The number that stands in all keys of the link."""
+        self.session: Final = session
+        self.namespace: Final = namespace
+        self.objects: Final = objects
+        self.told: Final[set[str]] = set()
+        self._complain: Final = complain
+        self._traffic: Final[dict[tuple[str, str, str], Traffic]] = {}
+
+    def say(self, text: str) -> None:
+        """Complain, unless the same was said before."""
+        if text not in self.told:
+            self.told.add(text)
+            self._complain(text)
+
+    def counts(self, direction: str, kind: str, name: str) -> Traffic:
+        """Return the counts of a topic or service in one direction."""
+        return self._traffic.setdefault((direction, kind, name), Traffic(direction, kind, name))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the counts of all that the link carried."""
+        return [traffic.as_row() for _, traffic in sorted(self._traffic.items())]
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether one of the patterns of the link matches a name."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

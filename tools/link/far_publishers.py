@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The publishers of other links that a link publishes again on this host."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from shmnd.ipc.topic.seats import BLOCK, TOPIC
+
+from .carrier import matches
+from .incoming import LATEST, WAITING, Incoming
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shmnd.directory import Directory, Entry
+
+    from .carrier import Carrier
+
+__all__ = ["FarPublishers"]
+
+_MOST_SEEN: Final = 4096
+"""Publishers that have gone whose last number is kept, for one that is offered again."""
+
+
+class FarPublishers:
+    """Those whose topics match a pattern. One thread calls, but for the ends of publishers."""
+
+    def __init__(self, carrier: Carrier, patterns: Sequence[str], directory: Directory) -> None:
+        self._carrier: Final = carrier
+        self._patterns: Final = tuple(patterns)
+        self._directory: Final = directory
+        self._incoming: Final[dict[tuple[str, str], Incoming]] = {}
+        self._endings: list[threading.Thread] = []
+        self.seen: Final[dict[str, int]] = {}
+        """The last number of publishers that have gone, the youngest one last."""
+
+    def take(self, origin: str, uid: str, told: Any) -> None:
+        """Publish again what a publisher of another link sends."""
+        name = str(told["name"])
+        if (origin, uid) in self._incoming or not matches(name, self._patterns):
+            return
+        if any(entry.adapter == uid for entry in self._directory.find(TOPIC, name)):
+            self._carrier.say(f"{name}: another link carries this namespace to itself")
+            return
+        self._incoming[origin, uid] = Incoming(
+            self._carrier.session,
+            self._carrier.origin,
+            origin,
+            uid,
+            {**told, "objects": self._carrier.objects},
+            self._carrier.counts("in", "topic", name),
+            self._carrier.namespace,
+            self.seen.pop(uid, None),
+            self._carrier.say,
+        )
+
+    def drop(self, origin: str, uid: str) -> None:
+        """End a publisher that has gone there, once its samples are published here."""
+        incoming = self._incoming.pop((origin, uid), None)
+        if incoming is None:
+            return
+        incoming.withdraw()
+        self.keep_place(incoming)  # a link that comes again may be faster than the end
+        ending = threading.Thread(target=self._end, args=(incoming,))
+        self._endings = [each for each in self._endings if each.is_alive()]
+        self._endings.append(ending)
+        ending.start()
+
+    def _end(self, incoming: Incoming) -> None:
+        incoming.close()
+        self.keep_place(incoming)
+
+    def keep_place(self, incoming: Incoming) -> None:
+        """Keep the last number of a publisher, from which it continues if it is offered again."""
+        if incoming.mode is not None and incoming.last is not None:
+            self.seen.pop(incoming.uid, None)  # it is the youngest one then
+            self.seen[incoming.uid] = incoming.last
+            while len(self.seen) > _MOST_SEEN:
+                self.seen.pop(next(iter(self.seen)), None)
+
+    def update_wishes(self, seats: Sequence[Entry]) -> None:
+        """Ask the other links for the publishers of theirs that have subscribers here."""
+        wanted: dict[str, str] = {}
+        seated: dict[str, set[tuple[str, int]]] = {}
+        for entry in seats:
+            seated.setdefault(entry.name, set()).add(entry.key)
+            waits = entry.data.get("policy") == BLOCK
+            if waits or entry.name not in wanted:
+                wanted[entry.name] = WAITING if waits else LATEST
+        for incoming in self._incoming.values():
+            kept = LATEST if incoming.history else None
+            uid = incoming.publisher_uid
+            incoming.seat(seated.get(uid, set()))
+            incoming.want(wanted.get(uid, kept))
+
+    def close(self) -> None:
+        """End the publishers here; samples that are not published yet are dropped."""
+        for incoming in self._incoming.values():
+            incoming.close(drain=False)
+        for thread in self._endings:
+            thread.join()
