@@ -19,7 +19,7 @@ from shmnd.common.streams import duplicate
 from shmnd.mpi.communicators import agreement
 from shmnd.mpi.launcher import environment, refusals, signals, waiting
 from shmnd.mpi.launcher.options import JobOptions
-from shmnd.mpi.launcher.output import Lines, Output
+from shmnd.mpi.launcher.output import Output, RankPipe
 from shmnd.mpi.launcher.rank import Guard, Rank, before_program
 from shmnd.mpi.launcher.recovery import Recovery
 from shmnd.mpi.launcher.sizes import arena_bytes, fits_in_file, lane_bytes
@@ -207,7 +207,7 @@ class Job:
             if self._ending is not None and now > self._ending:
                 self._send(signal.SIGKILL)
                 if not self._running and (self._hurries or not self._output.waits()):
-                    self._output.leave()
+                    self._output.take_last()
                     return
 
     def _handle_events(self) -> None:
@@ -218,7 +218,7 @@ class Job:
                 self._ended(key.data)
             elif isinstance(key.data, int) and self._recovery is not None:
                 self._recovery.read(key.data)
-            elif isinstance(key.data, Lines):
+            elif isinstance(key.data, RankPipe):
                 self._output.read(key.data)
         self._output.write()
 

@@ -2,7 +2,7 @@
 """What the launcher writes: lines of ranks, each with its rank before it, and its own words.
 
 The launcher never waits for its reader, so that it sees deaths, limits and signals meanwhile.
-Output that no reader has taken is kept, and the pipes of the ranks rest: the ranks wait.
+Output that no reader has taken is kept, and the pipes of the ranks are not read: the ranks wait.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Target:
         return self._left[0][0] if self._left else None
 
 
-class Lines:
-    """One pipe of one rank. Whole lines are written, and the rest at the end."""
+class RankPipe:
+    """One pipe of one rank, whose lines are written whole, each with the rank before it."""
 
     def __init__(self, descriptor: int, rank: int, target: Target, *, coloured: bool) -> None:
         self.descriptor: Final = descriptor
         self.target: Final = target
-        self._rest: Final[list[bytes]] = []
+        self._unfinished: Final[list[bytes]] = []
         """The parts of a line whose end has not come; joined once, however long it is."""
         head = f"[{rank}] "
         if coloured:
@@ -77,17 +77,17 @@ class Lines:
             self.end()
             return False
         first, *others = data.split(b"\n")
-        self._rest.append(first)
+        self._unfinished.append(first)
         if others:
-            lines = [b"".join(self._rest), *others]
-            self._rest[:] = [lines.pop()]
+            lines = [b"".join(self._unfinished), *others]
+            self._unfinished[:] = [lines.pop()]
             self._put(lines)
         return True
 
     def end(self) -> None:
         """Take the line whose end has not come, as one."""
-        line = b"".join(self._rest)
-        self._rest.clear()
+        line = b"".join(self._unfinished)
+        self._unfinished.clear()
         if line:
             self._put([line])
 
@@ -102,8 +102,8 @@ class Output:
         self._selector: Final = selector
         self._out: Final = Target(sys.stdout)
         self._err: Final = Target(sys.stderr, self._out if _same(sys.stdout, sys.stderr) else None)
-        self._pipes: Final[list[Lines]] = []
-        self._resting: Final[set[Lines]] = set()
+        self._pipes: Final[list[RankPipe]] = []
+        self._paused: Final[set[RankPipe]] = set()
         """Pipes that are not read, because their target takes nothing."""
         self._watched: Final[set[int]] = set()
 
@@ -113,16 +113,16 @@ class Output:
 
     def show(self, out: int, err: int, rank: int) -> None:
         """Pass on what a rank writes into two pipes."""
-        for pipe, target, stream in ((out, self._out, sys.stdout), (err, self._err, sys.stderr)):
-            lines = Lines(pipe, rank, target, coloured=stream.isatty())
-            self._pipes.append(lines)
-            self._selector.register(pipe, selectors.EVENT_READ, lines)
+        for end, target, stream in ((out, self._out, sys.stdout), (err, self._err, sys.stderr)):
+            pipe = RankPipe(end, rank, target, coloured=stream.isatty())
+            self._pipes.append(pipe)
+            self._selector.register(end, selectors.EVENT_READ, pipe)
 
-    def read(self, lines: Lines) -> None:
+    def read(self, pipe: RankPipe) -> None:
         """Take what a pipe has, unless its target waits."""
-        if lines not in self._resting and lines.target.waits() is None and not lines.pass_on():
-            self._selector.unregister(lines.descriptor)
-            self._pipes.remove(lines)
+        if pipe not in self._paused and pipe.target.waits() is None and not pipe.pass_on():
+            self._selector.unregister(pipe.descriptor)
+            self._pipes.remove(pipe)
 
     def write(self) -> None:
         """Write the rest, and read the pipes whose targets take it."""
@@ -137,20 +137,20 @@ class Output:
             self._selector.register(descriptor, selectors.EVENT_WRITE, self)
         self._watched.clear()
         self._watched.update(waiting)
-        self._rest(bool(waiting))
+        self._pause_pipes(bool(waiting))
 
-    def _rest(self, any_waits: bool) -> None:
-        """Leave the pipes alone whose targets wait, and take the others up again."""
-        if not any_waits and not self._resting:
+    def _pause_pipes(self, any_waits: bool) -> None:
+        """Read no pipe whose target waits, and read the others again."""
+        if not any_waits and not self._paused:
             return
-        for lines in self._pipes:
-            waits = lines.target.waits() is not None
-            if waits and lines not in self._resting:
-                self._selector.unregister(lines.descriptor)
-                self._resting.add(lines)
-            elif not waits and lines in self._resting:
-                self._selector.register(lines.descriptor, selectors.EVENT_READ, lines)
-                self._resting.discard(lines)
+        for pipe in self._pipes:
+            waits = pipe.target.waits() is not None
+            if waits and pipe not in self._paused:
+                self._selector.unregister(pipe.descriptor)
+                self._paused.add(pipe)
+            elif not waits and pipe in self._paused:
+                self._selector.register(pipe.descriptor, selectors.EVENT_READ, pipe)
+                self._paused.discard(pipe)
 
     def is_open(self) -> bool:
         """Return whether there is, or can come, something to write."""
@@ -160,12 +160,12 @@ class Output:
         """Return whether something is left that no reader has taken."""
         return any(target.waits() is not None for target in (self._out, self._err))
 
-    def leave(self) -> None:
+    def take_last(self) -> None:
         """Take the last output of ranks whose pipes another process still holds."""
-        for lines in self._pipes:
-            if select.select([lines.descriptor], [], [], 0)[0]:
-                lines.pass_on()
-            lines.end()
+        for pipe in self._pipes:
+            if select.select([pipe.descriptor], [], [], 0)[0]:
+                pipe.pass_on()
+            pipe.end()
 
     def finish(self, gives_up: Callable[[], bool]) -> None:
         """Write the whole rest, unless the launcher gives it up."""
