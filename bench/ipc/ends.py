@@ -37,8 +37,20 @@ class TopicEnd(abc.ABC):
         """Send and receive, in each round."""
 
     @abc.abstractmethod
+    def send_one(self, question: Question) -> None:
+        """Send one sample."""
+
+    @abc.abstractmethod
+    def receive_one(self, question: Question) -> None:
+        """Receive one sample; poll for it."""
+
     def follow(self, question: Question, rounds: Rounds) -> None:
-        """Receive and send, in each round."""
+        """Receive and send, in each round: the loop of the other end, half a round later."""
+        rest = iter(rounds)
+        next(rest)
+        self.receive_one(question)
+        self.lead(question, rest)
+        self.send_one(question)
 
     def fill(self, question: Question, rounds: Rounds) -> None:
         """Build an array in place and send it, in each round; then receive once."""
@@ -52,12 +64,8 @@ class TopicEnd(abc.ABC):
         """Send, in each round; nothing else is in the clock."""
         raise NotImplementedError(question.label)
 
-    def received(self, question: Question) -> None:
-        """Wait until the subscribers have received what `publish` sent."""
-        raise NotImplementedError(question.label)
-
     def take(self, question: Question, number: int) -> None:
-        """Receive so many samples at each subscriber, and say so."""
+        """Receive so many samples at each subscriber, and answer by one."""
         raise NotImplementedError(question.label)
 
     def wake(self, question: Question) -> None:
@@ -105,7 +113,7 @@ class TopicEnd(abc.ABC):
                 start = time.perf_counter()
                 self.publish(question, repeat(None, number))
                 seconds += time.perf_counter() - start
-                self.received(question)
+                self.receive_one(question)  # the answer
             else:
                 self.take(question, number)
         return Reading(seconds)

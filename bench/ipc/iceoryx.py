@@ -89,6 +89,7 @@ class IceoryxTopicsEnd(TopicEnd):
                 while (sample := take()) is None:
                     pass
                 wrap(sample.payload_ptr)[0]
+                del sample
         elif size <= INLINE:
             value, copy, value_at = bytes(size), ctypes.memmove, ctypes.string_at
             for _ in rounds:
@@ -98,41 +99,22 @@ class IceoryxTopicsEnd(TopicEnd):
                 while (sample := take()) is None:
                     pass
                 value_at(sample.payload_ptr, size)
+                del sample
         else:
             for _ in rounds:
                 loan(size).assume_init().send()
                 while take() is None:
                     pass
 
-    def follow(self, question: Question, rounds: Rounds) -> None:
-        """Receive and send."""
-        publisher, subscriber = self._ports[question]
-        loan, take = publisher.loan_slice_uninit, subscriber.receive
-        size, wrap = question.size, self._wrap(question)
-        if question.kind is Kind.ARRAY:
-            for _ in rounds:
-                while (sample := take()) is None:
-                    pass
-                wrap(sample.payload_ptr)[0]
-                del sample
-                room = loan(size)
-                wrap(room.payload_ptr)[0] = 7
-                room.assume_init().send()
-        elif size <= INLINE:
-            value, copy, value_at = bytes(size), ctypes.memmove, ctypes.string_at
-            for _ in rounds:
-                while (sample := take()) is None:
-                    pass
-                value_at(sample.payload_ptr, size)
-                del sample
-                room = loan(size)
-                copy(room.payload_ptr, value, size)
-                room.assume_init().send()
-        else:
-            for _ in rounds:
-                while take() is None:
-                    pass
-                loan(size).assume_init().send()
+    def send_one(self, question: Question) -> None:
+        """Send a sample of the question's size."""
+        self._ports[question][0].loan_slice_uninit(question.size).assume_init().send()
+
+    def receive_one(self, question: Question) -> None:
+        """Poll for a sample."""
+        take = self._ports[question][1].receive
+        while take() is None:
+            pass
 
     def _wrap(self, question: Question) -> Any:
         """Return a function that makes an array at an address."""
@@ -179,17 +161,16 @@ class IceoryxTopicsEnd(TopicEnd):
             room = loan(size)
             wrap(room.payload_ptr).fill(7)
             room.assume_init().send()
-        self.received(question)
+        self.receive_one(question)
 
     def drain(self, question: Question, rounds: Rounds) -> None:
         """Read one byte of each array."""
-        publisher, subscriber = self._ports[question]
-        take, wrap = subscriber.receive, self._wrap(question)
+        take, wrap = self._ports[question][1].receive, self._wrap(question)
         for _ in rounds:
             while (sample := take()) is None:
                 pass
             wrap(sample.payload_ptr)[0]
-        publisher.loan_slice_uninit(question.size).assume_init().send()
+        self.send_one(question)
 
     def publish(self, question: Question, rounds: Rounds) -> None:
         """Send a value."""
@@ -200,19 +181,13 @@ class IceoryxTopicsEnd(TopicEnd):
             copy(room.payload_ptr, value, size)
             room.assume_init().send()
 
-    def received(self, question: Question) -> None:
-        """Wait for the answer of the server."""
-        take = self._ports[question][1].receive
-        while take() is None:
-            pass
-
     def take(self, question: Question, number: int) -> None:
         """Receive at each subscriber, and answer."""
         for each in (self._ports[question][1], *self._others[question]):
             for _ in range(number):
                 while each.receive() is None:
                     pass
-        self._send(question, bytes(question.size))
+        self.send_one(question)
 
     def close(self) -> None:
         """Release the ports, then the services and the node."""

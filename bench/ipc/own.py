@@ -115,48 +115,29 @@ class TopicsEnd(TopicEnd):
                 send(value)
                 _ = receive().value
 
-    def follow(self, question: Question, rounds: Rounds) -> None:
-        """Receive and send."""
-        pub, sub = self._topics[question]
-        send, loan, receive, size = pub.send, pub.loan, sub.receive, question.size
-        if question.kind is Kind.ARRAY and size > INLINE:
-            for _ in rounds:
-                _ = receive().array[0]
-                room = loan(size)
-                room.array[0] = 7
-                room.send()
-        elif question.kind is Kind.ARRAY:
-            array = _array(size)
-            for _ in rounds:
-                _ = receive().array[0]
-                send(array)
-        elif size > INLINE:
-            for _ in rounds:
-                receive()
-                loan(size).send()
-        else:
-            value = bytes(size)
-            for _ in rounds:
-                _ = receive().value
-                send(value)
+    def send_one(self, question: Question) -> None:
+        """Send a sample of the question's size."""
+        self._topics[question][0].loan(question.size).send()
+
+    def receive_one(self, question: Question) -> None:
+        """Receive."""
+        self._topics[question][1].receive(LIMIT)
 
     def fill(self, question: Question, rounds: Rounds) -> None:
         """Fill every byte of each array."""
-        pub, sub = self._topics[question]
-        loan, size = pub.loan, question.size
+        loan, size = self._topics[question][0].loan, question.size
         for _ in rounds:
             room = loan(size)
             room.array.fill(7)
             room.send()
-        sub.receive()
+        self.receive_one(question)
 
     def drain(self, question: Question, rounds: Rounds) -> None:
         """Read one byte of each array."""
-        pub, sub = self._topics[question]
-        receive = sub.receive
+        receive = self._topics[question][1].receive
         for _ in rounds:
             receive().array[0]
-        pub.loan(question.size).send()
+        self.send_one(question)
 
     def publish(self, question: Question, rounds: Rounds) -> None:
         """Send a value."""
@@ -182,10 +163,6 @@ class TopicsEnd(TopicEnd):
         while (sample := take()) is None:
             pass
         return int.from_bytes(sample.value, "little")
-
-    def received(self, question: Question) -> None:
-        """Wait for the answer of the server."""
-        self._topics[question][1].receive(LIMIT)
 
     def take(self, question: Question, number: int) -> None:
         """Receive at each subscriber but the idle ones, and answer."""
