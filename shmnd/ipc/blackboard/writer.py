@@ -157,12 +157,7 @@ class Blackboard(Closing):
     def _add(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], call: str) -> None:
         known = self._keys.get(key)
         if known is not None:
-            if (known.dtype, known.shape) != (dtype, shape):
-                raise error(
-                    Status.INVALID_PARAMETER_2,
-                    call,
-                    f"key {key!r} is {known}, not {dtype} of shape {shape}; take another key",
-                )
+            _require_same(known, dtype, shape, call)
             return
         if len(self._keys) >= MOST_KEYS:
             raise error(
@@ -170,35 +165,17 @@ class Blackboard(Closing):
                 call,
                 f"{MOST_KEYS} keys are the most; put several values into one of a structured type",
             )
-        most, nbytes = len(self._words), math.prod(shape) * dtype.itemsize
-        if 4 * nbytes > most:  # before memory is taken for it
-            raise error(
-                Status.INSUFFICIENT_RESOURCES,
-                call,
-                f"{nbytes} bytes in four copies; a blackboard has {most} bytes",
-            )
-        made = Key(key, dtype, shape, 0)
-        text = made.text
-        if len(text) > MOST_TEXT:
-            raise error(
-                Status.INVALID_PARAMETER_2,
-                call,
-                f"key and type take {len(text)} bytes as text; at most {MOST_TEXT}",
-            )
-        text_at = self._end
-        offset = (text_at + len(text) + 127) // 128 * 128
+        nbytes = math.prod(shape) * dtype.itemsize
+        self._require_fit(4 * nbytes, nbytes, call)  # before memory is taken for it
+        text = _text_of(Key(key, dtype, shape, 0), call)
+        offset = _at_line(self._end + len(text))
         end = offset + cell_bytes(nbytes + -nbytes % 8)
-        if end > len(self._words):
-            raise error(
-                Status.INSUFFICIENT_RESOURCES,
-                call,
-                f"{made.nbytes} bytes in four copies; a blackboard has {len(self._words)} bytes",
-            )
+        self._require_fit(end, nbytes, call)
         self._commit(end, call)
-        self._words.write(text_at, text)
-        entry = struct.pack("QQQQ", offset, made.nbytes, text_at, len(text))
+        self._words.write(self._end, text)
+        entry = struct.pack("QQQQ", offset, nbytes, self._end, len(text))
         self._words.write(ENTRIES + ENTRY * len(self._keys), entry)
-        self._end = (end + 127) // 128 * 128
+        self._end = _at_line(end)
         made = Key(key, dtype, shape, offset)
         try:
             self._keys[key] = made
@@ -206,6 +183,16 @@ class Blackboard(Closing):
         except BaseException:  # of a handler of a signal: readers see the key if this side has it
             self._show_keys()
             raise
+
+    def _require_fit(self, end: int, nbytes: int, call: str) -> None:
+        """Raise unless a value of so many bytes can end there."""
+        most = len(self._words)
+        if end > most:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                f"{nbytes} bytes in four copies; a blackboard has {most} bytes",
+            )
 
     def _show_keys(self) -> None:
         self._words.store(COUNT, len(self._keys))
@@ -295,3 +282,29 @@ class Blackboard(Closing):
     def __repr__(self) -> str:
         state = "closed" if self._table is None or self._table.fd < 0 else f"{len(self._keys)} keys"
         return f"<Blackboard {self.name!r} {state}>"
+
+
+def _require_same(known: Key, dtype: np.dtype[Any], shape: tuple[int, ...], call: str) -> None:
+    if (known.dtype, known.shape) != (dtype, shape):
+        raise error(
+            Status.INVALID_PARAMETER_2,
+            call,
+            f"key {known.key!r} is {known}, not {dtype} of shape {shape}; take another key",
+        )
+
+
+def _text_of(key: Key, call: str) -> bytes:
+    """Return the text by which readers know a key and its type."""
+    text = key.text
+    if len(text) > MOST_TEXT:
+        raise error(
+            Status.INVALID_PARAMETER_2,
+            call,
+            f"key and type take {len(text)} bytes as text; at most {MOST_TEXT}",
+        )
+    return text
+
+
+def _at_line(end: int) -> int:
+    """Return the first place from there on that begins a pair of cache lines."""
+    return (end + 127) // 128 * 128

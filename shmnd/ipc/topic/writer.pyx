@@ -44,11 +44,6 @@ cdef class Loaned:
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.base, self.nbytes, 0, flags)
 
-    @property
-    def is_spent(self):
-        """Sent, or given back."""
-        return self.spent
-
     def drop(self):
         """Return the slot unsent. Harmless when it is spent."""
         self.give_back()
@@ -76,7 +71,7 @@ cdef int open_header(object header, Py_buffer *head, str call) except -1:
 
 
 cdef int _announce(WriterCore writer, uint64_t when) except -1:
-    """Wake the sleeping subscribers, and notice which came and went: it did not wait for that.
+    """Wake subscribers that sleep, and see which came and went: the sample did not wait for that.
 
     Another thread may close the publisher meanwhile: the sample is sent, and nothing is raised.
     """
