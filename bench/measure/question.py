@@ -36,7 +36,7 @@ class Kind(enum.StrEnum):
     REGISTRATION = "registration"
     """Register and Deregister, by several threads."""
     MESH = "mesh"
-    """Everyone sends one message to everyone else, and takes one of each."""
+    """Each process sends one message to each other one, and takes one of each."""
     VALUE = "value"
     """Small values of a topic to and fro; larger ones as samples that are not read."""
     ARRAY = "array"

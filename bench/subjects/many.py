@@ -172,7 +172,7 @@ class MeetingEnd(_End):
         self._addresses: list[tuple[str, int]] = []
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:
-        """Learn where all listen; connect the first with everyone."""
+        """Learn where all listen; connect the first with all others."""
         self._addresses = [(host, port) for host, port in _addresses_of(offer)]
         others = len(self._addresses) - 1
         for address in self._addresses[1:] if self._role == CLIENT else [None]:
@@ -189,7 +189,7 @@ class MeetingEnd(_End):
         assert len(self._told) == (others if self._role == CLIENT else 1)
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
-        """Meet `count` times. The clock runs from the first signal until each process says that
+        """Meet `count` times. The clock runs from the first signal until all have told that
         its connections are made.
         """
         seconds = 0.0

@@ -37,7 +37,7 @@ class Mesh(WorkerSubject):
         return Workers.start(stage, roles=range(self._processes))
 
     def connect(self, question: Question) -> None:
-        """Have everyone meet everyone."""
+        """Have each process meet each other one."""
         if question not in self._connected:
             self._running().meet(question)
             self._connected.add(question)
@@ -96,7 +96,7 @@ class MeshEnd:
         self._early[question] = [0] * others
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
-        """Do `count` steps: send one message to everyone, take one from everyone."""
+        """Do `count` steps: send one message to each other process, take one from each."""
         self._play(question, count // 20 + 1, False)
         return self._play(question, count, record and self._role == CLIENT)
 

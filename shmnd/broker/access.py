@@ -155,7 +155,7 @@ class Access:
         return caller.uid == os.geteuid() or (self.gid is not None and self.gid in caller.gids)
 
     def make(self, directory: Path) -> None:
-        """Make a directory for the users that may enter, unless there is one.
+        """Make a directory for the users that may come in, unless there is one.
 
         They find it as it is to be or not at all, also when this process dies in the midst of it.
         """

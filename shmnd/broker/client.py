@@ -72,7 +72,7 @@ class BrokerClient(Session):
             self._connect(holds=False)
             undo.pop_all()
 
-    # --- for any thread ------------------------------------------------------------------------
+    # --- what any thread may call --------------------------------------------------------------
 
     @property
     def alive(self) -> bool:
@@ -153,7 +153,7 @@ class BrokerClient(Session):
         if not self.alive or self._closed or self._inherited():
             return
         self._posts.append(encode({"op": op, **fields}))
-        # May run in a finaliser in the midst of a call: the thread that has the lock sends it too.
+        # May run in a finaliser within a call: the thread that has the lock sends it too.
         self._flush_when_free()
 
     def events(self) -> list[Event]:

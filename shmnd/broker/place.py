@@ -207,7 +207,7 @@ class Place:
         return fd
 
     def holds(self, fd: int) -> bool:
-        """Return whether a descriptor is still the lock file that other processes find."""
+        """Return whether a descriptor is still the lock file that all other processes find."""
         try:
             return os.path.samestat(os.fstat(fd), self.lock.lstat())
         except OSError as exc:

@@ -31,7 +31,7 @@ _LEAST: Final = 4096
 
 
 class SharedAdapter:
-    """An adapter that is closed with the last of its users."""
+    """An adapter that is closed with its last user."""
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter: Final = adapter

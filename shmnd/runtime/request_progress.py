@@ -29,7 +29,7 @@ _GRACE: Final = 0.01
 
 
 class RequestProgress(Sleepers):
-    """The completion queues of one progress engine, and what sleeping threads do for them.
+    """The completion queues of one progress engine, and what threads that sleep do for them.
 
     A sleeping thread calls `begin` before and `end` afterwards, with an object of its own, and
     polls by `poll_unattended` in between.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What developers of shmnd run; it is not installed."""
+"""The scripts by which shmnd is built and checked; they are not installed."""

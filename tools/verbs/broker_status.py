@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a broker is there, and which processes it knows."""
+"""Is a broker there, and which processes does it know?"""
 
 import argparse
 from typing import Any, Final

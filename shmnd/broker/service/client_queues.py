@@ -93,7 +93,7 @@ class Clients:
         return self._epoll.fileno()
 
     def ready(self) -> list[tuple[Client, bool]]:
-        """Return those whose turn it is, in order, and whether there is room to send to them."""
+        """Return the clients whose turn it is, in order, and whether there is room to send."""
         turns = []
         for fd, events in self._epoll.poll(0, self._limits.batch):
             client = self._by_fd[fd]

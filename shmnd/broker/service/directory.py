@@ -65,7 +65,7 @@ class _Member:
 
 
 class Directory:
-    """All records, their watchers, and which adapters meet."""
+    """All records, the processes that watch them, and those that meet."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Directory:
             self._meeting.pop(peer, None)
 
     def adapter_came(self, adapter: Adapter) -> None:
-        """Introduce an adapter to those that want to meet it, and those to it."""
+        """Introduce an adapter to the processes that want to meet it, and these to it."""
         for process in list(self._meeting.get(adapter.uid, ())):
             for own, peer in self._members[process].meetings:
                 mine = self._adapters.get(own)

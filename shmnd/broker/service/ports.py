@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The port space: which address, port and protocol is in use, and by which end.
+"""The port space: which object has which address, port and protocol.
 
 A port is held by one holder per host. The any-address holds the port on every host of its family
 (`::` on both families, as a dual-stack socket does), so two holders never cover the same address
@@ -60,7 +60,7 @@ class PortSpace(Generic[Holder]):
         self._exhausted.clear()
 
     def find(self, protocol: int, host: str, port: int) -> Holder | None:
-        """Return the listener of an address."""
+        """Return the object that answers for an address."""
         holders = self._holders.get((protocol, port), {})
         for bound in (host, _ANY4, _ANY6):
             if bound in holders and covers(bound, host):

@@ -125,7 +125,7 @@ class Process:
     met: dict[str, Process] = field(default_factory=dict)
     """Processes that shared a connection, or an attempt at one, with it."""
     channels: dict[str, weakref.WeakSet[Descriptor]] = field(default_factory=dict)
-    """The rings that it is to receive: those ends of the channels that still lie here."""
+    """By which process it is to be rung: those ends of the channels that still lie here."""
     segments: int = 0
     waiting_bytes: int = 0
 

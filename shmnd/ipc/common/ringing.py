@@ -2,8 +2,8 @@
 """Descriptors that other processes ring: for long waits, `select`, asyncio and `WaitSet`.
 
 A bell is a socket at an address that the kernel chose; the address stands in shared memory, where
-the processes that are to ring find it. No descriptor passes between processes, and both end with
-theirs. The bell watches processes, too (pidfd): one that died as it was to ring is seen at once.
+those that are to ring find it. No descriptor passes between processes, and both end with theirs.
+The bell watches processes, too (pidfd): one that died as it was to ring is seen at once.
 
 Argument for "a long sleep ends" (model: tests/ipc/test_sleep_model.py). A sleeper, in this order:
 (1) registers at the bell, (2) takes its rings, (3) publishes its address and arms the gate (fence),

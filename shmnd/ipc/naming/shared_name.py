@@ -68,7 +68,7 @@ def _none(device: Any, number: Any) -> Holder | None:
 class SharedName:
     """A name of one kind, as one object of this process uses it.
 
-    Records of `kind` are announced by those that have the memory, with `role` in their data.
+    Records of `kind` are announced by processes that have the memory, with `role` in their data.
     """
 
     def __init__(
@@ -336,7 +336,7 @@ def _comes_before(entry: Entry, mine: tuple[int, str]) -> bool:
 
 
 def _holding_up(before: list[Entry]) -> list[Entry]:
-    """Return those that all others wait for: the one that chooses, or else the next in turn."""
+    """Return those that all others wait for: the one that chooses, or that whose turn it is."""
     choosing = [entry for entry in before if entry.data.get("chooses")]
     return choosing or [min(before, key=lambda entry: (_number(entry), entry.adapter))]
 

@@ -123,7 +123,7 @@ cdef class QueueCore(QueueItems):
     def keep(self, found) -> None:
         """Keep an item that was taken for an interrupted caller: the next get returns it."""
         self.keep_again((found,))
-        self._open(&self.head.items, 1 << 30)  # also for the sleepers of this process
+        self._open(&self.head.items, 1 << 30)  # also for those that sleep in this process
 
     cdef object take(self):
         """Return the next item; _NOTHING when there is none."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["QUEUE", "JoinableQueue", "Queue"]
 
 QUEUE: Final = "ipc.queue"
-"""The kind of the records of processes that have a queue by name."""
+"""The kind of the records of processes that have one by name."""
 
 _LONGEST: Final = 1 << 16
 """Items that a queue without a limit holds in shared memory."""

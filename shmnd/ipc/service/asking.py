@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clients of a server, as it knows them: and whether they still wait."""
+"""The clients of a server, as it knows them: which it answers, and whether they still wait."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def enter_subscriber(subscriber: _End) -> None:
 
 
 def admit(uid: str) -> None:
-    """Have a publisher find new subscribers, if it is one of this process."""
+    """Have a publisher look for subscribers that have come, if it is one of this process."""
     publisher = _publishers.get(uid)
     if publisher is not None:
         publisher._find_members()

@@ -38,7 +38,7 @@ cdef tuple _NUMBERS = (int, float)
 
 
 cdef bint may_sleep_at_counter(Source source) noexcept:
-    """Whether the publisher wakes the threads that sleep at its counter for each sample of this."""
+    """Whether the publisher wakes subscribers that sleep at its counter for each sample of this."""
     return not source.closed and source.r.seated and source.r.policy != SHMND_DROP_NEWEST
 
 

@@ -2,7 +2,7 @@
 """Collectives of Python objects, by pickles that travel whole.
 
 Reductions keep the order of ranks: the objects of a tree's two branches meet as left and right. A
-rank whose object cannot be pickled, or whose operation raises, notifies those that wait for it.
+rank whose object cannot be pickled, or whose operation raises, tells the ranks that wait for it.
 """
 
 from __future__ import annotations

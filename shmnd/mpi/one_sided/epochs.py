@@ -17,7 +17,7 @@ from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.request import Request
 
 _POSTED, _DONE = 1, 2
-"""Tags of the messages between the ranks that expose a window and those that access it."""
+"""Tags of the messages between ranks that offer a window and ranks that use it."""
 
 _ASSERTIONS: Final = {
     "Fence": ("MODE_NOSTORE", "MODE_NOPUT", "MODE_NOPRECEDE", "MODE_NOSUCCEED"),
