@@ -22,6 +22,7 @@ from shmnd.broker.protocol import (
 from shmnd.broker.service.adapters import AdapterRequests, own_adapter, require_room
 from shmnd.broker.service.connections import Connections
 from shmnd.broker.service.directory import Directory
+from shmnd.broker.service.names import NameRequests
 from shmnd.broker.service.ports import PortSpace
 from shmnd.broker.service.records import Adapter, Bound, Limits, Outbox, Outgoing, Process
 from shmnd.broker.service.report import report
@@ -65,6 +66,7 @@ class Rendezvous:
             self.directory,
             self._unbind,
         )
+        names = NameRequests(self.directory)
         self._handlers: dict[str, Callable[[Process, Fields, Sequence[Descriptor]], Fields]] = {
             "adapter": adapters.open,
             "adapter_close": adapters.close,
@@ -81,13 +83,13 @@ class Rendezvous:
             "close": self._close,
             "closed": self._closed,
             "holds": self._holds,
-            "announce": self._announce,
-            "retract": self._retract,
-            "find": self._find,
-            "watch": self._watch,
-            "unwatch": self._unwatch,
-            "meet": self._meet,
-            "part": self._part,
+            "announce": names.announce,
+            "retract": names.retract,
+            "find": names.find,
+            "watch": names.watch,
+            "unwatch": names.unwatch,
+            "meet": names.meet,
+            "part": names.part,
             "sync": self._sync,
             "unheard": self._unheard,
             "doorbell_lost": self._doorbell_lost,
@@ -191,35 +193,6 @@ class Rendezvous:
             client = old.client
             self.leave(client)
             self.outbox.items.append(Outgoing(client, None))
-
-    # --- names and meetings --------------------------------------------------------------------
-
-    def _announce(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        self.directory.announce(process, own_adapter(process, fields["adapter"]), fields)
-        return {}
-
-    def _retract(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        self.directory.retract(process, fields["object"])
-        return {}
-
-    def _find(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        return self.directory.find(fields)
-
-    def _watch(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        self.directory.watch(process, fields["kind"], fields["name"])
-        return {}
-
-    def _unwatch(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        self.directory.unwatch(process, fields["kind"], fields["name"])
-        return {}
-
-    def _meet(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        adapter = own_adapter(process, fields["adapter"])
-        return {"met": self.directory.meet(process, adapter, fields["peer"])}
-
-    def _part(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        self.directory.part(process, fields["adapter"], fields["peer"])
-        return {}
 
     # --- listeners and connectors --------------------------------------------------------------
 

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about names, and about adapters that meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shmnd.broker.protocol import Descriptor, Fields
+from shmnd.broker.service.adapters import own_adapter
+from shmnd.broker.service.directory import Directory
+from shmnd.broker.service.records import Process
+
+__all__ = ["NameRequests"]
+
+
+class NameRequests:
+    """Handlers of the requests by which a process uses the directory."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def announce(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        """Take a record of the process, or its new data."""
+        self._directory.announce(process, own_adapter(process, fields["adapter"]), fields)
+        return {}
+
+    def retract(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        """Forget a record."""
+        self._directory.retract(process, fields["object"])
+        return {}
+
+    def find(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        """Return records of a kind and name."""
+        return self._directory.find(fields)
+
+    def watch(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        """Report to the process which records come and go."""
+        self._directory.watch(process, fields["kind"], fields["name"])
+        return {}
+
+    def unwatch(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        """Report that no longer."""
+        self._directory.unwatch(process, fields["kind"], fields["name"])
+        return {}
+
+    def meet(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        """Introduce an adapter of the process to one of another, now or when that comes."""
+        adapter = own_adapter(process, fields["adapter"])
+        return {"met": self._directory.meet(process, adapter, fields["peer"])}
+
+    def part(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        """End a meeting."""
+        self._directory.part(process, fields["adapter"], fields["peer"])
+        return {}
