@@ -79,15 +79,17 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
 
 
 def _exchange_offers(comm, make):
-    """The offer of this rank, and the address, the bytes and the unit of each."""
+    """The offer of this rank, and of each one: the address, bytes, unit, whether it may lie apart.
+    """
     own = []
 
     def offer():
         own.append(make())
         memory = own[0].memory
+        apart = own[0].info.get("alloc_shared_noncontig") == "true"
         if memory is None:
-            return 0, own[0].nbytes, own[0].unit
-        return memory.address, memory.nbytes, own[0].unit
+            return 0, own[0].nbytes, own[0].unit, apart
+        return memory.address, memory.nbytes, own[0].unit, apart
 
     known = comm._allgather_of(offer)
     return own[0], known
@@ -161,7 +163,9 @@ cdef class WinState(State):
         self.holders.rows = <char *>(self.gates + self.size)
         self.held = <char *>self.holders.rows + <size_t>self.size * self.rank
         if flavor in (constants.WIN_FLAVOR_ALLOCATE, constants.WIN_FLAVOR_SHARED):
-            rooms = [-(-each // _LINE) * _LINE for each in self.sizes]
+            rooms = self.sizes  # shared memory: programs compute where the parts of others lie
+            if flavor == constants.WIN_FLAVOR_ALLOCATE or all(each[3] for each in known):
+                rooms = [-(-each // _LINE) * _LINE for each in self.sizes]
             self.data = _shared(comm, max(_LINE, sum(rooms)), call)
             for i in range(self.size):
                 self.mapped[i] = <char *><size_t>self.data.address + at

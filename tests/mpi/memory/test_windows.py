@@ -112,3 +112,45 @@ def test_the_memory_ends_with_its_last_array() -> None:
     del array, win
     gc.collect()
     assert mapped(address) != before
+
+
+LAID_OUT = """
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+sizes = [12, 0, 5, 8]
+own = sizes[comm.rank]
+
+def parts(**hints):
+    info = MPI.Info.Create(hints)
+    win = MPI.Win.Allocate_shared(own, 1, info, comm)
+    views = [win.Shared_query(rank)[0] for rank in range(4)]
+    assert [each.nbytes for each in views] == sizes
+    return win, [each.address for each in views]
+
+for hints in {}, {"alloc_shared_noncontig": "false"}:
+    win, at = parts(**hints)
+    assert [each - at[0] for each in at] == [0, 12, 12, 17], at
+    np.frombuffer(win, "u1")[:] = comm.rank + 1
+    win.Fence()
+    # What programs do: they take the parts of all ranks as one array.
+    whole = bytes(MPI.buffer.fromaddress(at[0], 25))
+    assert whole == bytes(rank + 1 for rank in range(4) for _ in range(sizes[rank])), whole
+    win.Fence()
+    before = np.zeros(5, "u1")
+    win.Accumulate(np.full(5, 3, "u1"), 2, op=MPI.SUM)  # at an odd address
+    win.Fence()
+    win.Get(before, 2)
+    win.Fence()
+    assert before.tolist() == [3 + 4 * 3] * 5
+    win.Free()
+win, at = parts(alloc_shared_noncontig="true")
+assert not any(each % 64 for each in at), at
+win.Free()
+print("well")
+"""
+
+
+@pytest.mark.slow
+def test_the_parts_of_a_shared_window_lie_in_a_row() -> None:
+    assert launch(4, "-c", LAID_OUT).stdout.count("well") == 4
