@@ -97,7 +97,8 @@ from shmnd.mpi.objects.errors import (
 )
 from shmnd.mpi.objects.errhandler import (
     ERRHANDLER_NULL as ERRHANDLER_NULL, ERRORS_ABORT as ERRORS_ABORT,
-    ERRORS_ARE_FATAL as ERRORS_ARE_FATAL, ERRORS_RETURN as ERRORS_RETURN, Errhandler as Errhandler
+    ERRORS_ARE_FATAL as ERRORS_ARE_FATAL, ERRORS_RETURN as ERRORS_RETURN, Errhandler as Errhandler,
+    begin_with as _begin_with
 )
 from shmnd.mpi.buffers.sentinels import (
     BOTTOM as BOTTOM, BUFFER_AUTOMATIC as BUFFER_AUTOMATIC, IN_PLACE as IN_PLACE,
@@ -226,6 +227,7 @@ def _begin(settings: "_Rc") -> None:
     }
     for comm in (COMM_SELF, COMM_WORLD):
         comm.Set_errhandler(handlers[settings.errors])
+    _begin_with(None if settings.errors == "default" else handlers[settings.errors])
 
 
 _embed(globals())

@@ -16,7 +16,7 @@ from shmnd.mpi.communicators.comm_state import (
 )
 from shmnd.mpi.communicators.fault_tolerance import FaultCalls
 from shmnd.mpi.communicators.group import Group, group_from, require_group
-from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.objects.errhandler import for_new, raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls
@@ -182,15 +182,20 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
     # -- duplicates --
 
     def _twin(self, context: int) -> CommState:
-        """Return the state of a duplicate with these contexts."""
+        """Return the state of a duplicate with these contexts, without attributes."""
         old = self.ob
         new = CommState(context, old.group, old.remote)
         new.topology = old.topology
         new.errhandler = old.errhandler
         if old.local is not None:
             new.local = CommState(context + CONTEXTS, old.group)
-        self._copy_attrs_to(new)
         return new
+
+    def _complete(self, twin: CommState) -> CommState:
+        """Set what the duplicate of a program has: attributes, and a handler."""
+        self._copy_attrs_to(twin)
+        twin.errhandler = for_new(twin.errhandler)
+        return twin
 
     def _agreed_contexts(self, count: int = 1) -> int:
         """Return contexts that all ranks of the communicator agree on: all call it."""
@@ -211,6 +216,11 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         local.ob = self.ob.local
         return local
 
+    def _born(self, state: CommState, kind: str) -> Any:
+        """Return a new communicator that is made of this one."""
+        state.errhandler = for_new(None if self.ob is None else self.ob.errhandler)
+        return self._made(state, kind)
+
     def _made(self, state: CommState | None, kind: str | None = None) -> Any:
         comm = type(self)() if kind is None else self._kinds[kind]()
         comm.ob = state
@@ -223,9 +233,18 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
     def Dup(self, info: Info | None = None) -> Self:
         """Duplicate a communicator."""
         with self._calling("Dup"):
-            new: Self = self._made(self._twin(self._agreed_contexts(2)))
+            new: Self = self._made(self._complete(self._twin(self._agreed_contexts(2))))
         if info is not None:
             new.Set_info(info)
+        return new
+
+    def _duplicate(self) -> Self:
+        """Return a duplicate for the library, which calls no function of an attribute.
+
+        Its errors are handled as those of this communicator.
+        """
+        with self._calling("Dup"):
+            new: Self = self._made(self._twin(self._agreed_contexts(2)))
         return new
 
     def Dup_with_info(self, info: Info) -> Self:
@@ -243,7 +262,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         old = type(self)(self)
 
         def arrived() -> None:
-            new.ob = old._twin(int.from_bytes(news, "little"))
+            new.ob = old._complete(old._twin(int.from_bytes(news, "little")))
             if info is not None:
                 new.Set_info(info)
 
@@ -270,7 +289,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         new = CommState(context, group.ob.ranks, remote)
         if state.inter:
             new.local = CommState(context + CONTEXTS, group.ob.ranks)
-        return self._made(new, kind)
+        return self._born(new, kind)
 
     def Split(self, color: int = 0, key: int = 0) -> Any:
         """Split communicator by color and key."""
@@ -288,7 +307,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         group = sorted((each for each in every if each[0] == color), key=_by_key)
         if color == constants.UNDEFINED:
             return self._made(None, "Intracomm")
-        return self._made(CommState(group[0][3], tuple(each[2] for each in group)), "Intracomm")
+        return self._born(CommState(group[0][3], tuple(each[2] for each in group)), "Intracomm")
 
     def _split_inter(self, mine: tuple[int, int, int, int]) -> Any:
         color = mine[0]
@@ -302,7 +321,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         group = tuple(each[2] for each in ours)
         new = CommState(context, group, tuple(each[2] for each in theirs))
         new.local = CommState(context + CONTEXTS, group)
-        return self._made(new, "Intercomm")
+        return self._born(new, "Intercomm")
 
     def Split_type(self, split_type: int, key: int = 0, info: Info = INFO_NULL) -> Any:
         """Split communicator by type."""

@@ -19,7 +19,7 @@ from shmnd.mpi.buffers.sentinels import IN_PLACE
 from shmnd.mpi.collectives.op import BAND
 from shmnd.mpi.communicators.comm_state import CONTEXTS, TWIN, CommState, reserve_contexts
 from shmnd.mpi.communicators.group import Group, group_from
-from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.objects.errhandler import for_new, raise_error
 from shmnd.mpi.point_to_point.generalized import watched
 from shmnd.mpi.point_to_point.request import Request
 from shmnd.mpi.transport import engine
@@ -163,7 +163,7 @@ class FaultCalls:
             new.ob = CommState(context, group, remote)
             if state.inter:
                 new.ob.local = CommState(context + CONTEXTS, group)
-            new.ob.errhandler = state.errhandler
+            new.ob.errhandler = for_new(state.errhandler)
 
         if not _DECIDED:
             twin = self._fault_twin(call)

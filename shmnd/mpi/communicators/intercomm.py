@@ -14,7 +14,7 @@ from shmnd.mpi.communicators.comm_state import CONTEXTS, CommState, reserve_cont
 from shmnd.mpi.communicators.from_groups import Making
 from shmnd.mpi.communicators.group import Group, group_from
 from shmnd.mpi.communicators.intracomm import Intracomm
-from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.objects.errhandler import for_new, handle_new, raise_error
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.info import INFO_NULL, Info
 from shmnd.mpi.point_to_point.exchange import exchange, to_job
@@ -57,7 +57,9 @@ class Intercomm(Comm):
             context, remote = local._bcast_of(news, leader)
         if both := set(group).intersection(remote):
             raise_error(local, constants.ERR_COMM, _overlap("Comm.Create_intercomm", both))
-        return cls._between(context, group, remote)
+        new = cls._between(context, group, remote)
+        new.ob.errhandler = for_new(local.ob.errhandler)
+        return new
 
     @classmethod
     def _between(cls, context: int, group: tuple[int, ...], remote: tuple[int, ...]) -> Intercomm:
@@ -90,8 +92,7 @@ class Intercomm(Comm):
             with OuterCall(call, repr(stringtag), _FROM_GROUPS):
                 context = _context(group, leader, other, tag, call)
         new = cls._between(context, group, remote)
-        if errhandler is not None:
-            new.Set_errhandler(errhandler)
+        handle_new(new, errhandler)
         return new
 
     def Get_remote_group(self) -> Group:
@@ -120,7 +121,7 @@ class Intercomm(Comm):
             theirs = self.allgather(bool(high))[0]
         first = state.group[0] < state.remote[0] if bool(high) == theirs else not high
         ranks = state.group + state.remote if first else state.remote + state.group
-        merged: Intracomm = self._made(CommState(context, ranks), "Intracomm")
+        merged: Intracomm = self._born(CommState(context, ranks), "Intracomm")
         return merged
 
 

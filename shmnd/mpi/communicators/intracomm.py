@@ -14,7 +14,7 @@ from shmnd.mpi.communicators.comm import NEWS, Comm
 from shmnd.mpi.communicators.comm_state import CommState
 from shmnd.mpi.communicators.from_groups import Making
 from shmnd.mpi.communicators.group import Group, require_group
-from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.objects.errhandler import handle_new, raise_error
 from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.objects.info import INFO_NULL, Info
 from shmnd.mpi.objects.unsupported import left_out
@@ -45,7 +45,7 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
             return self._made(None, "Intracomm")
         with self._calling("Create_group"):
             context = self._news(state.context + NEWS, tag, members[0], members)
-        return self._made(CommState(context, members), "Intracomm")
+        return self._born(CommState(context, members), "Intracomm")
 
     @classmethod
     def Create_from_group(
@@ -71,8 +71,7 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
         tag = zlib.crc32(stringtag.encode()) & constants.TAG_LIMIT
         context = self._news(_FROM_GROUPS, tag, members[0], members)
         new: Intracomm = self._made(CommState(context, members), "Intracomm")
-        if errhandler is not None:
-            new.Set_errhandler(errhandler)
+        handle_new(new, errhandler)
         return new
 
     # -- topologies --

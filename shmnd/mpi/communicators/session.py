@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.group import Group, group_from
-from shmnd.mpi.objects.errhandler import Errhandler, raise_error
+from shmnd.mpi.objects.errhandler import Errhandler, handle_new, raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.handle import Handle, State, constant
 from shmnd.mpi.objects.info import INFO_NULL, Info
@@ -67,8 +67,7 @@ class Session(Handle, Handling):
         """
         self = cls()
         self.ob = SessionState(info)
-        if errhandler is not None:
-            self.Set_errhandler(errhandler)
+        handle_new(self, errhandler)
         return self
 
     def Finalize(self) -> None:

@@ -9,6 +9,7 @@ from shmnd.mpi.collectives.neighbors import NeighborCalls, NeighborObjects
 from shmnd.mpi.communicators.comm import Comm
 from shmnd.mpi.communicators.comm_state import CommState
 from shmnd.mpi.communicators.intracomm import Intracomm
+from shmnd.mpi.objects.errhandler import for_new
 
 
 class Topocomm(Intracomm, NeighborCalls, NeighborObjects):
@@ -67,7 +68,7 @@ def on_first_ranks(cls: type, parent: Intracomm, count: int, topology: Any) -> A
     if parent.Get_rank() < count:
         new.ob = CommState(context, ranks)
         new.ob.topology = topology
-        new.ob.errhandler = parent.ob.errhandler
+        new.ob.errhandler = for_new(parent.ob.errhandler)
     return new
 
 

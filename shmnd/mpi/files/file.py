@@ -100,7 +100,7 @@ class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
         except MPIException as error:
             handlers.handle_by(_default.errhandler, FILE_NULL, error.error_code, error.detail)
             raise
-        self.ob.errhandler = _default.errhandler
+        self.ob.errhandler = handlers.for_new(_default.errhandler)
         return self
 
     def Close(self) -> None:

@@ -82,6 +82,30 @@ def refer(state: ErrhandlerState | None) -> Errhandler:
     return handler
 
 
+def begin_with(handler: Errhandler | None) -> None:
+    """Set the handler of each object that is made from now on, as `mpi4py.rc.errors` demands.
+
+    None leaves it to the object from which the new one is made, as in the standard.
+    """
+    global _for_new
+    _for_new = None if handler is None else handler.ob
+
+
+def for_new(inherited: ErrhandlerState | None) -> ErrhandlerState | None:
+    """Return the handler of a new object, which inherits one where the settings give none."""
+    return inherited if _for_new is None else _for_new
+
+
+def handle_new(where: Any, handler: Errhandler | None = None) -> None:
+    """Set the handler of an object that is made of no other one: the one that the program named, or
+    that of the settings; errors are fatal where these leave it to the standard.
+    """
+    if handler is not None:
+        where.Set_errhandler(handler)
+    else:
+        (<Handle?> where).ob.errhandler = for_new((<Handle> ERRORS_ARE_FATAL).ob)
+
+
 def handle(where: Any, code: int, text: str) -> None:
     """Have the error handler of `where`, an object or None, handle an error.
 
@@ -147,3 +171,4 @@ ERRHANDLER_NULL = constant(Errhandler(), "ERRHANDLER_NULL")
 ERRORS_RETURN = _predefined("ERRORS_RETURN")
 ERRORS_ABORT = _predefined("ERRORS_ABORT")
 ERRORS_ARE_FATAL = _predefined("ERRORS_ARE_FATAL")
+_for_new = (<Handle> ERRORS_RETURN).ob

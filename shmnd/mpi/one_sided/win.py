@@ -14,7 +14,7 @@ from shmnd.mpi.buffers.sentinels import BOTTOM
 from shmnd.mpi.communicators.comm import Comm
 from shmnd.mpi.communicators.group import Group, group_from
 from shmnd.mpi.communicators.intracomm import COMM_SELF
-from shmnd.mpi.objects.errhandler import leave_to, raise_error
+from shmnd.mpi.objects.errhandler import handle_new, leave_to, raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls
@@ -90,9 +90,10 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
 
         self = cls()
         with OuterCall(call, comm.ob, comm.ob.context) as outer:
-            own = comm.Dup()
+            own = comm._duplicate()
             outer.cover(own.ob.context)
             self.ob = WinState(own, flavor, offer, call)
+        handle_new(self)
         self.ob.comm.ob.label = self.ob.title()
         state = weakref.ref(self.ob)  # a window that is dropped, and not freed, ends at once
         leave_to(self.ob.comm, lambda: _handle_to(state()))
