@@ -13,6 +13,7 @@ import selectors
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import Final
 
 from shmnd.common.streams import duplicate
@@ -78,6 +79,11 @@ class Job:
             self._output.say(
                 f"{options.ranks} ranks on {len(self._cores)} cores: they take turns{unbound}; "
                 "--oversubscribe says that it is meant so"
+            )
+        if option := environment.hidden_by(options.command):
+            self._output.say(
+                f"{Path(options.command[0]).name} {option} ignores PYTHONPATH, by which the ranks "
+                "find this mpi4py; with an installed one each is a job of one rank"
             )
         give_back = signals.take(
             {
