@@ -228,30 +228,30 @@ cdef Spec _empty():
     return spec
 
 
-cdef object _parts(object msg):
-    """Return buffer, counts, displacements and type of a list; None is what it leaves out."""
+cdef object _parts(object msg, bint simple):
+    """Return buffer, counts, displacements and type of a list; None is what it leaves out.
+
+    A simple message has one count: two numbers in its place are the count and the displacement.
+    """
     cdef Py_ssize_t number = len(msg)
     if not 2 <= number <= 4:
         raise ValueError(
             f"message: a list of {number} items; expected 2 to 4: buffer, counts, displacements, "
             "datatype"
         )
-    counts = displs = datatype = None
-    obj = msg[0]
-    if number == 2:
-        if isinstance(msg[1], (Datatype, str)):
-            datatype = msg[1]
-        else:
-            counts = msg[1]
-    elif number == 3:
-        counts, datatype = msg[1], msg[2]
-    else:
-        counts, displs, datatype = msg[1], msg[2], msg[3]
-    if number < 4 and isinstance(counts, (tuple, list)) and len(counts) == 2:
-        pair = isinstance(counts, tuple) or not all([isinstance(n, int) for n in counts])
-        if pair:
+    if number == 4:
+        return msg[0], msg[1], msg[2], msg[3]
+    counts, displs, datatype = msg[1], None, None if number == 2 else msg[2]
+    if number == 2 and isinstance(counts, (Datatype, str)):
+        counts, datatype = None, counts
+    if isinstance(counts, (tuple, list)):
+        if simple and len(counts) != 2:
+            raise ValueError(f"message: a count of {counts}; expected one, or two numbers: the "
+                             "count and the displacement")
+        pair = simple or isinstance(counts, tuple) or not all([isinstance(n, int) for n in counts])
+        if pair and len(counts) == 2:
             counts, displs = counts
-    return obj, counts, displs, datatype
+    return msg[0], counts, displs, datatype
 
 
 cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
@@ -276,7 +276,7 @@ cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
         displ = 0
         counts = None
     else:
-        obj, counts, displs, datatype = _parts(msg)
+        obj, counts, displs, datatype = _parts(msg, True)
         spec.hold(obj, readonly, datatype is not None)
         if datatype is not None:
             spec.name_type(datatype, counts is not None and not displs)
@@ -349,7 +349,7 @@ cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks):
             raise TypeError("message: expected a buffer or a list, not None")
         spec.hold(msg, readonly, False)
     else:
-        obj, counts, displs, datatype = _parts(msg)
+        obj, counts, displs, datatype = _parts(msg, False)
         spec.hold(obj, readonly, datatype is not None)
         if datatype is not None:
             spec.name_type(datatype, counts is not None)

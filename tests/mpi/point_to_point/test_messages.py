@@ -33,6 +33,9 @@ def test_a_bare_buffer_is_all_of_its_items(make) -> None:
         (lambda a: [a, 2], [1, 2, 0, 0]),
         (lambda a: [a, (2, None)], [1, 2, 0, 0]),
         (lambda a: [a, (1, 2)], [0, 0, 3, 0]),
+        (lambda a: [a, [1, 2]], [0, 0, 3, 0]),
+        (lambda a: [a, [1, 2], INT], [0, 0, 3, 0]),
+        (lambda a: [a, [2, None]], [1, 2, 0, 0]),
         (lambda a: [a, (None, 3)], [0, 0, 0, 4]),
         (lambda a: [a, 2, "i"], [1, 2, 0, 0]),
         (lambda a: [a, 1, 1, INT], [0, 2, 0, 0]),
@@ -59,6 +62,8 @@ def test_every_form_of_a_list(message, expected) -> None:
         lambda a: [a, 1, INT.Create_resized(0, 4).Create_hindexed([1, 1], [0, 16]).Commit()],
         lambda a: [None, 1, INT],
         lambda a: [a, 1, 1, 1, INT],
+        lambda a: [a, (1,)],
+        lambda a: [a, [1, 1, 1], INT],
     ],
 )
 def test_what_does_not_fit_is_a_value_error(message) -> None:
