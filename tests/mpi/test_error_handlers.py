@@ -141,3 +141,21 @@ for each in (comm, MPI.COMM_SELF):
 print("well")
 """
     assert launch(2, "-c", program).stdout.count("well") == 2
+
+
+@pytest.mark.slow
+def test_the_window_of_a_file_ends_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default errors of windows are fatal, and those of files are not."""
+    monkeypatch.setenv("MPI4PY_RC_ERRORS", "default")
+    program = f"""{MADE}
+path = comm.bcast(path)
+mode = MPI.MODE_CREATE | MPI.MODE_DELETE_ON_CLOSE | MPI.MODE_RDWR
+file = MPI.File.Open(comm, path, mode)
+try:
+    file.Set_size(8) if comm.rank else file.Set_atomicity(True)
+except MPI.Exception:
+    print("well")
+comm.Barrier()
+os.unlink(path) if comm.rank == 0 else None
+"""
+    assert launch(2, "-c", program).stdout.count("well") == 2

@@ -7,6 +7,7 @@ from array import array
 from typing import Any, Final
 
 from shmnd.mpi.collectives.op import NO_OP, REPLACE, SUM
+from shmnd.mpi.objects.errhandler import ERRORS_RETURN
 from shmnd.mpi.one_sided.win import Win
 
 _WORD: Final = "q"
@@ -19,6 +20,7 @@ class SharedPointer:
         """Make it together with all ranks of `comm`."""
         size = array(_WORD).itemsize if comm.Get_rank() == 0 else 0
         self._window = Win.Allocate(size, comm=comm)
+        self._window.Set_errhandler(ERRORS_RETURN)  # that of the file handles the errors
         self._window.Lock_all()
         # The window's communicator is its own: no message of the program meets those on it.
         self.comm = self._window.ob.comm
