@@ -367,6 +367,42 @@ def test_truncation_under_traffic_is_a_signal_in_no_process(holder: str, name: s
         owner.process.kill()
 
 
+HOLDER = """
+from processes.kit import join
+from shmnd import MrFlag
+
+adapter = shmnd.open_adapter()
+listener = listening(adapter)
+files = [os.memfd_create("shmnd-test", os.MFD_CLOEXEC) for _ in range(3)]
+for fd in files:
+    os.truncate(fd, 1 << 16)
+arrays = [adapter.attach(fd) for fd in files]
+del arrays[hear()]
+regions = [adapter.create_memory_region() for _ in arrays]
+for region, array in zip(regions, arrays):
+    region.register(array, MrFlag.ALLOW_LOCAL_WRITE).result(20)
+for fd in files:
+    os.truncate(fd, 0)
+for region in regions:
+    cq = adapter.create_completion_queue(8)
+    ends = [adapter.create_queue_pair(cq, cq, context=number) for number in range(2)]
+    kept = join(listener, *ends)
+    ends[1].receive(None)
+    ends[0].send(region.sge(0, 5000))
+    say([result.status.name for result in cq.wait(8, 20) if result.queue_pair_context == 0])
+"""
+
+
+@pytest.mark.parametrize("ended", [0, 1, 2])
+def test_memory_that_is_given_back_leaves_the_protection_of_the_rest(ended: int) -> None:
+    """Registering reads the list of all memory that others can truncate, which may lie anywhere."""
+    with Child(HOLDER) as holder:
+        holder.say(ended)
+        for _ in range(2):
+            assert holder.hear() == ["ACCESS_VIOLATION"]
+        assert holder.end() == 0
+
+
 @pytest.mark.parametrize("trusted", [False, True])
 def test_traffic_out_of_and_into_attached_memory(
     trusted: bool, name: str, adapter: shmnd.Adapter

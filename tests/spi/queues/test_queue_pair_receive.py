@@ -57,6 +57,46 @@ def test_receive_success_in_every_state_before_the_end(pair: Pair, state: str) -
     assert contexts(pair.active.reap()) == [state]
 
 
+@pytest.mark.parametrize("size", [5, 5000, 100_000, 1 << 20])
+def test_receive_success_after_a_flush_before_the_connection(pair: Pair, size: int) -> None:
+    """The first Receive that the peer may fill is not the first one that was posted."""
+    for side in (pair.active, pair.passive):
+        for number in range(3):
+            side.qp.receive(None, number)
+        side.qp.flush()
+        assert contexts(side.reap(3)) == [0, 1, 2]
+    early = pair.active.memory(size), pair.passive.memory(size)
+    for side, sink in zip((pair.active, pair.passive), early, strict=True):
+        side.qp.receive(sink.sge(), "early")
+    pair.connect()
+    data = bytes(i * 7 + (i >> 8) & 0xFF for i in range(size))
+    for side, sink in zip((pair.active, pair.passive), early, strict=True):
+        other = pair.other(side)
+        source, late = other.memory(size), side.memory(size)
+        source.put(data)
+        side.qp.receive(late.sge(), "late")
+        for _ in range(2):
+            other.qp.send(source.sge())
+        assert statuses(pair.reap(other, 2)) == [Status.SUCCESS] * 2
+        received = pair.reap(side, 2)
+        assert contexts(received) == ["early", "late"]
+        assert [each.bytes_transferred for each in received] == [size] * 2
+        assert sink.get() == late.get() == data
+
+
+def test_receives_that_a_flush_canceled_before_the_connection_are_not_offered(
+    make_pair: MakePair,
+) -> None:
+    pair = make_pair(rnr_timeout=0.1)
+    for number in range(3):
+        pair.passive.qp.receive(None, number)
+    pair.passive.qp.flush()
+    assert contexts(pair.passive.reap(3)) == [0, 1, 2]
+    pair.connect()
+    pair.active.qp.send(None)
+    assert statuses(pair.reap(pair.active)) == [Status.IO_TIMEOUT]
+
+
 def test_receive_success_of_a_message_shorter_than_its_room(connected: Pair) -> None:
     source, sink = connected.active.memory(10), connected.passive.memory(100)
     source.put(b"0123456789")

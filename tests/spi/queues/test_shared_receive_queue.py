@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """IND2SharedReceiveQueue: one pool of Receives for many connections."""
 
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -131,6 +132,39 @@ def test_receive_data_overrun_when_more_sge_than_granted(end: End) -> None:
     entry = end.memory(4).sge()
     with nd_error(Status.DATA_OVERRUN, match=str(limit + 1)):
         new_srq(end).receive([entry] * (limit + 1))
+
+
+@pytest.mark.active_end_here
+@pytest.mark.parametrize("full", [False, True])
+def test_receive_invalid_handle_when_it_is_closed_during_the_call(
+    end: End, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    """The handler of a signal, or another thread, runs while a Receive looks whether others left
+    room, and whether a Notify has to complete first.
+    """
+
+    class Context:
+        """What a posted Receive holds."""
+
+    srq = new_srq(end, threshold=1)
+    srq.receive(None)
+    posted = fill(srq) if full else 0
+    notice = srq.notify()
+    assert posted == 0 or end.still_pending(notice)
+
+    def closes(self: Any) -> None:
+        monkeypatch.undo()
+        self.close()
+
+    monkeypatch.setattr(type(srq), "_used_up", closes)
+    context = Context()
+    gone = weakref.ref(context)
+    with nd_error(Status.INVALID_HANDLE, match="closed"):
+        srq.receive(None, context)
+    del context
+    assert srq._outstanding == 0
+    assert gone() is None
+    assert final(notice) is Status.CANCELED
 
 
 @pytest.mark.parametrize("private", [False, True])

@@ -11,7 +11,7 @@ import select
 import signal
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -78,8 +78,16 @@ def test_a_signal_that_comes_with_a_message(handler: None, pair: Pair) -> None:
         assert [result.request_context for result in taken] == [number]
 
 
-def interrupt_after_taking(pair: Pair, monkeypatch: pytest.MonkeyPatch, flags: int = 0) -> None:
-    """A handler raises after a result was taken: where the interpreter next runs a function."""
+def interrupt_after_taking(
+    pair: Pair,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: int = 0,
+    before: Callable[[], object] = lambda: None,
+) -> None:
+    """A handler raises after a result was taken: where the interpreter next runs a function.
+
+    `before` is what the handler does before it raises.
+    """
     end = pair.active
     kind = type(end.adapter._engine.client)
     alive = vars(kind)["alive"].fget
@@ -88,6 +96,7 @@ def interrupt_after_taking(pair: Pair, monkeypatch: pytest.MonkeyPatch, flags: i
         if threading.current_thread() is thread:  # a Send asks too, now and then
             return bool(alive(self))
         monkeypatch.undo()
+        before()
         raise Interrupted
 
     def send() -> None:
@@ -161,6 +170,18 @@ def test_a_result_that_is_given_back_satisfies_one_notify(
     else:
         assert told.status is Status.PENDING
     assert contexts(queue.get_results()) == ["kept"]
+
+
+@pytest.mark.parametrize("most", [1, 64])
+def test_a_notify_that_a_handler_began_completes_with_what_is_given_back(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """It began while no result was there, and the next call takes them all before any poll."""
+    queue, told = pair.active.cq, []
+    interrupt_after_taking(pair, monkeypatch, before=lambda: told.append(queue.notify()))
+    assert contexts(queue.get_results(most)) == ["kept"]  # first: all else polls, too
+    assert final(told[0]) is Status.SUCCESS
+    assert queue.notify().status is Status.PENDING
 
 
 def test_an_event_loop_finds_results_that_are_given_back(

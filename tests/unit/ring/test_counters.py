@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import shmnd
-from shmnd import MrFlag, NdError, Status
+from processes.kit import join, listening
+from shmnd import MrFlag, NdError, OpFlag, Status
 from shmnd.broker.place import place_of
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.ring import Segment
@@ -53,6 +54,25 @@ def test_regions_are_counted_until_they_are_deregistered(adapter: shmnd.Adapter)
         assert (view.head()["regions"], view.head()["region_bytes"]) == (1, 5000)
         region.deregister().result(5)
     assert (view.head()["regions"], view.head()["region_bytes"]) == (0, 0)
+
+
+def test_a_window_is_no_region(adapter: shmnd.Adapter) -> None:
+    (view,) = views(adapter)
+    queue = adapter.create_completion_queue(8)
+    pairs_of_both = [adapter.create_queue_pair(queue, queue) for _ in range(2)]
+    kept = join(listening(adapter), *pairs_of_both)
+    region, window = adapter.create_memory_region(), adapter.create_memory_window()
+    region.register(adapter.allocate(5000), MrFlag.ALLOW_LOCAL_WRITE).result(5)
+    for _ in range(3):
+        pairs_of_both[0].bind(region, window, region.address, 100, flags=OpFlag.ALLOW_READ)
+        assert (view.head()["regions"], view.head()["region_bytes"]) == (1, 5000)
+        pairs_of_both[0].invalidate(window)
+        assert [result.status for result in queue.wait(8, 5)] == [Status.SUCCESS] * 2
+        assert (view.head()["regions"], view.head()["region_bytes"]) == (1, 5000)
+    pairs_of_both[0].bind(region, window, region.address, 100, flags=OpFlag.ALLOW_READ)
+    window.close()
+    assert (view.head()["regions"], view.head()["region_bytes"]) == (1, 5000)
+    del kept
 
 
 def test_a_notify_is_counted_while_it_is_armed(adapter: shmnd.Adapter) -> None:
