@@ -89,8 +89,8 @@ class ConnectionStateMachine(PortHolder):
         elif self._state is State.ACCEPTING:
             self._follow_decision(link)
         if self._state is State.CONNECTED and link is LinkStatus.DOWN:
-            self._state = State.DOWN
             self._notify()
+            self._state = State.DOWN  # last: a handler that raises leaves the rest to the next poll
 
     def _follow_confirmation(self, link: LinkStatus) -> None:
         assert self._qp_link is not None
@@ -105,8 +105,8 @@ class ConnectionStateMachine(PortHolder):
         if link is LinkStatus.OPEN or link is LinkStatus.DOWN:
             assert self._qp_link is not None
             self._qp_link.keep(self)
-            self._settle()
             self._decide(Status.SUCCESS)
+            self._settle()  # last, as above
         elif link is LinkStatus.REFUSED:
             self._refused_after_accept()
 
@@ -129,12 +129,12 @@ class ConnectionStateMachine(PortHolder):
             given_up = self._qp_link.given_up
             self._withdraw()
             if given_up:  # by a cancel that a handler of a signal has interrupted
-                self._start_over()
                 self._decide(Status.CANCELED)
+                self._start_over()
                 return
-        self._finish()
         self._decide(Status.CANCELED, "the queue pair was released")
         self._notify()
+        self._finish()
 
     def _tell_released(self) -> None:
         """Act on the release of the queue pair, perhaps in a finaliser: wait for no lock."""
