@@ -97,7 +97,7 @@ class _Attempt:
             raise error(Status.CANCELED, "connect", "given up")  # it reaches no caller
         namespace, group = self._named
         self._shared = shared = SharedAdapter(open_adapter(namespace=namespace, group=group))
-        shared.take()
+        shared.take(self)
         adapter = shared.adapter
         self._ends = ends = Ends.made(adapter, adapter.create_connector(), self._plan)
         return ends.connector.connect(ends.qp, self._address, READS, READS, ends.terms())
@@ -142,7 +142,7 @@ class _Attempt:
         ends.agree(theirs)
         ends.connector.complete_connect().result()
         made = Connection(shared, ends)
-        shared.give_back()
+        shared.give_back(self)
         return made
 
     def close(self) -> None:
@@ -156,4 +156,4 @@ class _Attempt:
         if ends is not None:
             ends.close()
         if shared is not None:
-            shared.give_back()
+            shared.give_back(self)

@@ -87,7 +87,7 @@ class Connection(Closing):
         self._waiter: Waiter | None = None
         self._start_locks()
         remember(self)
-        shared.take()
+        shared.take(self)
         self._refusal = ""  # last: what a handler of a signal ends here closes nothing
 
     def _start_locks(self) -> None:
@@ -406,7 +406,7 @@ class Connection(Closing):
         self.cq.close()
         with Held(self._lock):
             self._changed.notify_all()
-        self._shared.give_back()
+        self._shared.give_back(self)
 
     def _end_in_child(self) -> None:
         """Refuse all calls after fork: the connection belongs to the parent."""

@@ -71,7 +71,7 @@ class Server(Closing):
         self._closed = True  # until all is made
         self._plan: Final = plan
         self._shared: Final = SharedAdapter(open_adapter(namespace=namespace, group=group))
-        self._shared.take()
+        self._shared.take(self)
         try:
             self._listener = self._shared.adapter.create_listener()
             self._listener.bind(address)
@@ -79,11 +79,12 @@ class Server(Closing):
             self.address: Final[tuple[str, int]] = self._listener.get_local_address()
             """Where it listens."""
         except BaseException:
-            self._shared.give_back()
+            self._shared.give_back(self)
             raise
         self._closed = False
         self._broker_calls: Final = BrokerCalls.of(place_of(namespace, group=group))
         self._lock = threading.RLock()
+        self._answer_lock = threading.RLock()
         self._answering: BrokerCall[None] | None = None
         self._waiting: Offer | None = None
         self._arrivals: dict[int, Arrival] = {}  # by their `id`
@@ -106,8 +107,11 @@ class Server(Closing):
         """
         call = "Server.accept"
         deadline = deadline_of(timeout, call)
+        # A handler of a signal may end this call, but not the answer to a peer. This thread sleeps
+        # meanwhile, and so takes no turns with the other one.
+        apart = timeout != 0 and threading.get_ident() == threading.main_thread().ident
         while True:
-            arrival, news = self._look(call)
+            arrival, news = self._look(call, apart)
             try:
                 if arrival is None:
                     news.result(left_until(deadline))
@@ -185,9 +189,9 @@ class Server(Closing):
 
     # -- requests, and the connections that come of them --
 
-    def _look(self, call: str) -> tuple[Arrival | None, Overlapped]:
+    def _look(self, call: str, apart: bool = False) -> tuple[Arrival | None, Overlapped]:
         """Return an arrival whose connection is made, if there is one, and an operation that is
-        over when there is something new.
+        over when there is something new. Requests are answered here, or `apart` in a thread.
 
         A request is accepted while another peer has not completed its own: no peer waits for it.
         """
@@ -205,7 +209,7 @@ class Server(Closing):
                 self._waiting is None or self._waiting.overlapped._over()
             ):
                 answering = BrokerCall(self._answer)
-                self._broker_calls.begin(answering)
+                self._broker_calls.begin(answering, apart=apart)
                 self._answering = answering
                 answering.when_over(self._ring)
             return arrival, Overlapped(engine, None, None, call, self._is_news)
@@ -261,8 +265,13 @@ class Server(Closing):
     def _answer(self) -> None:
         """Accept the request that has come, and ask for the next one.
 
-        A call with brief waits that ends with TooLate leaves the rest to the next one.
+        A call with brief waits that ends with TooLate leaves the rest to the next one. Where a
+        handler of a signal ended the call that began one, the next call may begin another.
         """
+        with Held(self._answer_lock):
+            self._answer_alone()
+
+    def _answer_alone(self) -> None:
         offer, adapter = self._waiting, self._shared.adapter
         if offer is not None and offer.overlapped._over():
             try:
@@ -299,7 +308,9 @@ class Server(Closing):
             overlapped._waiters.append(self._ring)
             return Arrival(ends, overlapped, time.monotonic() + _PATIENCE, [])
         except BaseException as exc:
-            if isinstance(exc, TooLate) or (ends is None and is_interruption(exc)):
+            # Also where a handler of a signal raised before the answer was on its way.
+            kept = connector._state is State.OFFERED and is_interruption(exc)
+            if kept or isinstance(exc, TooLate):
                 if ends is not None:
                     ends.close_queues()
                 raise
@@ -329,7 +340,7 @@ class Server(Closing):
         self._listener.close()
         self._drop()
         self._ring()
-        self._shared.give_back()
+        self._shared.give_back(self)
 
     def _drop(self) -> None:
         """Refuse the request that waits, and end the connections that no call has taken."""

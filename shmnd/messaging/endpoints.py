@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmnd.common.arguments import within
-from shmnd.common.held import Held
+from shmnd.common.weak import Living
 from shmnd.messaging.fragments import MOST_DEPTH, Terms
 from shmnd.messaging.messages import Messages
 from shmnd.status import MrFlag
@@ -31,24 +30,24 @@ _LEAST: Final = 4096
 
 
 class SharedAdapter:
-    """An adapter that is closed with its last user."""
+    """An adapter that is closed with its last user.
+
+    It knows its users, and does not keep them: one that the handler of a signal ends in the making
+    is none any more.
+    """
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter: Final = adapter
-        self._users = 0
-        self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
+        self._users: Final[Living[object]] = Living()
 
-    def take(self) -> None:
-        """Count one more user."""
-        with Held(self._lock):
-            self._users += 1
+    def take(self, user: object) -> None:
+        """Note a user. Harmless twice."""
+        self._users.add(user)
 
-    def give_back(self) -> None:
-        """Count one user less; the last one closes the adapter."""
-        with Held(self._lock):
-            self._users -= 1
-            last = self._users == 0
-        if last:
+    def give_back(self, user: object) -> None:
+        """Forget a user; the last one closes the adapter. Harmless twice."""
+        self._users.discard(user)
+        if not self._users:
             self.adapter.close()
 
 

@@ -78,8 +78,13 @@ class WaitSet(WaitSetCore):
         return self._generation
 
     def include(self, fd: int) -> None:
-        """Wake for this descriptor too."""
-        self._epoll.register(fd, select.EPOLLIN)
+        """Wake for this descriptor too. Harmless twice."""
+        try:
+            self._epoll.register(fd, select.EPOLLIN)
+        except FileExistsError as exc:
+            # The same file had this number before, in an object that the handler of a signal ended
+            # in the making, and lives on in a process that has it too: its entry serves again.
+            pass_on(exc)
 
     def exclude(self, fd: int) -> None:
         """Wake for it no longer; must come before it is closed."""

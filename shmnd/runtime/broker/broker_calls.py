@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
@@ -129,34 +130,42 @@ class BrokerCalls:
 
     def __init__(self) -> None:
         self._calls: Final[deque[BrokerCall[Any]]] = deque()
-        self._thread: threading.Thread | None = None
+        self._running = False
 
     @classmethod
     def of(cls, place: Place) -> BrokerCalls:
         """Return the one of a namespace."""
         return cls._all.setdefault(place.directory, cls())
 
-    def begin(self, call: BrokerCall[Any], take_back: Callable[[], object] = lambda: None) -> None:
-        """Make a call at once, or have the thread make it.
+    def begin(
+        self,
+        call: BrokerCall[Any],
+        take_back: Callable[[], object] = lambda: None,
+        *,
+        apart: bool = False,
+    ) -> None:
+        """Make a call at once, or have the thread make it: `apart`, that alone.
 
-        `take_back` undoes what a call has done that ended with TooLate.
+        `take_back` undoes what a call has done that ended with TooLate. No handler of a signal runs
+        in the thread.
         """
-        if self._thread is not None or self._calls or not call.run_briefly(take_back):
+        if apart or self._running or self._calls or not call.run_briefly(take_back):
             self._leave_to_thread(call)
 
     def _leave_to_thread(self, call: BrokerCall[Any]) -> None:
         self._calls.append(call)
-        thread = self._thread
-        if thread is None or not thread.is_alive():
-            # A second thread, which two callers may start at once, does no harm.
-            self._thread = thread = threading.Thread(target=self._run, name="shmnd", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                self._run()  # the interpreter is ending, or has no room for a thread
+        if self._running:
+            return
+        # A second thread, which two callers may start at once, does no harm. Not by `threading`,
+        # whose `start` waits: where a handler of a signal ends that, the thread fails, and says so.
+        try:
+            start_new_thread(self._run, ())
+        except RuntimeError:
+            self._run()  # the interpreter is ending, or has no room for a thread
 
     def _run(self) -> None:
         while True:
+            self._running = True
             while self._calls:
                 try:
                     call = self._calls.popleft()
@@ -164,7 +173,7 @@ class BrokerCalls:
                     break
                 call.run()
                 del call  # it may be the last reference to its outcome
-            self._thread = None
+            self._running = False
             if not self._calls:
                 return  # a caller that begins one from here on starts another thread
 

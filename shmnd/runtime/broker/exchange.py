@@ -44,6 +44,9 @@ _MOST_ASKED: Final = 1024
 _SORTING_SECONDS: Final = 0.001
 """How long a poll waits for another thread that sorts messages of the broker. Until these are
 read, it would begin again and again, and take the interpreter from that thread."""
+_REPEATS: Final = 3
+"""How often the broker repeats a lost introduction, before that counts as a want of room. One that
+the handler of a signal interrupts is lost, too, and a repetition may be."""
 _LOG: Final = logging.getLogger("shmnd.broker")
 
 
@@ -389,13 +392,15 @@ class BrokerExchange(EventDispatch):
 
         INSUFFICIENT_RESOURCES if they are lost again.
         """
-        if uid in self._unheard:
+        for _ in range(_REPEATS):
+            if uid not in self._unheard:
+                return
             self.sync()  # there may be room by now
-            if uid in self._unheard:
-                raise error(
-                    Status.INSUFFICIENT_RESOURCES,
-                    call,
-                    "no descriptor was free for what connects the two processes (ulimit -n), no "
-                    "address space for it (ulimit -v), or none more could be watched "
-                    "(fs.epoll.max_user_watches)",
-                )
+        if uid in self._unheard:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                "no descriptor was free for what connects the two processes (ulimit -n), no "
+                "address space for it (ulimit -v), or none more could be watched "
+                "(fs.epoll.max_user_watches)",
+            )

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -75,7 +76,9 @@ def test_connecting_begins_no_thread_while_the_broker_answers(
 
     with shmnd.listen() as server:
         monkeypatch.setattr(BrokerCalls.of(place_of()), "_leave_to_thread", refuse)
-        connect_once(server)
+        # Not in the main thread, where a handler of a signal could interrupt the answer.
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(connect_once, server).result(PATIENCE)
         asyncio.run(both(server))
 
 

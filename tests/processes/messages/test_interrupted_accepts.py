@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A handler of a signal that raises within `Server.accept` costs no connection that is complete."""
 
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -8,7 +9,7 @@ from functools import partial
 import pytest
 
 import shmnd
-from interrupting import inside, interrupted
+from interrupting import Alarm, inside, interrupted
 from processes.messages.kit import LIMIT
 
 
@@ -49,7 +50,7 @@ def test_a_connection_that_is_complete_outlives_a_handler_that_raises(
             if not came:
                 break
     assert 20 < at < 9_999, "it came to every place of the call"
-    assert server._shared._users == 1, "none is counted twice, or not at all"
+    assert len(server._shared._users) == 1, "none is counted twice, or not at all"
 
 
 def test_a_close_ends_a_connection_that_was_made_and_not_returned(server: shmnd.Server) -> None:
@@ -61,4 +62,35 @@ def test_a_close_ends_a_connection_that_was_made_and_not_returned(server: shmnd.
         with pytest.raises(EOFError):
             near.recv_bytes(LIMIT)
         assert arrival.made[0].closed
-        assert server._shared._users == 0
+        assert len(server._shared._users) == 0
+
+
+SOURCES = ("server.py", "connection.py", "endpoints.py", "broker_calls.py", "weak.py")
+"""The files that accept a connection, and make it."""
+
+
+@pytest.mark.parametrize("kind", [Alarm, TimeoutError])
+def test_a_peer_that_connects_notices_no_handler_that_raises(
+    server: shmnd.Server, kind: type[BaseException]
+) -> None:
+    """As with a socket, whose `accept` an alarm interrupts: the connection waits for the next."""
+
+    def ask(number: int) -> bytes:
+        with shmnd.connect(server.address, timeout=LIMIT) as near:
+            near.send_bytes(b"%d" % number, LIMIT)
+            return near.recv_bytes(LIMIT)
+
+    whole = 0
+    with ThreadPoolExecutor(1) as pool:
+        for at in itertools.count():
+            asking = pool.submit(ask, at)
+            got: list[shmnd.Connection] = []
+            accepting = partial(accept_into, got, server)
+            whole += not interrupted(at, accepting, lambda path: path.endswith(SOURCES), kind)
+            with got[0] if got else server.accept(LIMIT) as far:
+                far.send_bytes(far.recv_bytes(LIMIT), LIMIT)
+            assert asking.result(LIMIT) == b"%d" % at
+            if whole == 5:
+                break
+    assert at > 20, "there were places to interrupt"
+    assert len(server._shared._users) == 1, "the server's connections have closed"
