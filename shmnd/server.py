@@ -13,7 +13,7 @@ from shmnd.common.brief_waits import TooLate
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
 from shmnd.common.held import Held
-from shmnd.common.interruption import is_interruption, pass_on
+from shmnd.common.interruption import is_interruption, may_be_interrupted, pass_on
 from shmnd.common.late import asyncio
 from shmnd.connection import Connection
 from shmnd.handshake.attempt import State
@@ -107,11 +107,8 @@ class Server(Closing):
         """
         call = "Server.accept"
         deadline = deadline_of(timeout, call)
-        # A handler of a signal may end this call, but not the answer to a peer. This thread sleeps
-        # meanwhile, and so takes no turns with the other one.
-        apart = timeout != 0 and threading.get_ident() == threading.main_thread().ident
         while True:
-            arrival, news = self._look(call, apart)
+            arrival, news = self._look(call, sleeps=timeout != 0)
             try:
                 if arrival is None:
                     news.result(left_until(deadline))
@@ -189,9 +186,9 @@ class Server(Closing):
 
     # -- requests, and the connections that come of them --
 
-    def _look(self, call: str, apart: bool = False) -> tuple[Arrival | None, Overlapped]:
+    def _look(self, call: str, sleeps: bool = False) -> tuple[Arrival | None, Overlapped]:
         """Return an arrival whose connection is made, if there is one, and an operation that is
-        over when there is something new. Requests are answered here, or `apart` in a thread.
+        over when there is something new, for which the caller waits, and `sleeps` or not.
 
         A request is accepted while another peer has not completed its own: no peer waits for it.
         """
@@ -209,7 +206,9 @@ class Server(Closing):
                 self._waiting is None or self._waiting.overlapped._over()
             ):
                 answering = BrokerCall(self._answer)
-                self._broker_calls.begin(answering, apart=apart)
+                # A handler of a signal may end this call, but not the answer to a peer. This thread
+                # sleeps meanwhile, and so takes no turns with the other one.
+                self._broker_calls.begin(answering, apart=sleeps and may_be_interrupted())
                 self._answering = answering
                 answering.when_over(self._ring)
             return arrival, Overlapped(engine, None, None, call, self._is_news)
@@ -257,9 +256,13 @@ class Server(Closing):
             asked = answering.over
         else:
             asked = waiting is None or waiting.overlapped._over()
-        now = time.monotonic()
-        if self._closed or asked or any(each.is_over(now) for each in [*self._arrivals.values()]):
+        if self._closed or asked:
             return Status.SUCCESS
+        now = time.monotonic()
+        # No generator, whose end would swallow what a handler of a signal raises there.
+        for each in [*self._arrivals.values()]:
+            if each.is_over(now):
+                return Status.SUCCESS
         return None
 
     def _answer(self) -> None:

@@ -7,18 +7,40 @@ it raises there is no fault of the value.
 
 from __future__ import annotations
 
+import signal
 import sys
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
-__all__ = ["Ignoring", "is_interruption", "pass_on"]
+__all__ = ["Ignoring", "is_interruption", "may_be_interrupted", "pass_on"]
 
+_SIGNALS: Final = (
+    signal.SIGALRM,
+    signal.SIGVTALRM,
+    signal.SIGPROF,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGHUP,
+    signal.SIGTERM,
+    signal.SIGQUIT,
+    signal.SIGINT,
+)
+"""The signals by which programs end a call and continue."""
 _OPTIMIZED = 0x01
 """Of a code's flags: it is a function, whose variables are not a namespace."""
 _POSITIONAL_REST = 0x04
 """Of a code's flags: the function takes `*args`."""
+
+
+def may_be_interrupted() -> bool:
+    """Return whether a handler that the program has set may raise in this thread."""
+    if threading.get_ident() != threading.main_thread().ident:
+        return False
+    handlers = [signal.getsignal(number) for number in _SIGNALS]
+    return any(callable(each) and each is not signal.default_int_handler for each in handlers)
 
 
 def is_interruption(exc: BaseException) -> bool:

@@ -3,9 +3,9 @@
  * The locks of windows, which order the one-sided calls of their ranks.
  *
  * A lock of a window is one word in memory that its ranks share: a writer, or a count of readers.
- * When a rank dies, its job ends. So that a rank which waits can say for which one, each rank writes
- * which locks it holds into a row of bytes of its own, after it has got a lock and until it returns
- * it. Nothing is decided by these bytes.
+ * When a rank dies, its job ends. So that a waiting rank can name the rank that it waits for, each
+ * rank writes which locks it holds into a row of bytes of its own, after it has got a lock and until
+ * it returns it. Nothing is decided by these bytes.
  */
 #ifndef SHMPI_ONE_SIDED_H
 #define SHMPI_ONE_SIDED_H

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,7 +15,7 @@ from shmnd import server as server_module
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.observer import visit
 from shmnd.broker.place import place_of
-from shmnd.common import brief_waits
+from shmnd.common import brief_waits, interruption
 from shmnd.messaging.fragments import Terms
 from shmnd.runtime.broker.broker_calls import BrokerCalls
 from shmnd.runtime.progress import ProgressEngine
@@ -65,6 +64,7 @@ def test_connecting_begins_no_thread_while_the_broker_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(brief_waits, "BRIEF_SECONDS", PATIENCE)
+    monkeypatch.setattr(interruption, "_SIGNALS", ())  # the suite has a handler
 
     def refuse(_errand: object) -> None:
         raise AssertionError("a thread is begun")
@@ -76,9 +76,7 @@ def test_connecting_begins_no_thread_while_the_broker_answers(
 
     with shmnd.listen() as server:
         monkeypatch.setattr(BrokerCalls.of(place_of()), "_leave_to_thread", refuse)
-        # Not in the main thread, where a handler of a signal could interrupt the answer.
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(connect_once, server).result(PATIENCE)
+        connect_once(server)
         asyncio.run(both(server))
 
 

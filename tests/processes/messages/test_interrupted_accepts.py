@@ -2,6 +2,8 @@
 """A handler of a signal that raises within `Server.accept` costs no connection that is complete."""
 
 import itertools
+import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -11,6 +13,8 @@ import pytest
 import shmnd
 from interrupting import Alarm, inside, interrupted
 from processes.messages.kit import LIMIT
+from shmnd.common import interruption
+from shmnd.common.interruption import may_be_interrupted
 
 
 @pytest.fixture
@@ -69,6 +73,34 @@ SOURCES = ("server.py", "connection.py", "endpoints.py", "broker_calls.py", "wea
 """The files that accept a connection, and make it."""
 
 
+@pytest.fixture
+def handled() -> Iterator[None]:
+    """A program that has set a handler."""
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("handled")
+def test_a_thread_answers_where_a_handler_may_raise(server: shmnd.Server) -> None:
+    assert may_be_interrupted()
+    with ThreadPoolExecutor(1) as pool:
+        assert not pool.submit(may_be_interrupted).result(LIMIT), "handlers run in the main thread"
+        answering: list[int] = []
+        answer = server._answer
+        server._answer = lambda: (answering.append(threading.get_ident()), answer())[1]  # type: ignore[method-assign]
+        connecting = pool.submit(shmnd.connect, server.address, timeout=LIMIT)
+        with server.accept(LIMIT), connecting.result(LIMIT):
+            assert answering
+            assert threading.get_ident() not in answering
+
+
+def test_no_handler_of_the_program_may_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "_SIGNALS", (signal.SIGUSR1,))  # the suite has one of SIGALRM
+    assert not may_be_interrupted()
+
+
+@pytest.mark.usefixtures("handled")
 @pytest.mark.parametrize("kind", [Alarm, TimeoutError])
 def test_a_peer_that_connects_notices_no_handler_that_raises(
     server: shmnd.Server, kind: type[BaseException]

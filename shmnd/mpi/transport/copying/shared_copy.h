@@ -43,7 +43,7 @@
  * takes no unit, and learns from the low half how many were taken. The sender stores how many it
  * has written in `placed`, with release, after each; the receiver loads it with acquire until all
  * that were taken are written, or the sender is dead. A sender writes no further than to the end of
- * what it has taken, so the receiver waits for one copy of a stretch at most. A sender whom the
+ * what it has taken, so the receiver waits for one copy of a stretch at most. A sender that the
  * kernel refused sends what it has taken in pieces; it stores SHMPI_PLACES_NO_MORE, so that nothing
  * waits for it. `placed` is cleared with the word, before CLEAR.
  */
