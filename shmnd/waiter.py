@@ -16,7 +16,7 @@ from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
-from shmnd.common.weak import without_owner
+from shmnd.common.weak import Living, without_owner
 from shmnd.runtime.awaiting.resuming import UntilWoken
 from shmnd.runtime.waiting import Readiness
 
@@ -59,6 +59,7 @@ class Waiter(Closing):
         self._ticked = 0  # those among them that every poll of the process checks
         self._tasks: list[Callable[[], None]] = []
         self._readiness: Readiness | None = None
+        self._groups: Living[WaiterGroup] | None = None  # that it is in
         self._closed = False
 
     # -- threads --
@@ -186,8 +187,13 @@ class Waiter(Closing):
 
     @property
     def waited_for(self) -> bool:
-        """True while a thread or a task sleeps for it, or a program has its descriptor."""
-        return self._sleepers > 0
+        """True while a thread or a task sleeps for it, or a program has its descriptor.
+
+        So it is while that is true of a group in which it is.
+        """
+        if self._sleepers > 0 or self._groups is None:
+            return self._sleepers > 0
+        return any(each._sleepers > 0 for each in self._groups.those())
 
     def _poll(self) -> bool:
         return self._closed or self._ready() is not False
@@ -244,14 +250,18 @@ class WaiterGroup(Waiter):
     """
 
     def __init__(self, first: Waiter) -> None:
-        self._members = [first]
+        self._members: list[Waiter] = []
         self._set_up(first._engine, without_owner(self._any_ready), without_owner(self._arm_all))
+        self.add(first)
 
     def add(self, waiter: Waiter) -> bool:
         """Take one more; False for one of another namespace."""
         if waiter._engine is not self._engine:
             return False
         self._members.append(waiter)
+        if waiter._groups is None:
+            waiter._groups = Living()
+        waiter._groups.add(self)
         self.wake()
         return True
 
@@ -259,6 +269,8 @@ class WaiterGroup(Waiter):
         """Take one out; return whether it was the last one, after which the group is closed."""
         if waiter in self._members:
             self._members.remove(waiter)
+            if waiter._groups is not None:
+                waiter._groups.discard(self)
         if not self._members:
             self.close()
         return not self._members

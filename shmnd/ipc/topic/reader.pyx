@@ -238,9 +238,13 @@ cdef class ReaderCore:
         box.append(self.receive())
 
     def _may_sleep_at_counter(self):
-        """Return whether there is one publisher, and its counter wakes this subscriber."""
+        """Return whether there is one publisher, and its counter wakes this subscriber.
+
+        Not so where a thread, a task or a descriptor of it needs the ring, too.
+        """
         sources = list(self.sources)  # another thread may change it
-        return len(sources) == 1 and may_sleep_at_counter(sources[0])
+        return (len(sources) == 1 and may_sleep_at_counter(sources[0])
+                and not self._waiter.waited_for)
 
     def _sleep_at_counter(self, double longest, list box):
         """Sleep at the counter of the only publisher for a moment; return whether a sample came.
@@ -259,6 +263,12 @@ cdef class ReaderCore:
         source = sources[0]
         while now < end and may_sleep_at_counter(source) and len(self.sources) == 1:
             seen = shmnd_reading_arm_counter(&source.r)
+            # In this order: one that needs a ring counts before it asks for one. Then the request
+            # was overwritten here, and it polls once more.
+            if self._waiter.waited_for:
+                source.doze()
+                self._waiter.wake()
+                return False
             counter = shmnd_head_counter(source.r.head)
             if self._take(box):
                 return True

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A subscriber of one publisher sleeps at that one's counter first, which needs no ring."""
 
+import asyncio
+import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -99,3 +102,65 @@ def test_a_publisher_that_closes_ends_the_sleep() -> None:
             threading.Timer(pause, pub.close).start()
             with pytest.raises(ipc.NoPublisher):
                 sub.receive(PATIENCE)
+
+
+def _in_a_loop(wait: Callable[[], Any]) -> None:
+    async def main() -> None:
+        await wait()
+
+    asyncio.run(main())
+
+
+def _in_a_set_in_a_loop(sub: ipc.Subscriber) -> None:
+    with ipc.WaitSet(sub) as found:
+        _in_a_loop(lambda: found.await_ready(PATIENCE))
+
+
+OTHERS: dict[str, Callable[[ipc.Subscriber], Any]] = {
+    "thread": lambda sub: sub.receive(PATIENCE),
+    "task": lambda sub: _in_a_loop(lambda: sub.areceive(PATIENCE)),
+    "set": lambda sub: ipc.WaitSet(sub).wait(PATIENCE),
+    "set in a loop": _in_a_set_in_a_loop,
+    "descriptor": lambda sub: sub.fileno(),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_no_thread_sleeps_there_while_another_one_needs_a_ring(
+    kind: str, rings: list[Neighbour]
+) -> None:
+    """Its request for a ring was overwritten: it slept on while samples came."""
+    with ipc.Publisher("counter", "i8") as pub, ipc.Subscriber("counter") as sub:
+        pub.wait_for_subscribers(1, PATIENCE)
+        assert not sub.ready()
+
+        def wait() -> None:
+            with contextlib.suppress(ipc.Closed):
+                OTHERS[kind](sub)
+
+        other = threading.Thread(target=wait)
+        other.start()
+        end = time.monotonic() + PATIENCE
+        while not sub._waiter.waited_for and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(0.02)
+        assert not sub._sleep_at_counter(1.0, [])
+        rings.clear()
+        pub.send(7)
+        assert rings
+        sub.close()
+        other.join()
+
+
+def test_a_set_that_has_ended_needs_no_ring() -> None:
+    with ipc.Publisher("counter", "i8") as pub, ipc.Subscriber("counter") as sub:
+        pub.wait_for_subscribers(1, PATIENCE)
+        with ipc.WaitSet(sub) as found:
+            assert found.wait(0.01) == ()
+            assert not sub._may_sleep_at_counter()
+            found.remove(sub)
+            assert sub._may_sleep_at_counter()
+            found.add(sub)
+            assert found.wait(0.01) == ()
+            assert not sub._may_sleep_at_counter()
+        assert sub._may_sleep_at_counter()
