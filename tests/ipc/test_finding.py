@@ -409,7 +409,7 @@ def test_a_holder_that_is_not_seen_in_proc_is_an_error(
         for module in (queueing, server):  # as of another process
             patch.setattr(module, "core_here", lambda *_: None)
         patch.setattr(shared_name, "open_of_process", unseen)
-        patch.setattr(shared_name, "is_seen", lambda pid: False)
+        patch.setattr(shared_name, "is_hidden", lambda entry: True)
         patch.setattr(shared_name, "_ENDING", 0.01)
         with pytest.raises(OSError, match=f"process {os.getpid()}, .* another PID namespace"):
             make[kind]()

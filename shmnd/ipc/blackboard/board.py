@@ -71,8 +71,7 @@ class Board:
             self.table = MemberTable(table_file, call)
             self.table.join(call)
         except BaseException:
-            if self.table is not None:
-                self.table.close()
+            self.close()
             raise
         self.keys: dict[str, Key] = {}
         self._keys_read = 0
@@ -108,6 +107,11 @@ class Board:
             np.ndarray(shape, dtype, one, strides=(0,) * len(shape))
             self.keys[str(text["key"])] = Key(str(text["key"]), dtype, shape, offset)
             self._keys_read = number + 1  # behind the last call: a handler of a signal may raise
+
+    def close(self) -> None:
+        """Read it no more."""
+        if self.table is not None:
+            self.table.close()
 
     @property
     def lives(self) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from shmnd.ipc.common.members import MEMBERS
 
-__all__ = ["BLACKBOARD", "Key", "tuples", "type_of"]
+__all__ = ["BLACKBOARD", "Key", "tuples", "type_of", "unsettled"]
 
 BLACKBOARD: Final = "ipc.blackboard"
 MAGIC: Final = 0x6472616F626B636C
@@ -88,3 +88,11 @@ def tuples(described: Any) -> Any:
             parts[2] = tuple(parts[2]) if isinstance(parts[2], list) else parts[2]
         made.append(tuple(parts))
     return made
+
+
+def unsettled(call: str, key: str, name: str, writer: int) -> RuntimeError:
+    """Return the error of a value that no reading found whole."""
+    return RuntimeError(
+        f"{call}: {key!r} of blackboard {name!r} was written anew by process {writer} during each"
+        " of many readings; write it less often, or read it with more processors"
+    )

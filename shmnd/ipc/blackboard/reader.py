@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from shmnd.common.arguments import integer
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
+from shmnd.common.interruption import pass_on
 from shmnd.ipc.blackboard.board import Board
-from shmnd.ipc.blackboard.keys import BLACKBOARD, Key
+from shmnd.ipc.blackboard.keys import BLACKBOARD, Key, unsettled
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import GATE
 from shmnd.ipc.common.ringing import PAUSE, POLL, Bell, Poller, TaskSleeper, task_at
@@ -85,6 +87,7 @@ class BlackboardReader(Closing):
         before = self._board
         if before is not None and before.lives:
             return
+        trouble: NdError | OSError | None = None
         for entry in named.every_entry():
             if entry.data.get("role") != "writer":
                 continue
@@ -92,8 +95,15 @@ class BlackboardReader(Closing):
                 board = Board(named, entry, "BlackboardReader")
             except NoPublisher:
                 continue
-            if before is not None and before.table is not None:
-                before.table.close()
+            except (NdError, OSError) as exc:
+                pass_on(exc)
+                trouble = exc  # of this record; the writer may have another one
+                continue
+            if not board.lives:
+                board.close()
+                continue
+            if before is not None:
+                before.close()
             self._writers_met += 1
             board.number = self._writers_met
             self._board = board
@@ -101,6 +111,8 @@ class BlackboardReader(Closing):
             if self._bell is not None and board.table is not None:
                 board.table.set_address(self._bell.address)
             return
+        if trouble is not None and before is None:
+            raise trouble
 
     def _current(self, call: str) -> Board:
         """Return the newest writer's board."""
@@ -130,10 +142,12 @@ class BlackboardReader(Closing):
             )
         return board, found
 
-    def _read(self, key: str, call: str) -> tuple[int, Any]:
+    def _read(self, key: str, call: str, end: float = math.inf) -> tuple[int, Any]:
         board, found = self._key(key, call)
         words, array = found.fresh()
-        version = board.words.read_cell(found.offset, words)
+        version = board.words.read_cell(found.offset, words, end - time.monotonic())
+        if version < 0:
+            raise unsettled(call, key, self.name, board.pid)
         value = array[()]
         self._seen[key] = version  # the last step: no call behind which a handler could raise
         return version, value
@@ -187,13 +201,17 @@ class BlackboardReader(Closing):
         _check_after(after, call)
         return _Since(after, self._asked_of.get(key) or self._writers_met)
 
-    def _newer(self, key: str, since: _Since) -> tuple[bool, Any]:
+    def _newer(self, key: str, since: _Since, end: float) -> tuple[bool, Any]:
         if not self._is_newer(key, since):
             return False, None
         try:
-            return True, self._read(key, "BlackboardReader.wait")[1]
+            return True, self._read(key, "BlackboardReader.wait", end)[1]
         except (NoPublisher, KeyError):
             return False, None  # the next writer has just come
+        except RuntimeError:
+            if time.monotonic() < end:
+                raise
+            return False, None
 
     def _is_newer(self, key: str, since: _Since) -> bool:
         """Read, and count it as not read."""
@@ -217,18 +235,18 @@ class BlackboardReader(Closing):
         end = end_of(timeout, call)
         long = False
         while True:
-            found, value = self._newer(key, since)
+            found, value = self._newer(key, since, end)
             if found:
                 return value
             left = end - time.monotonic()
             if left <= 0:
-                raise self._late(call, key)
+                raise self._late(call, key, since)
             board = self._board
             if long or board is None or board.table is None:
                 self._sleep_long(key, since, left)
                 continue
             word = board.table.words.arm(GATE)
-            found, value = self._newer(key, since)
+            found, value = self._newer(key, since, end)
             if found:
                 return value
             if board is self._board:
@@ -248,10 +266,15 @@ class BlackboardReader(Closing):
             if not self._is_newer(key, since) and not self._closed:
                 sleeper.sleep(left, news)
 
-    def _late(self, call: str, key: str) -> TimeoutError:
+    def _late(self, call: str, key: str, since: _Since) -> TimeoutError:
         writer = f"process {self.writer} writes it" if self.writer else "no process writes it"
+        how = (
+            "was written anew during each reading"
+            if self._is_newer(key, since)
+            else ("did not change")
+        )
         return TimeoutError(
-            f"{call}: the time-out ended; {key!r} of {self.name!r} did not change, and {writer}"
+            f"{call}: the time-out ended; {key!r} of {self.name!r} {how}, and {writer}"
         )
 
     async def await_change(
@@ -261,12 +284,12 @@ class BlackboardReader(Closing):
         end = end_of(timeout, "BlackboardReader.await_change")
         since = self._since(key, after, "BlackboardReader.await_change")
         while True:
-            found, value = self._newer(key, since)
+            found, value = self._newer(key, since, end)
             if found:
                 return value
             left = end - time.monotonic()
             if left <= 0:
-                raise self._late("BlackboardReader.await_change", key)
+                raise self._late("BlackboardReader.await_change", key, since)
             with self._sleeping() as sleeper:
                 if not self._is_newer(key, since):
                     await sleeper.sleep(left)
@@ -351,8 +374,8 @@ class BlackboardReader(Closing):
         for each in (getattr(self, "_waiter", None), getattr(self, "_writers", None)):
             if each is not None and self._pid == os.getpid():
                 each.close()
-        if board is not None and board.table is not None:
-            board.table.close()
+        if board is not None:
+            board.close()
         if named is not None:
             named.close()
         if bell is not None:

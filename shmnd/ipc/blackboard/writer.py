@@ -34,12 +34,19 @@ from shmnd.ipc.blackboard.keys import (
     WRITER,
     Key,
     type_of,
+    unsettled,
 )  # fmt: skip
 from shmnd.ipc.common.limits import most_memory
-from shmnd.ipc.common.members import GATE, MemberTable, make_member_table, take_lock
+from shmnd.ipc.common.members import (
+    GATE,
+    MemberTable,
+    holds_lock,
+    make_member_table,
+    take_lock,
+)  # fmt: skip
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import unusable
-from shmnd.ipc.naming.shared_name import SharedName, identity
+from shmnd.ipc.naming.shared_name import SharedName, identity, is_hidden
 from shmnd.ipc.types.filling import fill_record
 from shmnd.ipc.types.fitting import require_fit, require_unmasked
 from shmnd.ipc.types.plain_values import array_of
@@ -49,6 +56,8 @@ from shmnd.status import Status, error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from shmnd.common.records import Entry
 
 __all__ = ["Blackboard"]
 
@@ -101,7 +110,9 @@ class Blackboard(Closing):
 
     def _require_alone(self, named: SharedName, call: str) -> None:
         for entry in named.every_entry():
-            if entry.data.get("role") == "writer" and entry.adapter != named.adapter.uid:
+            if entry.data.get("role") != "writer" or entry.adapter == named.adapter.uid:
+                continue
+            if _writes(named, entry):
                 raise error(
                     Status.ADDRESS_ALREADY_EXISTS,
                     call,
@@ -241,7 +252,8 @@ class Blackboard(Closing):
         self._open("Blackboard")
         found = self._keys[key]
         words, array = found.fresh()
-        self._words.read_cell(found.offset, words)
+        if self._words.read_cell(found.offset, words) < 0:
+            raise unsettled("Blackboard", key, self.name, os.getpid())
         return array[()]
 
     def __contains__(self, key: object) -> bool:
@@ -308,3 +320,14 @@ def _text_of(key: Key, call: str) -> bytes:
 def _at_line(end: int) -> int:
     """Return the first place from there on that begins a pair of cache lines."""
     return (end + 127) // 128 * 128
+
+
+def _writes(named: SharedName, entry: Entry) -> bool:
+    """Return whether the process of a record is a writer: it has the lock, unless it is hidden."""
+    table = named.open_from(entry, "room_", os.O_RDWR)
+    if table is None:
+        return is_hidden(entry)
+    try:
+        return holds_lock(table.fd, WRITER)
+    finally:
+        table.close()

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from shmnd.common.interruption import pass_on
 
-__all__ = ["Process", "known_as", "own_process", "shown_as"]
+__all__ = ["Process", "known_as", "may_be_hidden", "own_process", "shown_as"]
 
 _LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _PROC: Final = Path("/proc")
@@ -80,6 +80,12 @@ def shown_as(process: Process, likely: int = 0) -> int:
     if process.space in (own.space, 0) and proc_is_ours:
         return process.number if os.path.exists(f"/proc/{process.number}") else 0  # noqa: PTH110
     return _search(process, likely)
+
+
+def may_be_hidden(process: Process) -> bool:
+    """Return whether a process that /proc does not show may live: in another PID namespace."""
+    own, proc_is_ours = _self()
+    return not proc_is_ours or process.space not in (own.space, 0)
 
 
 def _search(process: Process, likely: int) -> int:

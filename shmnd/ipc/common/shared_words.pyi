@@ -32,8 +32,11 @@ class Words:
         """Write bytes that no other process reads yet."""
     def write_cell(self, offset: int, value: Any) -> int:
         """Write the next version of a value; return its number."""
-    def read_cell(self, offset: int, value: Any) -> int:
-        """Copy the newest version of a value; return its number, 0 for none."""
+    def read_cell(self, offset: int, value: Any, longest: float = 1.0) -> int:
+        """Copy the newest version of a value; return its number, 0 for none.
+
+        -1 where it was written anew during each of many readings, or for `longest` seconds.
+        """
     def cell_version(self, offset: int) -> int:
         """Return the number of the newest version; 0 for none."""
     def signal_each(self, offsets: list[int], number: int) -> None:

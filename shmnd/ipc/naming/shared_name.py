@@ -27,7 +27,7 @@ from shmnd.common.owned import Owned
 from shmnd.common.records import Entry
 from shmnd.directory import Directory
 from shmnd.ipc.common.limits import name_of
-from shmnd.ipc.common.processes import Process, own_process, shown_as
+from shmnd.ipc.common.processes import Process, may_be_hidden, own_process, shown_as
 from shmnd.ipc.naming.cards import Card, cards, label_of
 from shmnd.provider import open_adapter
 from shmnd.status import NdError, Status, error
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from shmnd.common.records import Announcement
 
-__all__ = ["SharedName", "identity", "is_seen", "open_of_process"]
+__all__ = ["SharedName", "identity", "is_hidden", "is_seen", "open_of_process"]
 
 _PATIENCE: Final = 10.0
 _PAUSE: Final = 0.0005
@@ -209,7 +209,7 @@ class SharedName:
                 file = self.open_from(entry, "", os.O_RDWR, heir)
                 if file is not None:
                     return file
-            hidden = [entry.pid for entry in entries if not is_seen(entry)]
+            hidden = [entry.pid for entry in entries if is_hidden(entry)]
             if not hidden:
                 break
             # To make another memory would divide the users of the name into two that never meet.
@@ -319,12 +319,27 @@ def is_seen(entry: Entry) -> bool:
         return True  # out of descriptors
 
 
+def is_hidden(entry: Entry) -> bool:
+    """Return whether this process does not see that of a record, which may live all the same.
+
+    A record that names no process is of no object of this library.
+    """
+    process = _process_of(entry)
+    return process is not None and not is_seen(entry) and may_be_hidden(process)
+
+
 def _shown_as(entry: Entry) -> int:
     """Return the number that the process of a record has in /proc; 0 when it is not seen."""
+    process = _process_of(entry)
+    return 0 if process is None else shown_as(process, entry.pid)
+
+
+def _process_of(entry: Entry) -> Process | None:
+    """Return the process of a record as it names itself."""
     space, number = (entry.data.get(word) for word in Process._fields)
     if not isinstance(space, int) or not isinstance(number, int):
-        return 0
-    return shown_as(Process(space, number), entry.pid)
+        return None
+    return Process(space, number)
 
 
 def _comes_before(entry: Entry, mine: tuple[int, str]) -> bool:
