@@ -162,16 +162,24 @@ class Answers:
 
     def _give(self, pending: Pending, kind: str, item: Any) -> None:
         """Change a request by what its server said."""
-        _, _, sequence, server, value = item
+        number, _, sequence, server, value = item
         taken = self._taken
-        failure = answer = claim = None
-        if isinstance(value, Unreadable):
+        failure: BaseException | None = None
+        answer = claim = None
+        full = kind == "part" and len(pending._answers) >= pending._most
+        if full and pending._most > 1:
+            failure = RuntimeError(
+                f"Client.stream: {pending._most} values of the stream wait to be read, which is the"
+                " most that a client keeps; read them sooner, or close the stream"
+            )
+            self._mark(number)  # the server need not continue
+        elif isinstance(value, Unreadable):
             failure = value.error
         elif kind == "taken":
             claim = _server_of(value)
         elif kind == "failure":
             failure = raised_from(value)
-        elif kind != "end":
+        elif kind != "end" and not full:
             answer = Answer(value, sequence, server)
         over = kind in _LAST or failure is not None
         # No calls from here on. A handler may have taken it, by a call of this client.

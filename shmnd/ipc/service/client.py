@@ -23,7 +23,7 @@ from shmnd.ipc.errors import PeerLost, unusable
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.answers import MARKS, Answers
 from shmnd.ipc.service.asking import clients_here
-from shmnd.ipc.service.pending import Pending, Stream
+from shmnd.ipc.service.pending import MOST_UNREAD, Pending, Stream
 from shmnd.ipc.service.server import open_service
 from shmnd.ipc.service.service_values import Answer, conforming, described, in_part
 from shmnd.ipc.service.unsent import Unsent
@@ -91,18 +91,18 @@ class Client(Answers, Closing):
 
         Without a time-out it waits for room, but not in an event loop, which sends it later.
         """
+        return self._sent(value, timeout, 1)
+
+    def _sent(self, value: Any, timeout: float | None, most: int) -> Pending:
+        """Send a request of whose answer so many values are kept until they are read."""
         call = "Client.send"
         end = deadline_of(timeout, call)
         loop = running_loop() if timeout is None else None
+        pending, item = self._begun(value, call, most)
         if loop is None:
-            return self._sent(value, left_until(end), call)
-        pending, item = self._begun(value, call)
-        self._unsent.send(pending, item, loop)
-        return pending
-
-    def _sent(self, value: Any, timeout: float | None, call: str) -> Pending:
-        pending, item = self._begun(value, call)
-        self._put(pending, item, timeout, call)
+            self._put(pending, item, left_until(end), call)
+        else:
+            self._unsent.send(pending, item, loop)
         return pending
 
     def _put(self, pending: Pending, item: Any, timeout: float | None, call: str) -> None:
@@ -116,10 +116,10 @@ class Client(Answers, Closing):
             raise
         pending._pos = self._requests._core.last_pos
 
-    def _begun(self, value: Any, call: str) -> tuple[Pending, tuple[Any, ...]]:
+    def _begun(self, value: Any, call: str, most: int = 1) -> tuple[Pending, tuple[Any, ...]]:
         self._check(call)
         value = conforming(value, self.request, call)
-        pending = Pending(self, self._next_number())
+        pending = Pending(self, self._next_number(), most)
         self._unread += 1
         if self._unread > _SENT:
             self._take_answers(lost=False)
@@ -167,7 +167,7 @@ class Client(Answers, Closing):
 
     def stream(self, value: Any = None) -> Stream:
         """Send a request and return the values of its answer as they come."""
-        return Stream(self.send(value))
+        return Stream(self._sent(value, None, MOST_UNREAD))
 
     def _next_number(self) -> int:
         """Return a number whose mark (ended.h) no closed stream has."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, SupportsIndex
 
 from shmnd.common.closing import Closing, refuse_copy
 from shmnd.common.deadline import end_of
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from shmnd.ipc.service.service_values import Answer
 
-__all__ = ["Pending", "Stream"]
+__all__ = ["MOST_UNREAD", "Pending", "Stream"]
+
+MOST_UNREAD: Final = 32768
+"""Values of a stream that a client keeps until the program reads them."""
 
 
 class _Client(Protocol):
@@ -32,9 +35,10 @@ class _Client(Protocol):
 class Pending:
     """A request under way: `result`, or `await` it, as often as you like: it keeps the answer."""
 
-    def __init__(self, client: _Client, number: int) -> None:
+    def __init__(self, client: _Client, number: int, most: int = 1) -> None:
         self._client = client
         self._number = number
+        self._most = most  # values that it keeps of a stream
         self._pos = -1
         self._unsent = False  # it waits for room
         self._server: tuple[int, int] | None = None  # its member number and process
