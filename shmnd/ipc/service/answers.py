@@ -58,6 +58,10 @@ class Answers:
     _taken: list[Any]
     _sorted: bool
 
+    def _known(self) -> list[Pending]:
+        """Return the requests that the program waits for."""
+        raise NotImplementedError
+
     def _find_lost(self) -> bool:
         """End the requests whose servers died; tell whether there was one."""
         raise NotImplementedError
@@ -103,6 +107,8 @@ class Answers:
         bell = self._answers._bell
         if sorted_ and bell is not None:
             bell.wake_all()  # tasks: it may be theirs
+            if any(each._unseen and not each._waiting for each in self._known()):
+                bell.ring()  # a program that has the descriptor: it may be what that waits for
 
     def _take_answers(self, *, lost: bool = True) -> None:
         """Take all answers that are there, unless another thread does; find those that are lost."""
@@ -193,4 +199,5 @@ class Answers:
             pending._answers += (answer,)
             pending._streamed = not over
         pending._over = over
+        pending._unseen = pending._unseen or over or answer is not None
         del taken[0]

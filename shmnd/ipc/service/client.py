@@ -296,7 +296,7 @@ class Client(Answers, Closing):
                 self._take_all()  # what it said before it died
             if lost and not pending._over:
                 pending._failure = self._lost(pending)
-                pending._over = found = self._sorted = True
+                pending._over = pending._unseen = found = self._sorted = True
         return found
 
     def _lost(self, pending: Pending) -> PeerLost:
@@ -323,9 +323,13 @@ class Client(Answers, Closing):
         return self._answers.fileno()
 
     def ready(self) -> bool:
-        """Return whether an answer waits to be taken."""
+        """Return whether an answer waits to be taken, or was taken for another call meanwhile."""
         self._check("Client.ready")
-        if self._taken or self._answers.ready():
+        came = bool(self._taken or self._answers.ready())
+        for each in self._known():
+            came = came or (each._unseen and not each._waiting)
+            each._unseen = False  # once: the program may never ask for it
+        if came:
             return True
         if not self._begin():
             return False

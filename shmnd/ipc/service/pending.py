@@ -48,10 +48,12 @@ class Pending:
         self._over = False
         self._streamed = False  # a stream; or a value came that is not the last
         self._waiting = 0  # threads and tasks
+        self._unseen = False  # something came since the program, or `ready`, asked
 
     def done(self) -> bool:
         """Return whether the answer is there, without waiting."""
         self._client._take_answers()
+        self._unseen = False
         return bool(self._answers or self._over)
 
     def result(self, timeout: float | None = None) -> Answer:
@@ -85,6 +87,7 @@ class Pending:
 
     def _first(self, call: str) -> Answer:
         """Return the first value, which stays: others may wait for it, or ask again."""
+        self._unseen = False
         if self._answers:
             return self._answers[0]
         if self._failure is not None:
@@ -93,6 +96,7 @@ class Pending:
 
     def _taken(self) -> Answer | None:
         """Take the next value of a stream; None at its end."""
+        self._unseen = False
         if self._answers:
             answer = self._answers[0]
             del self._answers[0]  # no call: a handler that raises behind it would lose the value

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams whose values a program does not read while it waits for other answers."""
 
+import select
 import threading
 from collections.abc import Iterator
 from itertools import count, islice
@@ -62,3 +63,25 @@ def test_a_request_that_a_stream_answers_keeps_its_first_value(client: ipc.Clien
     until_over(client, pending)
     assert len(pending._answers) == 1
     assert [pending.result(PATIENCE).value for _ in range(2)] == [0, 0]
+
+
+def test_an_answer_that_another_call_took_is_ready(client: ipc.Client) -> None:
+    """It is no longer in the memory that wakes a wait set, which slept on."""
+    with ipc.WaitSet(client) as found:
+        pending = client.send(-2)
+        until_over(client, pending)
+        assert found.wait(PATIENCE) == (client,)
+        assert found.wait(0) == ()
+        assert pending.done()
+        again = client.send(-3)
+        until_over(client, again)
+        assert again.result(PATIENCE).value == -3
+        assert found.wait(0) == ()
+
+
+def test_an_answer_that_another_thread_takes_wakes_a_wait_set(client: ipc.Client) -> None:
+    client.fileno()
+    pending = client.send(-2)
+    until_over(client, pending)
+    assert select.select([client.fileno()], [], [], PATIENCE)[0]
+    assert client.ready()
