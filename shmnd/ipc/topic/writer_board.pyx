@@ -178,6 +178,11 @@ cdef class WriterBoard:
     def _slot_count(self):
         return self.live_slots
 
+    @property
+    def _pool_bytes(self):
+        """The bytes of all slots."""
+        return sum(memory.nbytes for memory in self.pools.values())
+
     # -- subscribers --
 
     def _seat(self, seat, page, most_held, policy, buffer, first, kept, neighbour):

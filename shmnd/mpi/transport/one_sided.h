@@ -4,8 +4,8 @@
  *
  * A lock of a window is one word in memory that its ranks share: a writer, or a count of readers.
  * When a rank dies, its job ends. So that a waiting rank can name the rank that it waits for, each
- * rank writes which locks it holds into a row of bytes of its own, after it has got a lock and until
- * it returns it. Nothing is decided by these bytes.
+ * rank writes which locks it holds into a row of bytes of its own, after it has got a lock and
+ * until it returns it. Nothing is decided by these bytes.
  */
 #ifndef SHMPI_ONE_SIDED_H
 #define SHMPI_ONE_SIDED_H

@@ -288,9 +288,8 @@ def test_a_flush_takes_it_back_and_the_window_lives(
     ended = connected.reap(bound.peer)[0]
     if ended.status == Status.CANCELED:
         assert bound.window._is_bound()
-    else:  # the other end had already begun to copy it
+    else:  # the other end had taken it, or begun to copy it: calls serve all queues now and then
         assert posted
-        assert nbytes >= 65_536
         assert bound.told() == [RECEIVED, UNBOUND]
 
 
