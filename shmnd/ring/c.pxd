@@ -40,8 +40,6 @@ cdef extern from "send/post.h" nogil:
 
     void shmnd_bell_arm(shmnd_arming *a, uint32_t mode)
     void shmnd_bell_disarm(shmnd_arming *a)
-    uint32_t shmnd_bell_arm_at_word(shmnd_arming *a)
-    void shmnd_wake_at_word(shmnd_marks *marks)
     cbool shmnd_marks_poll_requested(const shmnd_marks *marks)
     void shmnd_marks_accept_request(shmnd_marks *marks)
 

@@ -26,7 +26,7 @@ cdef extern from "common/gate.h" nogil:
     void shmnd_gate_joined()
     void shmnd_gate_clear(word32 *gate, uint32_t word, uint32_t bit)
 
-cdef extern from "wire/futex.h" nogil:
+cdef extern from "common/futex.h" nogil:
     void shmnd_futex_sleep(const void *word, uint32_t seen, uint64_t ns)
     long shmnd_futex_wake(const void *word, int most)
 

@@ -15,8 +15,6 @@ cdef class CompletionCore(PollingCore):
     cdef list _spin(self, Py_ssize_t max, object timeout)
     cdef bint _something(self) noexcept
     cdef _spin_unlocked(self, uint64_t end)
-    cdef bint _sleep_at_word(self, Py_ssize_t max, uint64_t until, list results) except -1
-    cdef bint _may_sleep_at_word(self) except -1
     cdef bint _sleep_alone(self, Py_ssize_t max, uint64_t until, list results) except -1
     cdef bint _nap_until(
         self, Py_ssize_t max, uint64_t until, list results, Sleepers sleeping

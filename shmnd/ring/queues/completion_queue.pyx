@@ -21,18 +21,10 @@ cdef object _USUAL = 64  # the default of `max`
 cdef object _ONE = 1
 # The first polls of a wait keep the interpreter's lock for this long.
 cdef uint64_t _KEEP_LOCK_NS = 3000
-# The longest sleep at the word of a bell, in which no message of the broker and no death is seen.
-cdef uint64_t _AT_WORD_NS = 10_000_000
 # The number of pieces that a sleeper copies before it polls all else.
 cdef int _PIECES = 16
 # Seconds that count as unlimited.
 cdef double _LONG = 1e9
-
-
-def set_longest_at_word(longest: float) -> None:
-    """Set the longest sleep at the word of a bell: tests do, where it would hide a lost wake-up."""
-    global _AT_WORD_NS
-    _AT_WORD_NS = <uint64_t>(longest * 1e9)
 
 
 cdef inline Py_ssize_t _most(str call, object value) except -1:
@@ -243,7 +235,7 @@ cdef class CompletionCore(PollingCore):
         cdef uint64_t until = 0
         if timeout is not None:
             until = c.shmnd_now_ns() + <uint64_t>(min(<double>timeout, _LONG) * 1e9)
-        if self._sleep_at_word(max, until, results) or self._sleep_alone(max, until, results):
+        if self._sleep_alone(max, until, results):
             return
         if until:
             timeout = (<double>until - <double>c.shmnd_now_ns()) * 1e-9
@@ -260,62 +252,6 @@ cdef class CompletionCore(PollingCore):
             return bool(results) or self._over()
 
         self._asleep(found, timeout)
-
-    cdef bint _sleep_at_word(self, Py_ssize_t max, uint64_t until, list results) except -1:
-        """Sleep at the word of the bell for a moment, as a wake-up there takes fewer system calls.
-
-        Return whether the wait is over. Nothing but completions, and threads of this process that
-        use the queue, ends this sleep: so it is short, and a sleep at the descriptors follows. Not
-        where others wait too, or where requests need polls.
-        """
-        cdef const void *word
-        cdef uint64_t now = c.shmnd_now_ns(), end = now + _AT_WORD_NS
-        cdef uint32_t rings
-        if not self._may_sleep_at_word():
-            return False
-        word = <const void *>&self.raw.arming.marks.rings
-        if until and until < end:
-            end = until
-        self.at_word = True
-        self.sleepers += 1
-        self._counter_table.count_sleeper(1)
-        try:
-            while True:
-                PyErr_CheckSignals()
-                if not self.at_word or self.raw.unsettled or self._due is not None:
-                    return False  # others need rings, or requests need polls
-                rings = c.shmnd_bell_arm_at_word(&self.raw.arming)
-                self.collect()  # a hostile peer may have cleared marks
-                if self.count():
-                    _add(self, results, self.poll_results(max))
-                if results or self.closed:
-                    return True
-                now = c.shmnd_now_ns()
-                if now >= end:
-                    return end == until
-                with nogil:
-                    c.shmnd_futex_sleep(word, rings, end - now)
-                # Before results are taken, which the handler of a signal could lose.
-                PyErr_CheckSignals()
-                self.polls += 1
-                _add(self, results, self.take_results(max))
-                if results:
-                    return True
-        finally:
-            self.at_word = False
-            self.sleepers -= 1
-            self._counter_table.count_sleeper(-1)
-            self._rearm()
-
-    cdef bint _may_sleep_at_word(self) except -1:
-        """Return whether this thread alone waits, and no request needs a poll."""
-        cdef WaitSetCore wait_set = self._wait_set_core
-        cdef Sleepers others = self.engine.request_progress
-        if (self.sleepers or self.notify_mode or self.raw.unsettled
-                or self.readiness is not None or self.raw.arming.marks == NULL
-                or self.born != forks or wait_set is None or others is None or others._sleepers):
-            return False
-        return others.others_need_no_polls(self) and not wait_set.has_pending(self.engine)
 
     cdef bint _sleep_alone(self, Py_ssize_t max, uint64_t until, list results) except -1:
         """Sleep as `_asleep` does, without its Python calls: the common case of a waiter.

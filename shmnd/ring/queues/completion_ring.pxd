@@ -34,7 +34,6 @@ cdef class RingCore:
     cdef WaitSetCore _wait_set_core
     cdef public double spin
     cdef int sleepers
-    cdef bint at_word  # its one sleeping thread sleeps at the word of the bell
     cdef bint announcing  # the next pending request must wake a thread that sleeps elsewhere
     cdef uint32_t notify_mode
     cdef object readiness
@@ -57,7 +56,6 @@ cdef class RingCore:
     cdef give_bit(self, uint32_t bit)
     cdef keep(self, object context)
     cdef _rearm(self)
-    cdef void leave_word(self) noexcept
     cpdef _arm_for(self, uint32_t mode)
     cdef announce(self, bint value)
     cdef bint asked(self) noexcept

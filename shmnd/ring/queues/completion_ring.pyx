@@ -130,11 +130,6 @@ cdef class RingCore:
         return self.raw.arming.mode != c.SHMND_ARMED_NOT
 
     @property
-    def _at_word(self) -> bool:
-        """Whether a thread sleeps at the word of the bell, or is about to."""
-        return self.at_word
-
-    @property
     def _attended(self) -> bool:
         """Whether a thread sleeps for it, or a Notify is pending."""
         return self.sleepers != 0 or self.notify_mode != 0
@@ -144,7 +139,10 @@ cdef class RingCore:
         return c.shmnd_cq_count(&self.raw) + (0 if self.given_back is None
                                               else <uint64_t>len(self.given_back))
 
-    # -- results that are given back: the handler of a signal ended the call that had taken them --
+    # -- results that are given back --
+
+    # An exception may end a call that has taken results already: the handler of a signal raised.
+    # They are there for the next call, and count as results in every way meanwhile.
 
     cdef give_back(self, list results):
         """Keep results for the next call, before all others; wake the threads that wait for one."""
@@ -172,7 +170,6 @@ cdef class RingCore:
 
     cdef tell_kept(self):
         """Wake the threads that wait for results."""
-        self.leave_word()
         c.shmnd_ring_eventfd(self.doorbell)  # the next poll completes a Notify
         if self.readiness is not None:
             self.readiness.set()
@@ -320,7 +317,6 @@ cdef class RingCore:
         cdef uint32_t mode = self.notify_mode
         if self.born != forks:
             return
-        self.leave_word()
         if self.sleepers:
             mode = c.SHMND_ARMED_ANY
         elif self.announcing and not mode:
@@ -340,14 +336,7 @@ cdef class RingCore:
                 return
             self.announcing = False
         if self.born == forks:
-            self.leave_word()
             c.shmnd_ring_eventfd(self.doorbell)
-
-    cdef void leave_word(self) noexcept:
-        """Have the thread that sleeps at the word sleep at the descriptors: others need rings."""
-        if self.at_word and self.born == forks:  # a child has no such thread, and not the memory
-            self.at_word = False
-            c.shmnd_wake_at_word(self.raw.arming.marks)
 
     cpdef _arm_for(self, uint32_t mode):
         """Arm for Notify requests: 1 any completion, 2 solicited ones and errors, 0 none."""
@@ -369,7 +358,6 @@ cdef class RingCore:
         """Close it: waits end, and no further results can be taken."""
         self.closed = True
         self.taking = NOT_MADE
-        self.leave_word()
         self.given_back = None
 
     def __dealloc__(self):

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sleeping at a word of shared memory, and waking the threads that sleep there (futex). This is the
- * system's part of the bells of completion queues and of the gates of `shmnd.ipc`. It holds no
- * order of its own.
+ * Sleeping at a word of shared memory, and waking the processes that sleep there (futex). This is
+ * the system's part of gate.h, and holds no order of its own.
  */
-#ifndef SHMND_WIRE_FUTEX_H
-#define SHMND_WIRE_FUTEX_H
+#ifndef SHMND_IPC_FUTEX_H
+#define SHMND_IPC_FUTEX_H
 
 #include <linux/futex.h>
 #include <stdint.h>
