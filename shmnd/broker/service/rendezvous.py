@@ -106,7 +106,7 @@ class Rendezvous:
         return client in self._clients
 
     def leave(self, client: int) -> None:
-        """Forget a client that is gone, and tell the clients that it concerns."""
+        """Forget a client that is gone, and notify the clients that it concerns."""
         self._callers.pop(client, None)
         process = self._clients.pop(client, None)
         if process is None:

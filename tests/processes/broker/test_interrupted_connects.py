@@ -13,6 +13,7 @@ import pytest
 
 import shmnd
 from processes.kit import PATIENCE
+from processes.messages.kit import accepted_unreturned
 from shmnd.broker.session import Session
 from shmnd.messaging.endpoints import Ends
 from shmnd.runtime.broker.broker_calls import BrokerCall
@@ -101,17 +102,12 @@ def test_a_connection_that_is_complete_outlives_the_failure_of_another_answer() 
         raise Alarm
 
     with shmnd.listen() as server, ThreadPoolExecutor(1) as pool:
-        connecting = pool.submit(shmnd.connect, server.address, timeout=PATIENCE)
-        while not server._arrivals:
-            server._look("Server.accept")
-            server.adapter._engine.progress()
-        while not connecting.done():
-            server.adapter._engine.progress()
+        near = accepted_unreturned(server, pool)
         server._answering = call = BrokerCall(fail)
         call.run()
         with pytest.raises(Alarm):
             server.accept(PATIENCE)
-        with connecting.result(PATIENCE) as near, server.accept(PATIENCE) as far:
+        with near, server.accept(PATIENCE) as far:
             near.send_bytes(b"here")
             assert far.recv_bytes(PATIENCE) == b"here"
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
@@ -21,6 +22,17 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 Address = tuple[str, int]
+
+
+def accepted_unreturned(server: shmnd.Server, pool: ThreadPoolExecutor) -> shmnd.Connection:
+    """Return the client's end of a connection that the server has accepted and not returned."""
+    connecting = pool.submit(shmnd.connect, server.address, timeout=LIMIT)
+    while not server._arrivals:
+        server._look("Server.accept")
+        server.adapter._engine.progress()
+    while not connecting.done():
+        server.adapter._engine.progress()
+    return connecting.result()
 
 
 LONG = 3_000_001

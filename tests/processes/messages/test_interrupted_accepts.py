@@ -12,7 +12,7 @@ import pytest
 
 import shmnd
 from interrupting import Alarm, inside, interrupted
-from processes.messages.kit import LIMIT
+from processes.messages.kit import LIMIT, accepted_unreturned
 from shmnd.common import interruption
 from shmnd.common.interruption import may_be_interrupted
 
@@ -21,17 +21,6 @@ from shmnd.common.interruption import may_be_interrupted
 def server() -> Iterator[shmnd.Server]:
     with shmnd.listen() as server:
         yield server
-
-
-def connected(server: shmnd.Server, pool: ThreadPoolExecutor) -> shmnd.Connection:
-    """Return the client's end of a connection that the server has accepted and not returned."""
-    connecting = pool.submit(shmnd.connect, server.address, timeout=LIMIT)
-    while not server._arrivals:
-        server._look("Server.accept")
-        server.adapter._engine.progress()
-    while not connecting.done():
-        server.adapter._engine.progress()
-    return connecting.result()
 
 
 def accept_into(got: list[shmnd.Connection], server: shmnd.Server) -> None:
@@ -45,7 +34,7 @@ def test_a_connection_that_is_complete_outlives_a_handler_that_raises(
     within = inside(shmnd)
     with ThreadPoolExecutor(1) as pool:
         for at in range(10_000):
-            with connected(server, pool) as near:
+            with accepted_unreturned(server, pool) as near:
                 got: list[shmnd.Connection] = []
                 came = interrupted(at, partial(accept_into, got, server), within)
                 with got[0] if got else server.accept(LIMIT) as far:
@@ -58,7 +47,7 @@ def test_a_connection_that_is_complete_outlives_a_handler_that_raises(
 
 
 def test_a_close_ends_a_connection_that_was_made_and_not_returned(server: shmnd.Server) -> None:
-    with ThreadPoolExecutor(1) as pool, connected(server, pool) as near:
+    with ThreadPoolExecutor(1) as pool, accepted_unreturned(server, pool) as near:
         arrival, _ = server._look("Server.accept")
         assert arrival is not None
         assert arrival.made[0].connected
@@ -82,13 +71,20 @@ def handled() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handled")
-def test_a_thread_answers_where_a_handler_may_raise(server: shmnd.Server) -> None:
+def test_a_thread_answers_where_a_handler_may_raise(
+    server: shmnd.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert may_be_interrupted()
     with ThreadPoolExecutor(1) as pool:
         assert not pool.submit(may_be_interrupted).result(LIMIT), "handlers run in the main thread"
         answering: list[int] = []
         answer = server._answer
-        server._answer = lambda: (answering.append(threading.get_ident()), answer())[1]  # type: ignore[method-assign]
+
+        def noted() -> None:
+            answering.append(threading.get_ident())
+            answer()
+
+        monkeypatch.setattr(server, "_answer", noted)
         connecting = pool.submit(shmnd.connect, server.address, timeout=LIMIT)
         with server.accept(LIMIT), connecting.result(LIMIT):
             assert answering

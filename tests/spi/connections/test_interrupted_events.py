@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A handler of a signal that raises while events of the broker are delivered: none is lost."""
 
-import gc
 import itertools
 import select
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -51,14 +49,6 @@ class Meeting:
     def close(self) -> None:
         for each in (*self.connectors, *self.pairs, self.listener, *self.queues):
             each.close()
-
-
-@pytest.fixture
-def adapters() -> Iterator[tuple[Any, Any]]:
-    gc.disable()  # what the handler raises in a finaliser reaches no caller
-    with shmnd.open_adapter() as active, shmnd.open_adapter() as passive:
-        yield active, passive
-    gc.enable()
 
 
 @pytest.mark.parametrize("kind", [Alarm, Interrupted, TimeoutError])

@@ -4,9 +4,8 @@
 The next poll continues: each operation that waits for it completes.
 """
 
-import gc
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -72,14 +71,6 @@ def released_later(ends: Ends) -> list[Any]:
     told = [ends.passive.notify_disconnect() for _ in range(2)]
     ends.pairs[1].close()
     return told
-
-
-@pytest.fixture
-def adapters() -> Iterator[tuple[Any, Any]]:
-    gc.disable()  # what the handler raises in a finaliser reaches no caller
-    with shmnd.open_adapter() as active, shmnd.open_adapter() as passive:
-        yield active, passive
-    gc.enable()
 
 
 @pytest.mark.parametrize("kind", [Alarm, Interrupted, TimeoutError])
