@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from shmnd.broker.protocol import Descriptor, Fields, Refusal, name_of
+from shmnd.broker.protocol import FIRST_FOR_TOOLS, Descriptor, Fields, Refusal, name_of
 from shmnd.broker.service.connections import Connections
 from shmnd.broker.service.directory import Directory
 from shmnd.broker.service.records import Adapter, Bound, Limits, Outbox, Process, Segment
@@ -65,6 +65,7 @@ class AdapterRequests:
         process = adapter.process
         process.segments -= len(adapter.segments)
         adapter.segments.clear()
+        adapter.shared = 0
         for other in adapter.known_by.values():
             other.knows.pop(adapter.uid, None)
             if not lost:  # else the event is that the whole process is gone
@@ -91,6 +92,7 @@ class AdapterRequests:
             )
         require_room(process.segments, self._limits.segments, "segments of a process")
         adapter.segments[fields["seg"]] = Segment(size, fields["writable"], fds[0])
+        adapter.shared += fields["seg"] < FIRST_FOR_TOOLS
         process.segments += 1
         self._connections.share_segment(adapter)
         self._directory.share_segment(adapter)
@@ -101,6 +103,7 @@ class AdapterRequests:
         adapter = own_adapter(process, fields["adapter"])
         number = fields["seg"]
         if adapter.segments.pop(number, None) is not None:
+            adapter.shared -= number < FIRST_FOR_TOOLS
             process.segments -= 1
             for other in adapter.known_by.values():
                 if number in other.knows[adapter.uid]:

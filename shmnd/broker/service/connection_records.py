@@ -63,18 +63,18 @@ class Ends:
             owner.met[to.uid] = to
             to.met[owner.uid] = owner
         given = to.knows[adapter.uid]
-        for number, segment in adapter.segments.items():
-            if number not in given and number < FIRST_FOR_TOOLS:
-                given.add(number)
-                self._outbox.event(
-                    to,
-                    "segment",
-                    [segment.fd],
-                    adapter=adapter.uid,
-                    seg=number,
-                    size=segment.size,
-                    writable=segment.writable,
-                )
+        for number in _missing(adapter, given):
+            segment = adapter.segments[number]
+            given.add(number)
+            self._outbox.event(
+                to,
+                "segment",
+                [segment.fd],
+                adapter=adapter.uid,
+                seg=number,
+                size=segment.size,
+                writable=segment.writable,
+            )
 
     def _tell_of(self, adapter: Adapter, to: Process) -> None:
         """Introduce an adapter to a process, with a doorbell to its owner.
@@ -221,3 +221,19 @@ class Ends:
                 end.over = True
                 self._leave(connection, end)
         self.records.pop(connection.identity, None)
+
+
+def _missing(adapter: Adapter, given: set[int]) -> list[int]:
+    """Return the segments that a process of these does not have yet, in order.
+
+    Only new ones are visited: an adapter may have thousands, and each of its connections asks.
+    """
+    found: list[int] = []
+    left = adapter.shared - len(given)
+    for number in reversed(adapter.segments) if left else ():
+        if number not in given and number < FIRST_FOR_TOOLS:
+            found.append(number)
+            if len(found) == left:
+                break
+    found.reverse()
+    return found

@@ -146,10 +146,14 @@ class Connections(Ends):
 
     def share_segment(self, adapter: Adapter) -> None:
         """Send a new segment to each process that knows the adapter through a connection."""
+        left = set(adapter.known_by)
         for end, connection in adapter.ends.items():
             other = connection.other(end)
-            if other.process is not None and not other.over and adapter.uid in other.process.knows:
+            if other.process is not None and not other.over and other.process.uid in left:
                 self.introduce(adapter, other.process)
+                left.discard(other.process.uid)
+                if not left:
+                    return  # most adapters have many connections with few processes
 
     def introduce_again(self, process: Process) -> None:
         """Repeat lost introductions of adapters; keep those that cannot be sent yet."""

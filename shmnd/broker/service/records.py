@@ -150,6 +150,8 @@ class Adapter:
     known_by: dict[str, Process] = field(default_factory=dict)
     ends: dict[End, Connection] = field(default_factory=dict)
     """Its ends of connections. (A connection within one adapter has two.)"""
+    shared: int = 0
+    """Those of its segments that peers receive."""
 
 
 @dataclass(eq=False, slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shmnd.broker.protocol import FIRST_FOR_TOOLS
 from shmnd.broker.service.records import Bound, Connection, Limits, Process, Stage
 from unit.broker.world import Fake, Party, World
 
@@ -61,6 +62,11 @@ def check_process(world: World, process: Process) -> None:
     assert all(state.processes[uid] is other for uid, other in process.met.items())
     assert all(process.uid in other.met for other in process.met.values())
     assert process.segments == sum(len(a.segments) for a in process.adapters.values())
+    for adapter in process.adapters.values():
+        given = {number for number in adapter.segments if number < FIRST_FOR_TOOLS}
+        assert adapter.shared == len(given)
+        for other in adapter.known_by.values():
+            assert other.knows[adapter.uid] <= given
     assert process.connections == {
         c.number: c
         for c in state.connections.records.values()
@@ -159,6 +165,12 @@ class Player:
             ("segment", {**adapter, "seg": number, "size": 1, "writable": True}, 1),
             ("segment_close", {**adapter, "seg": number}, 0),
             (
+                "segment",
+                {**adapter, "seg": FIRST_FOR_TOOLS + number, "size": 1, "writable": True},
+                1,
+            ),
+            ("segment_close", {**adapter, "seg": FIRST_FOR_TOOLS + number}, 0),
+            (
                 "bind",
                 {
                     **adapter,
@@ -192,7 +204,7 @@ class Player:
             ("closed", {**connection, "object": number}, 0),
             ("holds", {"connections": [held], "done": pick.random() < 0.5}, 0),
         ]
-        weights = [1, 2, 1, 8, 8, 8, 2, 10, 2, 10, 2, 1, 2, 1, 2]
+        weights = [1, 2, 1, 1, 1, 8, 8, 8, 2, 10, 2, 10, 2, 1, 2, 1, 2]
         if pick.random() < 0.01:
             return "adapter_close", adapter, []
         op, fields, fds = pick.choices(moves, weights)[0]
