@@ -204,9 +204,9 @@ def _clear_of_streams(arrived: deque[Arrived]) -> None:
     """
     last = arrived[-1]
     data, fds, _ = contents(last)
+    if min(fds, default=3) > 2:
+        return  # as nearly always
     low = [fd for fd in fds if fd <= 2]
-    if not low:
-        return
     moved: list[int] = []
     try:
         for fd in fds:
@@ -230,6 +230,8 @@ def contents(arrived: Arrived) -> tuple[bytes, list[int], bool]:
     """Return the bytes of a datagram, its descriptors, and whether it was cut."""
     data, ancillary, flags, _ = arrived
     fds: list[int] = []
+    if not ancillary:
+        return data, fds, flags & _CUT_FLAGS != 0  # at once: most messages bring none
     for level, kind, content in ancillary:
         if level == _SOCKET and kind == _RIGHTS:
             numbers = array.array("i")

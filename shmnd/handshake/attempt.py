@@ -99,7 +99,7 @@ class Terms(NamedTuple):
     def read(cls, text: str) -> Terms:
         """Read what the peer sent; what makes no sense becomes empty, and the ring refuses it."""
         try:
-            numbers = [int(number) for number in text.split(",")]
+            numbers = list(map(int, text.split(",")))
         except ValueError as exc:
             pass_on(exc)
             return cls(NO_READS, ())

@@ -7,6 +7,7 @@ The data plane updates them (counters.h). A reader only maps the memory, so it w
 process hangs or is stopped.
 """
 
+import functools
 import socket
 import time
 
@@ -37,17 +38,21 @@ HEAD_FIELDS = ("regions", "region_bytes", "sleepers", "sleeping_ns", "notifies")
 
 cdef put_address(c.word64 *words, tuple address):
     """Store (host, port), or the lack of one."""
-    cdef bytes packed = bytes(16)
-    cdef uint64_t last = 0
-    cdef int family
+    cdef uint64_t high = 0, low = 0, family = 0, port = 0
     if address is not None:
-        host, port = address
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        packed = socket.inet_pton(family, host).ljust(16, b"\0")
-        last = family << 16 | <uint64_t>port
-    c.shmnd_put64(&words[0], int.from_bytes(packed[:8], "big"))
-    c.shmnd_put64(&words[1], int.from_bytes(packed[8:], "big"))
-    c.shmnd_put64(&words[2], last)
+        high, low, family = _host_words(address[0])
+        port = address[1]
+    c.shmnd_put64(&words[0], high)
+    c.shmnd_put64(&words[1], low)
+    c.shmnd_put64(&words[2], family << 16 | port)
+
+
+@functools.lru_cache(maxsize=64)
+def _host_words(host: str) -> tuple[int, int, int]:
+    """Return a host as `put_address` stores it; connections mostly have few."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    packed = socket.inet_pton(family, host).ljust(16, b"\0")
+    return int.from_bytes(packed[:8], "big"), int.from_bytes(packed[8:], "big"), int(family)
 
 
 def _address(high: int, low: int, last: int) -> tuple[str, int] | None:
