@@ -244,6 +244,9 @@ class EngineOfNames(Protocol):
     def progress(self) -> None:
         """Do what can be done now; never wait."""
 
+    def progress_by_calls(self) -> None:
+        """Do it in calls that a program may make by the hundred."""
+
     def wake_at(self, when: float) -> None:
         """Wake every waiter at a moment of `time.monotonic()`."""
 

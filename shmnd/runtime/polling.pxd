@@ -29,3 +29,7 @@ cdef class EngineCore:
     cdef public object _undelivered  # events that wait for their objects
     cdef public set _polling  # threads that poll, or must not now
     cdef public bint alive
+    cdef double taken_at  # when a call took messages of the broker
+    cdef int taken_in_a_row
+
+    cdef bint leaves_broker(self, list readable) except -1

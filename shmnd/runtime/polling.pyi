@@ -43,4 +43,5 @@ def poll_once(
     others: bool = True,
     found: list[tuple[int, int]] | None = None,
     rung: bool = False,
+    one_of_many: bool = False,
 ) -> None: ...

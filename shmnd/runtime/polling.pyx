@@ -13,6 +13,7 @@ from cpython.pythread cimport PyThread_get_thread_ident
 
 from shmnd.ring cimport c
 from shmnd.ring.process.waiting cimport LONGEST, Sleepers, WaitSetCore
+from shmnd.ring.queues.connection cimport ConnectionCore
 
 from shmnd.common.descriptors import refuse_closed
 from shmnd.common.interruption import is_interruption
@@ -24,6 +25,12 @@ cdef double _EACH = 10e-6
 
 # Seconds between two polls of operations that end without a ring.
 cdef double _LINGER_PAUSE = 0.001
+
+# Messages of the broker that one call after the other finds, from this one on, are taken together.
+cdef int _ONE_BY_ONE = 16
+# Seconds that they wait for each other, and seconds without any, after which none waits.
+cdef double _TOGETHER = 0.001
+cdef double _QUIET = 0.01
 
 
 cdef class PendingCore:
@@ -121,6 +128,7 @@ cdef class PendingCore:
         """Tick those whose links show a change; many links are not read at every poll."""
         cdef Py_ssize_t links = len(self._links)
         cdef double now, due
+        cdef bint moved
         if links > _FEW:
             now = _now()
             due = self.links_seen + links * _EACH
@@ -130,7 +138,11 @@ cdef class PendingCore:
             self.links_seen = now
         for reference, pair_reference, state in list(self._links.values()):
             pair = pair_reference()
-            if pair is None or pair._moved_from(state):
+            if isinstance(pair, ConnectionCore):
+                moved = (<ConnectionCore>pair).moved_from(state)
+            else:
+                moved = pair is None or pair._moved_from(state)
+            if moved:
                 _tick_if_living(reference)
 
 
@@ -198,14 +210,34 @@ cdef class EngineCore:
         if self.alive and self._wait_set is not None:
             c.shmnd_ring_eventfd(self._wait_set.own)
 
+    cdef bint leaves_broker(self, list readable) except -1:
+        """Return whether a call leaves the messages of the broker to a later poll.
+
+        To take one costs nearly as much as to take many. Their descriptor stays readable, so a
+        thread that sleeps and any other poll takes them at once.
+        """
+        cdef double now, since
+        if self.client.fileno() not in readable:
+            return False
+        now = _now()
+        since = now - self.taken_at
+        if since > _QUIET:
+            self.taken_in_a_row = 0
+        elif self.taken_in_a_row >= _ONE_BY_ONE and since < _TOGETHER:
+            return True
+        self.taken_in_a_row += 1
+        self.taken_at = now
+        return False
+
 
 def poll_once(
-    EngineCore engine not None, bint others=True, list found=None, bint rung=False
+    EngineCore engine not None, bint others=True, list found=None, bint rung=False,
+    bint one_of_many=False,
 ) -> None:
     """Poll, with or without progress on the requests of other queues.
 
     `found` holds the descriptors that ended this thread's sleep; `rung`: rings, which it has
-    taken.
+    taken. A call that is `one_of_many` may leave messages of the broker to a later poll.
     """
     cdef WaitSetCore wait_set = engine._wait_set
     cdef PendingCore pending = engine.pending_operations
@@ -225,6 +257,8 @@ def poll_once(
     try:
         ringing, readable = wait_set.ready(found)
         rung = rung or ringing
+        if one_of_many and readable and engine.leaves_broker(readable):
+            readable.remove(client.fileno())
         stirred = rung or len(readable) != 0
         if readable:
             engine._handle(readable)

@@ -230,6 +230,13 @@ class ProgressEngine(BrokerExchange, EngineCore):
         """Poll everything once; never wait."""
         poll_once(self)
 
+    def progress_by_calls(self) -> None:
+        """Poll as `progress`, in calls that a program may make by the hundred.
+
+        The broker answers each. Where many answers follow each other, they are taken together.
+        """
+        poll_once(self, one_of_many=True)
+
     @property
     def wait_set(self) -> WaitSet:
         """What its threads sleep on."""

@@ -13,6 +13,8 @@ cdef class ConnectionCore(PostingCore):
     cdef tuple ends  # addresses, here and there
     cdef object release_callback
 
+    cdef bint moved_from(self, int state) noexcept
+
     cdef _take_description(self, PeerAdapter peer, tuple remote)
     cdef _locate_parts(self, Link link)
     cdef _reset_positions(self)

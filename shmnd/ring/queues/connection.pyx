@@ -51,6 +51,9 @@ cdef class ConnectionCore(PostingCore):
         """Return whether the state may differ from `state`, which a connector saw. Changes
         nothing.
         """
+        return self.moved_from(state)
+
+    cdef bint moved_from(self, int state) noexcept:
         if <int>self.q.state != state or self.q.link.mine == NULL:
             return True
         if c.shmnd_peer_state(&self.q) > c.SHMND_LINK_OPEN:

@@ -52,6 +52,38 @@ def test_the_last_adapter_takes_the_engine_along(world: World) -> None:
     assert len(lingering) >= 2
 
 
+def test_calls_by_the_hundred_take_messages_of_the_broker_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = world.adapter()._engine
+    client: Any = engine.client
+    arrived = taken = 0
+
+    def take() -> list[Any]:
+        nonlocal taken
+        taken += bool(arrived)
+        return []
+
+    monkeypatch.setattr(client, "events", take)
+    client.wake()  # and it stays readable
+    begun = time.monotonic()
+    arrived = 1
+    while (elapsed := time.monotonic() - begun) < 0.05:
+        engine.progress_by_calls()
+    assert 16 < taken <= 18 + elapsed * 3000
+
+    before = taken
+    engine.progress()
+    assert taken == before + 1, "any other poll takes them at once"
+    engine.progress_by_calls()
+    before = taken
+    assert engine.wait(lambda: taken > before, 10), "a wait takes them at once"
+    time.sleep(0.02)
+    before = taken
+    engine.progress_by_calls()
+    assert taken == before + 1, "after a pause the first call takes them"
+
+
 def test_a_engine_that_finds_no_broker_leaves_nothing() -> None:
     def no_broker(engine: ProgressEngine) -> Any:
         raise OSError("none")
