@@ -80,7 +80,8 @@ class BrokerSide:
             raise error(Status.CONNECTION_REFUSED, call, f"{written(peer)}: port 0 has no listener")
         unbound = local[1] == 0
         if unbound:
-            asked = self._engine.ask(end, "connect", caller=call, hold=True, **fields)
+            # The answer matters to this process only once that of the peer comes.
+            asked = self._engine.ask(end, "connect", caller=call, hold=True, later=True, **fields)
             if asked:
                 return asked, 0, local
         bound = port.bound if unbound else _ignore

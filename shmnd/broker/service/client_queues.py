@@ -32,6 +32,8 @@ _EPOLLIN: Final = select.EPOLLIN
 _NEXT_REQUEST: Final = select.EPOLLIN | select.EPOLLONESHOT
 _RETRY: Final = 0.02
 """Seconds until a send is tried again that the kernel had no room for."""
+_LATER: Final = 0.005
+"""Seconds for which a message that may come later waits for another one to its client."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Client:
     gathered: list[bytes] = field(default_factory=list)
     """Messages that go together with the next ones, at the end of the turn at the latest."""
     gathered_bytes: int = 0
+    going: bool = False
+    """Its messages go at the end of the turn."""
 
     def close(self) -> None:
         """Hang up, and give back the descriptors that waited."""
@@ -84,6 +88,8 @@ class Clients:
         self._retrying: dict[int, Client] = {}
         self._doomed: dict[int, str] = {}
         self._gathering: list[Client] = []
+        self._held: dict[int, float] = {}
+        """Clients for which messages wait that may come later, and until when; the first first."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -122,6 +128,7 @@ class Clients:
         number, why = self._doomed.popitem()
         client = self._open.pop(number)
         self._retrying.pop(number, None)
+        self._held.pop(number, None)
         self._unwatch(client)
         client.close()
         return client, why
@@ -137,19 +144,31 @@ class Clients:
         return numbers
 
     def retry(self, now: float) -> None:
-        """Try again what the kernel had no room for."""
+        """Try again what the kernel had no room for, and send messages that waited long enough."""
+        for number in [number for number, until in self._held.items() if until <= now]:
+            self._send_gathered(self._open[number])
         for client in [each for each in self._retrying.values() if each.retry_at <= now]:
             del self._retrying[client.number]
             self.flush(client)
 
     def next_retry(self) -> float:
         """Return the moment at which `retry` has something to do."""
-        return min((client.retry_at for client in self._retrying.values()), default=float("inf"))
+        moments = [client.retry_at for client in self._retrying.values()]
+        if self._held:
+            moments.append(next(iter(self._held.values())))
+        return min(moments, default=float("inf"))
 
     def push(
-        self, number: int, message: Mapping[str, object], fds: tuple[Descriptor, ...] = ()
+        self,
+        number: int,
+        message: Mapping[str, object],
+        fds: tuple[Descriptor, ...] = (),
+        later: bool = False,
     ) -> None:
-        """Send a message to a client, now or when it has room; none to one that leaves."""
+        """Send a message to a client, now or when it has room; none to one that leaves.
+
+        One that may come `later` waits for the next one, so that the two wake the client once.
+        """
         if not self.serves(number):
             return
         client = self._open[number]
@@ -163,23 +182,29 @@ class Clients:
         if fds or client.queue:
             self._send_or_queue(client, data, fds)
             return
-        if not client.gathered:
-            self._gathering.append(client)
         client.gathered.append(data)
         client.gathered_bytes += len(data) + 1
         if len(client.gathered) >= _TOGETHER:
             self._send_gathered(client)
+        elif later:
+            self._held.setdefault(number, time.monotonic() + _LATER)
+        elif not client.going:
+            client.going = True
+            self._gathering.append(client)
 
     def send_gathered(self) -> None:
         """Send the gathered messages of each client, at the end of a turn."""
         while self._gathering:
-            self._send_gathered(self._gathering.pop())
+            client = self._gathering.pop()
+            client.going = False
+            self._send_gathered(client)
 
     def _send_gathered(self, client: Client) -> None:
         if client.gathered:
             data = join(client.gathered)
             client.gathered.clear()
             client.gathered_bytes = 0
+            self._held.pop(client.number, None)
             self._send_or_queue(client, data, ())
 
     def _send_or_queue(self, client: Client, data: bytes, fds: tuple[Descriptor, ...]) -> None:

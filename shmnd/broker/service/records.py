@@ -60,6 +60,8 @@ class Outgoing(NamedTuple):
     client: int
     message: Fields | None
     fds: tuple[Descriptor, ...] = ()
+    later: bool = False
+    """It may wait a moment for the next message to its client."""
 
 
 class Outbox:
@@ -82,9 +84,11 @@ class Outbox:
         message = {"ev": "doorbell", "process": by.uid}
         self._put_first(Outgoing(to.client, message, tuple(fds)))
 
-    def answer(self, client: int, message: Fields, fds: Sequence[Descriptor]) -> None:
+    def answer(
+        self, client: int, message: Fields, fds: Sequence[Descriptor], later: bool = False
+    ) -> None:
         """Answer the request of this step."""
-        self._put_first(Outgoing(client, message, tuple(fds)))
+        self._put_first(Outgoing(client, message, tuple(fds), later))
 
     def _put_first(self, item: Outgoing) -> None:
         self.items.insert(self._first, item)

@@ -137,17 +137,19 @@ class Rendezvous:
         reply: Fields = {}  # to call the alias instead costs a fortieth of all that a broker does
         status, text = Status.SUCCESS, ""
         gives: list[Descriptor] = []
+        later = False
         try:
             op, fields = read_request(message, len(fds))
             if op == "status":  # for tools, which need not say hello
                 reply = self._status(fields, gives)
             else:
                 reply = self._dispatch(client, op, fields, fds)
+                later = fields.get("later", False)
         except Refusal as refusal:
             status, text = refusal.status, refusal.message
         if ident is not None:
             answer = {"re": ident, "status": int(status), "message": text, **reply}
-            self.outbox.answer(client, answer, gives)
+            self.outbox.answer(client, answer, gives, later)
 
     def _dispatch(self, client: int, op: str, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
         if op == "hello":

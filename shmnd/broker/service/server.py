@@ -330,11 +330,11 @@ class Server:
         """Carry out what the state wants said."""
         items = self._state.outbox.items
         while items:
-            number, message, fds = items.popleft()
+            number, message, fds, later = items.popleft()
             if message is None:
                 self._clients.doom(number, "came back on another socket")
             else:
-                self._clients.push(number, message, fds)
+                self._clients.push(number, message, fds, later)
 
 
 def _raise_descriptor_limit() -> int:

@@ -309,6 +309,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "protocol": _protocol,
             "private": _no_private,
             "offer": _Default(_words, ""),
+            "later": _Default(_flag, False),
         },
     ),
     "withdraw": Shape(0, {"connection": _connection}),

@@ -55,7 +55,7 @@ class World:
     def deliver(self) -> None:
         items = self.state.outbox.items
         while items:
-            client, message, fds = items.popleft()
+            client, message, fds, _ = items.popleft()
             if message is None:
                 self.dropped.append(client)
             else:

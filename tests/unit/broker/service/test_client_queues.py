@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from shmnd.broker.place import Place
 from shmnd.broker.protocol import MAX_MESSAGE, Descriptor, decode, receive, split
 from shmnd.broker.service import client_queues
 from shmnd.broker.service.client_queues import Client, Clients, ServerLimits
+from shmnd.broker.service.server import Server
+from unit.broker.wire import Wire
+from unit.broker.world import World
 from unit.sealed import sealed_memory
 
 
@@ -53,6 +57,69 @@ def test_messages_of_one_turn_go_together(clients: Clients) -> None:
         assert taken(other) == [[{"ev": "line\nfeed"}]]
         clients.send_gathered()
         assert taken(one) == []
+
+
+def test_a_message_that_may_come_later_waits_for_the_next_one(clients: Clients) -> None:
+    with connected(clients) as one, connected(clients, 2) as other:
+        clients.push(1, {"re": 1}, later=True)
+        clients.push(2, {"re": 2}, later=True)
+        clients.send_gathered()
+        assert taken(one) == taken(other) == []
+        clients.push(1, {"ev": 3})
+        clients.send_gathered()
+        assert taken(one) == [[{"re": 1}, {"ev": 3}]]
+        clients.push(2, {"ev": 4}, (Descriptor(sealed_memory(1)),))
+        assert taken(other) == [[{"re": 2}], [{"ev": 4}]]
+        assert clients.next_retry() == math.inf
+
+
+def test_a_message_that_may_come_later_waits_a_moment(clients: Clients) -> None:
+    with connected(clients) as one, connected(clients, 2) as other:
+        clients.push(1, {"re": 1}, later=True)
+        until = clients.next_retry()
+        assert until <= time.monotonic() + 0.005
+        clients.push(1, {"re": 2}, later=True)
+        clients.push(2, {"re": 3}, later=True)
+        assert clients.next_retry() == until
+        clients.retry(until)
+        assert taken(one) == [[{"re": 1}, {"re": 2}]]
+        clients.push(1, {"re": 4}, later=True)
+        clients.retry(math.inf)
+        assert taken(one) == [[{"re": 4}]]
+        assert taken(other) == [[{"re": 3}]]
+        for number in range(16):
+            clients.push(1, {"re": number}, later=True)
+        assert [len(each) for each in taken(one)] == [16], "no more wait for each other"
+        clients.push(1, {"re": 5}, later=True)
+        clients.doom(1, "went")
+        clients.take_doomed()
+        assert clients.next_retry() == math.inf
+        clients.retry(math.inf)
+        assert one.recv(1) == b""
+
+
+def test_the_answer_to_a_connect_comes_also_where_nothing_follows(
+    place: Place, broker: Server
+) -> None:
+    with Wire(place).hello() as active, Wire(place).hello() as passive:
+        port = passive.listen(1)
+        assert active.connect(1, port, later=True) > 0
+        passive.ask("close", object=1)
+        assert active.event("refused")
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_only_the_success_of_a_connect_may_come_later(world: World, later: bool) -> None:
+    active, passive = world.party(), world.party()
+    listener = passive.listen(5000)
+    fields = active.connect_fields(5000, later=later)
+    items = world.state.outbox.items
+    world.state.handle(active.number, {"op": "connect", "id": 99, **fields}, [])
+    assert [(item.client, item.later) for item in items] == [(active.number, later)]
+    passive.ask("close", object=listener)
+    fields = active.connect_fields(5000, later=later)
+    world.state.handle(active.number, {"op": "connect", "id": 100, **fields}, [])
+    assert [(item.client, item.later) for item in items] == [(active.number, False)], "a refusal"
 
 
 def test_a_message_with_descriptors_goes_alone_and_in_order(clients: Clients) -> None:
