@@ -53,6 +53,7 @@ __all__ = [
     "TaskSleeper",
     "finish",
     "sleeper_at",
+    "surely",
     "task_at",
 ]
 
@@ -194,7 +195,7 @@ class Bell:
                 made.polls = not self._enter(loop, made)
             yield made
         finally:
-            _surely(self._leave, loop, made)
+            surely(self._leave, loop, made)
 
     def _enter(self, loop: asyncio.AbstractEventLoop, task: TaskSleeper) -> bool:
         """Have a loop poll the bell, by a descriptor of its own: the program may poll `fd`.
@@ -308,7 +309,7 @@ def sleeper_at(*bells: Bell) -> Iterator[Sleeper]:
         yield made
     finally:
         for bell in bells:
-            _surely(bell.leave, made)
+            surely(bell.leave, made)
         made.close()
 
 
@@ -403,7 +404,7 @@ def task_at(bell: Callable[[], Bell]) -> Iterator[TaskSleeper | Poller]:
         yield sleeper
 
 
-def _surely(end: Callable[..., None], *args: object) -> None:
+def surely(end: Callable[..., None], *args: object) -> None:
     """Call what may be called twice; once more where a handler of a signal has interrupted it."""
     try:
         end(*args)

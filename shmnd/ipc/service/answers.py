@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shmnd.common.held import Condition
     from shmnd.ipc.queue.queueing import Queue
     from shmnd.ipc.service.pending import Pending
+    from shmnd.ipc.service.under_way import UnderWay
 
 __all__ = ["MARKS", "Answers"]
 
@@ -57,10 +58,8 @@ class Answers:
     _busy: int
     _taken: list[Any]
     _sorted: bool
-
-    def _known(self) -> list[Pending]:
-        """Return the requests that the program waits for."""
-        raise NotImplementedError
+    _news: list[Pending]
+    _under_way: UnderWay
 
     def _find_lost(self) -> bool:
         """End the requests whose servers died; tell whether there was one."""
@@ -101,14 +100,24 @@ class Answers:
             raise
 
     def _pass_on(self) -> None:
-        with Held(self._lock):
-            sorted_, self._sorted = self._sorted, False
-            self._turn.notify_all()
-        bell = self._answers._bell
-        if sorted_ and bell is not None:
-            bell.wake_all()  # tasks: it may be theirs
-            if any(each._unseen and not each._waiting for each in self._known()):
-                bell.ring()  # a program that has the descriptor: it may be what that waits for
+        sorted_, news = False, []
+        try:
+            with Held(self._lock):
+                sorted_, self._sorted = self._sorted, False
+                news, self._news = self._news, []
+                self._turn.notify_all()
+            for pending in news:
+                for waiter in tuple(pending._waiters):
+                    waiter.wake()
+            bell = self._answers._bell
+            if sorted_ and bell is not None:
+                bell.wake_all()  # the tasks that take: it may be theirs; and wait sets
+                if self._under_way.has_unseen():  # of this time, or the ring before was taken
+                    bell.ring()  # a program that has the descriptor: it may be what that waits for
+        except BaseException:
+            self._sorted = self._sorted or sorted_
+            self._news = news + self._news
+            raise
 
     def _take_answers(self, *, lost: bool = True) -> None:
         """Take all answers that are there, unless another thread does; find those that are lost."""
@@ -161,15 +170,22 @@ class Answers:
             self._mark(number)
         if pending is None or pending._over:
             self._drop(item)  # the program waits for it no more
+            self._under_way.unsaid.pop(number, None)
             return
         if isinstance(value, Unreadable) and kind == "part":
             self._mark(number)  # the server need not continue
         self._give(pending, kind, item)
 
+    def _claim_of(self, said: Any) -> tuple[int, int] | None:
+        claim = _server_of(said)
+        if claim is not None:
+            self._under_way.servers.add(claim)  # before the request has it: it is checked from now
+        return claim
+
     def _give(self, pending: Pending, kind: str, item: Any) -> None:
         """Change a request by what its server said."""
         number, _, sequence, server, value = item
-        taken = self._taken
+        taken, unseen = self._taken, self._under_way.unseen
         failure: BaseException | None = None
         answer = claim = None
         full = kind == "part" and len(pending._answers) >= pending._most
@@ -182,7 +198,7 @@ class Answers:
         elif isinstance(value, Unreadable):
             failure = value.error
         elif kind == "taken":
-            claim = _server_of(value)
+            claim = self._claim_of(value)
         elif kind == "failure":
             failure = raised_from(value)
         elif kind != "end" and not full:
@@ -199,5 +215,9 @@ class Answers:
             pending._answers += (answer,)
             pending._streamed = not over
         pending._over = over
-        pending._unseen = pending._unseen or over or answer is not None
+        if over or answer is not None:
+            unseen[pending._number] = None
+            self._news += (pending,)
         del taken[0]
+        if over or claim is not None:
+            self._under_way.unsaid.pop(number, None)

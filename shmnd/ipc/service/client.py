@@ -18,20 +18,20 @@ from shmnd.common.held import Condition, Held
 from shmnd.common.late import running_loop
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import own_process
-from shmnd.ipc.common.ringing import PAUSE, Bell
+from shmnd.ipc.common.ringing import PAUSE, Bell, surely
 from shmnd.ipc.errors import PeerLost, unusable
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.answers import MARKS, Answers
 from shmnd.ipc.service.asking import clients_here
+from shmnd.ipc.service.awaiting import Awaiting, Waiter
 from shmnd.ipc.service.pending import MOST_UNREAD, Pending, Stream
 from shmnd.ipc.service.server import open_service
 from shmnd.ipc.service.service_values import Answer, conforming, described, in_part
+from shmnd.ipc.service.under_way import UNCLAIMED, UnderWay
 from shmnd.ipc.service.unsent import Unsent
 
 __all__ = ["Client", "Pending"]
 
-_UNCLAIMED: Final = 2.0
-"""Seconds after which a request that was taken and that no living server claims is lost."""
 _SENT: Final = 1024
 """Requests after which a client that only sends takes its answers: a full queue of answers takes
 none more, and servers do not wait for it."""
@@ -77,10 +77,13 @@ class Client(Answers, Closing):
         self._busy = 0  # the thread that takes the answers of all
         self._taken: list[Any] = []  # the one that it has taken and not sorted yet
         self._sorted = False  # it took one
+        self._news: list[Pending] = []  # the requests of which it took something
         self._unread = 0  # requests since a send took the answers
         # A server that took a request and has not said so yet is a member of this one alone.
         self._answers._also = self._requests._core
-        self._unsent: Final = Unsent(self._requests)
+        self._under_way = UnderWay(self._requests._core, self._answers._core, self._pending)
+        self._unsent: Final = Unsent(self._requests, self._under_way)
+        self._awaiting: Final = Awaiting()
         self._closed = False
         clients_here.add(self._answers._core)
 
@@ -114,7 +117,7 @@ class Client(Answers, Closing):
         except ValueError:
             self._check(call)  # another thread has closed it
             raise
-        pending._pos = self._requests._core.last_pos
+        self._under_way.note_put(pending)
 
     def _begun(self, value: Any, call: str, most: int = 1) -> tuple[Pending, tuple[Any, ...]]:
         self._check(call)
@@ -136,7 +139,7 @@ class Client(Answers, Closing):
         except ValueError:
             self._check(call)  # another thread has closed it
             raise
-        pending._pos = self._requests._core.last_pos
+        self._under_way.note_put(pending)
 
     def call(self, value: Any = None, timeout: float | None = None) -> Answer:
         """Send a request and wait for its answer; TimeoutError.
@@ -169,6 +172,9 @@ class Client(Answers, Closing):
         """Send a request and return the values of its answer as they come."""
         return Stream(self._sent(value, None, MOST_UNREAD))
 
+    def _forget_unseen(self, pending: Pending) -> None:
+        self._under_way.unseen.pop(pending._number, None)
+
     def _next_number(self) -> int:
         """Return a number whose mark (ended.h) no closed stream has."""
         while (number := next(self._numbers)) % MARKS in self._ended:
@@ -185,6 +191,8 @@ class Client(Answers, Closing):
             if pending._waiting:
                 with Held(self._lock):
                     self._turn.notify_all()
+                for waiter in tuple(pending._waiters):
+                    waiter.wake()
                 if self._answers._bell is not None:
                     self._answers._bell.wake_all()
         pending._answers.clear()
@@ -196,7 +204,7 @@ class Client(Answers, Closing):
             self._unsent.send_now(pending, end)
         while True:
             self._check("Client")
-            if pending._answers or pending._over:
+            if pending._is_answered():
                 return True
             left = end - time.monotonic()
             if self._begin():
@@ -210,10 +218,10 @@ class Client(Answers, Closing):
                     self._end()
             elif left > 0:
                 with Held(self._lock):
-                    if self._busy and not (pending._answers or pending._over):
+                    if self._busy and not pending._is_answered():
                         self._turn.wait(None if left > _AGES else left)
             if left <= 0:
-                return bool(pending._answers or pending._over)
+                return pending._is_answered()
 
     def _take_for(self, pending: Pending, left: float) -> None:
         """Take answers until there is one for a request, or a process has died."""
@@ -239,6 +247,23 @@ class Client(Answers, Closing):
         return not self._answers.empty() or self._find_lost() or self._closed or pending._over
 
     async def _await(self, pending: Pending, end: float) -> bool:
+        waiter = Waiter(self._awaiting, pending)
+        try:
+            waiter.enter()
+            while not waiter.takes():
+                self._check("Client")
+                if pending._is_answered():
+                    return True
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                await waiter.sleep(left)
+            return await self._await_taking(pending, end)
+        finally:
+            surely(waiter.leave)
+
+    async def _await_taking(self, pending: Pending, end: float) -> bool:
+        """Wait for an answer, and take those of all requests."""
         while True:
             self._check("Client")
             with self._answers._task() as sleeper:
@@ -247,7 +272,7 @@ class Client(Answers, Closing):
                 except ValueError:
                     self._check("Client")  # another thread has closed it
                     raise
-                if pending._answers or pending._over:
+                if pending._is_answered():
                     return True
                 left = end - time.monotonic()
                 if left <= 0:
@@ -262,42 +287,32 @@ class Client(Answers, Closing):
 
     def _until_lost(self) -> float:
         """Return the seconds after which a request that was taken counts as lost."""
-        now = time.monotonic()
-        ends = [
-            each._unclaimed + _UNCLAIMED - now
-            for each in self._known()
-            if each._unclaimed and not each._over and each._server is None
-        ]
-        if not ends and any(each._server is None and not each._over for each in self._known()):
-            return _UNCLAIMED  # it may be taken from now on
-        return max(0.01, min(ends, default=math.inf))
+        found = self._under_way.until_lost()
+        if found is None and self._unsent:
+            return UNCLAIMED  # it may be put and taken from now on
+        return math.inf if found is None else found
 
     def _find_lost(self) -> bool:
         """End the requests whose servers died; tell whether there was one."""
-        now = time.monotonic()
-        core, requests = self._answers._core, self._requests._core
-        dead: dict[tuple[int, int], bool] = {}
+        dead, unclaimed = self._under_way.lost()
+        if not dead and not unclaimed:
+            return False
+        self._take_all()  # what they said before they died
         found = False
         for pending in self._known():
-            if pending._over:
-                continue
-            lost = False
-            if pending._server is not None:
-                if pending._server not in dead:
-                    dead[pending._server] = not core.lives_as(*pending._server)
-                lost = dead[pending._server]
-            elif pending._pos >= 0 and requests.passed(pending._pos):
-                taker = requests.taker(pending._pos)
-                pending._unclaimed = pending._unclaimed or now
-                lost = now - pending._unclaimed > _UNCLAIMED or (
-                    taker >= 0 and not requests.lives(taker)
-                )
-            if lost:
-                self._take_all()  # what it said before it died
+            lost = pending._server in dead if pending._server else pending in unclaimed
             if lost and not pending._over:
-                pending._failure = self._lost(pending)
-                pending._over = pending._unseen = found = self._sorted = True
+                self._end_lost(pending)
+                found = True
+        self._under_way.servers.difference_update(dead)
         return found
+
+    def _end_lost(self, pending: Pending) -> None:
+        pending._failure = self._lost(pending)
+        unseen = self._under_way.unseen
+        unseen[pending._number] = None
+        self._news += (pending,)
+        pending._over = self._sorted = True
 
     def _lost(self, pending: Pending) -> PeerLost:
         """Return the error of a request that has no answer. Ask no broker, which may be late."""
@@ -326,10 +341,7 @@ class Client(Answers, Closing):
         """Return whether an answer waits to be taken, or was taken for another call meanwhile."""
         self._check("Client.ready")
         came = bool(self._taken or self._answers.ready())
-        for each in self._known():
-            came = came or (each._unseen and not each._waiting)
-            each._unseen = False  # once: the program may never ask for it
-        if came:
+        if self._under_way.take_unseen() or came:
             return True
         if not self._begin():
             return False

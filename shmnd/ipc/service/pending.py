@@ -28,8 +28,15 @@ class _Client(Protocol):
     def _wait(self, pending: Pending, end: float) -> bool: ...
     async def _await(self, pending: Pending, end: float) -> bool: ...
     def _take_answers(self) -> None: ...
+    def _forget_unseen(self, pending: Pending) -> None: ...
     def _end_stream(self, pending: Pending) -> None: ...
     def _late(self, call: str) -> TimeoutError: ...
+
+
+class _Waiter(Protocol):
+    """A task that waits."""
+
+    def wake(self) -> None: ...
 
 
 class Pending:
@@ -48,13 +55,21 @@ class Pending:
         self._over = False
         self._streamed = False  # a stream; or a value came that is not the last
         self._waiting = 0  # threads and tasks
-        self._unseen = False  # something came since the program, or `ready`, asked
+        self._waiters: list[_Waiter] = []  # the tasks among them
 
     def done(self) -> bool:
         """Return whether the answer is there, without waiting."""
         self._client._take_answers()
-        self._unseen = False
+        self._see()
+        return self._is_answered()
+
+    def _is_answered(self) -> bool:
+        """Return whether a value is there, or none comes any more."""
         return bool(self._answers or self._over)
+
+    def _see(self) -> None:
+        """Note that the program asks for its news."""
+        self._client._forget_unseen(self)
 
     def result(self, timeout: float | None = None) -> Answer:
         """Wait for the answer; TimeoutError. What the server raised is raised here."""
@@ -87,7 +102,7 @@ class Pending:
 
     def _first(self, call: str) -> Answer:
         """Return the first value, which stays: others may wait for it, or ask again."""
-        self._unseen = False
+        self._see()
         if self._answers:
             return self._answers[0]
         if self._failure is not None:
@@ -96,7 +111,7 @@ class Pending:
 
     def _taken(self) -> Answer | None:
         """Take the next value of a stream; None at its end."""
-        self._unseen = False
+        self._see()
         if self._answers:
             answer = self._answers[0]
             del self._answers[0]  # no call: a handler that raises behind it would lose the value
@@ -113,6 +128,7 @@ class Pending:
 
     def __del__(self) -> None:
         try:
+            self._see()
             if self._streamed:
                 self._client._end_stream(self)  # the program wanted the first value alone
         except Exception:

@@ -20,6 +20,7 @@ from shmnd.ipc.queue.waits import ROOM
 if TYPE_CHECKING:
     from shmnd.ipc.queue.queueing import Queue
     from shmnd.ipc.service.pending import Pending
+    from shmnd.ipc.service.under_way import UnderWay
 
 __all__ = ["Unsent"]
 
@@ -32,11 +33,15 @@ _STEP: Final = 0.0002
 class Unsent:
     """The requests of one client that wait for room, packed as they were when they were sent."""
 
-    def __init__(self, requests: Queue) -> None:
+    def __init__(self, requests: Queue, under_way: UnderWay) -> None:
         self._requests: Final = requests
+        self._under_way: Final = under_way
         self._waiting: Final[deque[tuple[Pending, list[int]]]] = deque()
         self._lock: Final = threading.RLock()
         self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def send(self, pending: Pending, item: Any, loop: asyncio.AbstractEventLoop) -> None:
         """Put a request, or have the loop put it when there is room."""
@@ -69,7 +74,7 @@ class Unsent:
                 elif box:
                     if not core.push(box):
                         return
-                    pending._pos = core.last_pos
+                    self._under_way.note_put(pending)
                 pending._unsent = False
                 self._waiting.popleft()
 
