@@ -7,6 +7,7 @@ import sys
 
 from ..output import add_format, show_facts
 from .list import KINDS, row_of, text_of
+from .names import written
 
 HELP = "show the type, the attributes and the processes of a name"
 EXAMPLE = "shmnd ipc info camera"
@@ -15,7 +16,9 @@ FAILURE = "there is no such name"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("name", help="name of a topic, service, event, blackboard or queue")
+    parser.add_argument(
+        "name", type=written, help="name of a topic, service, event, blackboard or queue"
+    )
     add_format(parser)
 
 

@@ -15,6 +15,7 @@ from ..link.bridge import Link
 from ..link.session import Wire
 from ..output import add_format, show_rows
 from ..values import seconds
+from .names import written
 
 HELP = "carry topics and services to other hosts and from them, over zenoh"
 EXAMPLE = "shmnd ipc link --connect tcp/192.0.2.7:7447 --topic 'camera*'"
@@ -45,6 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
+        type=written,
         help="carry the topics whose names match, as 'camera*'; repeatable",
     )
     parser.add_argument(
@@ -52,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
+        type=written,
         help="carry the services whose names match; repeatable",
     )
     parser.add_argument(

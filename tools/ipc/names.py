@@ -1,16 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of topics on a command line."""
+"""Names on a command line."""
 
 import argparse
+import os
 
 from shmnd.ipc.common.limits import name_of
 
-__all__ = ["topic"]
+__all__ = ["topic", "written"]
+
+
+def written(text: str) -> str:
+    """Return a name, or a pattern of names, as it was written.
+
+    Terminals write UTF-8. Where the locale of the command is ASCII (`LC_ALL=POSIX` without the
+    UTF-8 mode of Python), Python leaves such bytes undecoded.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text).decode(errors="surrogateescape")
+    return text
 
 
 def topic(text: str) -> str:
     """Read the name of a topic."""
     try:
-        return name_of(text, "topic")
+        return name_of(written(text), "topic")
     except ValueError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from None

@@ -14,6 +14,7 @@ from shmnd import ipc
 from ..output import printable
 from ..sample_kinds import BYTES, OBJECT
 from ..values import number, seconds
+from .names import written
 from .recording import Recorded, Recording
 from .waiting import sleep_until, wait_for_subscriber
 
@@ -28,7 +29,9 @@ FAILURE = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("file", type=Path, help="file that `shmnd ipc record` has written")
-    parser.add_argument("--topic", action="append", help="replay this topic alone; repeatable")
+    parser.add_argument(
+        "--topic", action="append", type=written, help="replay this topic alone; repeatable"
+    )
     parser.add_argument(
         "--speed",
         type=number("factor", 0, 1e6),

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import shmnd
 from shmnd import ipc
 from shmnd.directory import Directory
+from shmnd.ipc.blackboard.keys import BLACKBOARD
+from shmnd.ipc.event.notifying import EVENT
+from shmnd.ipc.queue.queueing import QUEUE
 from shmnd.ipc.service.server import SERVICE
 from shmnd.ipc.topic.seats import SEAT, TOPIC
 
@@ -30,6 +33,8 @@ __all__ = ["Link"]
 
 LINK: Final = "ipc.link"
 """The kind of the records of links: what their processes publish is never sent on."""
+_STAYING: Final = {EVENT: "event", BLACKBOARD: "blackboard", QUEUE: "queue"}
+"""The kinds of names that links do not carry."""
 _POLL_SECONDS: Final = 1.0
 
 
@@ -64,6 +69,8 @@ class Link:
         self._far = FarPublishers(self._carrier, topics, directory)
         self._mark = directory.announce(LINK, self.origin)
         self._kinds = [directory.watch(kind) for kind in (TOPIC, SEAT, SERVICE, LINK)]
+        self._patterns = {*topics, *services} - {"*"}
+        self._staying = {directory.watch(kind): word for kind, word in _STAYING.items()}
         self._watch = ipc.watch(namespace=namespace)
         self._declared = self._declare()
         self._threads = [
@@ -139,6 +146,17 @@ class Link:
             }
         )
         self._far.update_wishes([entry for entry in seats if entry.pid not in pids])
+        self._tell_what_stays()
+
+    def _tell_what_stays(self) -> None:
+        """Complain of names that a pattern matches and that no link carries."""
+        for watch, kind in self._staying.items():
+            watch.changes()
+            for name in {entry.name for entry in watch.entries}:
+                if matches(name, self._patterns):
+                    self._carrier.say(
+                        f"{kind} {name!r} stays on this host: links carry topics and services"
+                    )
 
     def _offer_services(self, names: set[str]) -> None:
         for name in [name for name in self._offered if name not in names]:

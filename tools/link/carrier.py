@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .incoming import Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
     from .session import Wire
 
@@ -47,6 +47,6 @@ class Carrier:
         return [traffic.as_row() for _, traffic in sorted(self._traffic.items())]
 
 
-def matches(name: str, patterns: Sequence[str]) -> bool:
+def matches(name: str, patterns: Iterable[str]) -> bool:
     """Return whether one of the patterns of the link matches a name."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -2,6 +2,8 @@
 """What the commands of `shmnd ipc` say when they fail: the file or the name, and the remedy."""
 
 import importlib.util
+import json
+import os
 import subprocess
 import sys
 import uuid
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from shmnd import ipc
 from shmnd_tools.main import main
 
 
@@ -70,3 +73,29 @@ def test_a_link_names_its_endpoint_once() -> None:
         check=False,
     )
     assert ran.stderr.startswith("shmnd: zenoh cannot open tcp/[::1]:99999: ")
+
+
+def test_names_are_read_as_utf8_where_the_locale_is_ascii(name: str) -> None:
+    """Python leaves the bytes undecoded there."""
+    plain = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = "import sys; from shmnd_tools.main import main; sys.exit(main(sys.argv[1:]))"
+    topic = f"kaméra-雪-{name}"
+
+    def run(*words: str) -> "subprocess.CompletedProcess[bytes]":
+        return subprocess.run(
+            [sys.executable, "-c", command, "ipc", *words],
+            env=os.environ | plain,
+            capture_output=True,
+            timeout=60,
+        )
+
+    with ipc.Publisher(topic, "u1", history=1) as pub:
+        pub.send([7])
+        info = run("info", topic, "--format", "json")
+        assert (info.returncode, info.stderr) == (0, b"")
+        assert json.loads(info.stdout)["name"] == topic
+        echo = run("echo", topic, "--count", "1", "--timeout", "20")
+        assert (echo.returncode, echo.stderr) == (0, b"")
+    missing = run("info", topic)
+    assert missing.returncode == 1
+    assert b"kam\\xe9ra-\\u96ea" in missing.stderr
