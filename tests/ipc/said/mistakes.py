@@ -218,6 +218,7 @@ MISTAKES: dict[str, Call] = {
     "read without a writer": lambda e: e.orphan["pose"],
     "wait for a key in vain": lambda e: e.reader.wait("pose", timeout=0.01),
     "wait for a key with a timeout of text": lambda e: e.reader.wait("pose", timeout="1"),
+    "wait for a key that is a time-out": lambda e: e.reader.wait(0.01),
     "wait after a text": lambda e: e.reader.wait("pose", after="1", timeout=0.01),
     "write of a closed board": lambda e: e.closed[ipc.Blackboard].__setitem__("x", 1.0),
     "read of a closed reader": lambda e: e.closed[ipc.BlackboardReader]["pose"],

@@ -3,6 +3,8 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -102,6 +104,47 @@ def test_a_publisher_that_closes_ends_the_sleep() -> None:
             threading.Timer(pause, pub.close).start()
             with pytest.raises(ipc.NoPublisher):
                 sub.receive(PATIENCE)
+
+
+@pytest.mark.parametrize("pause", [0.002, 0.005, 0.008, 0.05])
+def test_a_handler_that_forks_in_the_sleep_leaves_the_samples_to_the_parent(pause: float) -> None:
+    """The child returns into the call of its parent, whose page it may not write."""
+    read, write = os.pipe()
+    child = -1
+
+    def fork(number: int, frame: object) -> None:
+        nonlocal child
+        child = os.fork()
+
+    before = signal.signal(signal.SIGALRM, fork)
+    try:
+        with (
+            ipc.Publisher("counter", "i8") as pub,
+            ipc.Subscriber("counter", overflow="block", max_held=4) as sub,
+        ):
+            pub.wait_for_subscribers(1, PATIENCE)
+            assert not sub.ready()
+            # In time for the child to take it, if it would.
+            sender = threading.Timer(pause + 0.05, lambda: [pub.send(n, timeout=9) for n in (7, 8)])
+            sender.start()
+            signal.setitimer(signal.ITIMER_REAL, pause)
+            try:
+                found = int(sub.receive(PATIENCE).value)
+                said = f"{found}"
+            except ipc.Closed as exc:
+                said = str(exc)
+            if child == 0:
+                os.write(write, said.encode())
+                os._exit(0)
+            assert (said, int(sub.receive(PATIENCE).value)) == ("7", 8)
+            assert sub.lost == 0
+            sender.join()
+            os.waitpid(child, 0)
+            assert b"was opened before fork()" in os.read(read, 4096)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        os.close(read)
+        os.close(write)
 
 
 def _in_a_loop(wait: Callable[[], Any]) -> None:
