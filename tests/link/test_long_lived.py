@@ -119,6 +119,7 @@ def test_publishers_of_a_topic_that_stays_are_forgotten(
         outgoing = link._topics.outgoing["t"]
         assert outgoing.offers(stays._adapter.uid)
         until(lambda: not (outgoing._totals or outgoing._wishes.wants or outgoing._wishes.begun))
+        assert set(outgoing._publishers) == {stays._adapter.uid}
 
 
 def test_numbers_of_far_publishers_that_have_gone_are_bounded(

@@ -239,7 +239,8 @@ def test_the_first_samples_of_one_more_publisher_are_carried(
             for number in range(20):
                 second.send(np.int64(number))
             outgoing.enter(_uid(second), "{}")
-            outgoing._fresh[_uid(second)] = float("inf")  # it came just now, however slow this is
+            came = float("inf")  # it came just now, however slow this is
+            outgoing._publishers[_uid(second)].came = came
             outgoing.want(_uid(second), "far", LATEST, wanted=True)
             until(lambda: len(table.kinds_of(_uid(second))) == 21)
             assert [number for _, number in table.kinds_of(_uid(second))] == [0, *range(20)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -41,6 +42,24 @@ _MOST_DRAINED: Final = 1 << 16
 _CALL: Final = "link"
 
 
+@dataclass(slots=True)
+class _Sending:
+    """A publisher of the topic, from when it is offered until its end is sent."""
+
+    token: Any
+    """Its offer; None from when its end was sent."""
+    came: float | None
+    """When it came, if the topic was wanted then and it is not read yet."""
+    sent: int = -1
+    """The last sample of it that was sent."""
+    next: int = 0
+    """The sample that follows those that were read."""
+    ending: bool = False
+    """It has gone, and its end is still to be sent."""
+    again: str | None = None
+    """It came again before its end was sent: as others hear of it then."""
+
+
 class Outgoing:
     """A topic: one subscriber for all its publishers, in a thread of its own.
 
@@ -66,22 +85,15 @@ class Outgoing:
         self._complain = complain
         self._objects = objects
         self._changed = threading.Condition()
-        self._tokens: dict[str, Any] = {}
+        self._publishers: dict[str, _Sending] = {}
+        """By their adapters."""
         self._wishes = Wishes()
-        self._sent: dict[str, int] = {}
-        """The last sample of each publisher that was sent."""
         self._to_begin = False
         """Whether BEGIN may be missing for a link: nothing is looked for at each sample."""
-        self._next: dict[str, int] = {}
         self._totals: dict[str, int] = {}
         """How many samples each publisher had sent when it was read for the last time."""
-        self._fresh: dict[str, float] = {}
-        """The publishers that came while the topic was wanted: when."""
         self._ended: list[str] = []
-        self._ending: set[str] = set()
-        """Those that have gone, until their ends are sent and their tokens ended."""
-        self._again: dict[str, str] = {}
-        """Those of them that came again, as others hear of them then."""
+        """The publishers that have gone, in this order."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"link to {name}")
         self._thread.start()
@@ -91,34 +103,39 @@ class Outgoing:
     def enter(self, uid: str, told: str) -> None:
         """Offer a publisher to other links; one that comes again, behind its end."""
         with self._changed:
-            if uid in self._ending:
-                self._again[uid] = told
+            found = self._publishers.get(uid)
+            if found is not None and found.ending:
+                found.again = told
             else:
                 self._offer(uid, told)
 
     def _offer(self, uid: str, told: str) -> None:
-        if self._wishes.wants:
-            self._fresh[uid] = time.monotonic()
-        self._tokens[uid] = self._session.token(wire.key("pub", self._here, uid, told))
+        came = time.monotonic() if self._wishes.wants else None
+        token = self._session.token(wire.key("pub", self._here, uid, told))
+        self._publishers[uid] = _Sending(token, came)
 
     def leave(self, uid: str) -> None:
         """A publisher has gone: send what it left, and tell that it was all."""
         with self._changed:
-            self._again.pop(uid, None)
-            if uid not in self._ending:
-                self._ending.add(uid)
+            found = self._publishers.get(uid)
+            if found is None:
+                return
+            found.again = None
+            if not found.ending:
+                found.ending = True
                 self._ended.append(uid)
                 self._changed.notify_all()
 
     def offers(self, uid: str) -> bool:
         """Return whether a publisher is offered: it is there, or its end is still to be sent."""
         with self._changed:
-            return uid in self._tokens or uid in self._ending
+            return uid in self._publishers
 
     def want(self, uid: str, far: str, mode: str, *, wanted: bool) -> None:
         """Note that a link wants a publisher in a manner, or no longer."""
         with self._changed:
-            if uid not in self._tokens:
+            found = self._publishers.get(uid)
+            if found is None or found.token is None:
                 return  # the publisher has ended
             if wanted:
                 self._wishes.add(uid, far, mode)
@@ -139,7 +156,8 @@ class Outgoing:
             self._closed.set()
             self._changed.notify_all()
         self._thread.join()
-        self._session.end(self._tokens.values())
+        tokens = [each.token for each in self._publishers.values() if each.token is not None]
+        self._session.end(tokens)
 
     # -- the thread of the topic
 
@@ -193,7 +211,8 @@ class Outgoing:
         return sub
 
     def _start(self, uid: str) -> Start:
-        came = self._fresh.pop(uid, None)
+        found = self._publishers[uid]
+        came, found.came = found.came, None
         return Start(early=came is not None and time.monotonic() - came < _GRACE)
 
     def _begin(self, sub: Chosen) -> None:
@@ -218,7 +237,7 @@ class Outgoing:
             if first is None:
                 self._to_begin = True  # it is not read yet
                 continue
-            number = max(first, self._next.get(uid, 0))
+            number = max(first, self._publishers[uid].next)
             begin = wire.pack(Message(wire.BEGIN, number))
             with self._changed:
                 links = self._wishes.begin(uid)
@@ -282,22 +301,19 @@ class Outgoing:
 
     def _end(self, uid: str) -> None:
         """Report to the links how many samples a publisher has sent, and end its token."""
-        total = max(self._totals.get(uid, 0), self._next.get(uid, 0))
+        found = self._publishers[uid]
+        total = max(self._totals.get(uid, 0), found.next)
         message = wire.pack(Message(wire.END, total))
         self._session.send(wire.key("data", self._here, uid), b"", message, block=True)
         self._totals.pop(uid, None)
-        self._next.pop(uid, None)
-        self._sent.pop(uid, None)
         with self._changed:
-            token = self._tokens.pop(uid, None)
+            token, found.token = found.token, None
             self._wishes.forget(uid)
-            self._fresh.pop(uid, None)
         self._session.end([token] if token is not None else [])
         with self._changed:
-            self._ending.discard(uid)
-            again = self._again.pop(uid, None)
-            if again is not None:
-                self._offer(uid, again)
+            del self._publishers[uid]
+            if found.again is not None:
+                self._offer(uid, found.again)
 
     def _send(self, sub: Chosen, sample: Any, *, newest: bool = False) -> None:
         """Send a sample. The newest one is never dropped on the way: none may come after it."""
@@ -307,8 +323,9 @@ class Outgoing:
             if uid not in self._wishes.wants:
                 return
             self._wishes.expect(uid, sample.sequence)
+        found = self._publishers[uid]  # this thread ends it
         waited = self._await_room(uid, sample.sequence)
-        self._next[uid] = max(self._next.get(uid, 0), sample.sequence + 1)
+        found.next = max(found.next, sample.sequence + 1)
         try:
             kind = sample.kind
             if kind == "object" and not self._objects:
@@ -322,14 +339,13 @@ class Outgoing:
             return
         told = wire.pack(Message(KINDS[kind], sample.sequence, sample.header, meta))
         end = time.monotonic() + _LONGEST_AGAIN
-        before = self._sent.get(uid, -1)
-        self._sent[uid] = sample.sequence  # first: it may be taken at once
+        before, found.sent = found.sent, sample.sequence  # first: it may be taken at once
         while not self._goes(uid, array, told, block=newest or bool(waited)):
             waited = self._still_waited(uid, waited)
             newest = newest and not sub.ready()
             if not (waited or newest) or self._closed.is_set() or time.monotonic() > end:
                 self._traffic.lost += 1  # the far side finds the gap in the numbers
-                self._sent[uid] = before
+                found.sent = before
                 return
             self._closed.wait(_POLL_SECONDS)
 
@@ -343,7 +359,7 @@ class Outgoing:
         while True:
             with self._changed:
                 waited = self._wishes.waited_for(uid)
-                full = self._wishes.is_full(uid, sequence, self._sent.get(uid, -1))
+                full = self._wishes.is_full(uid, sequence, self._publishers[uid].sent)
                 if not waited or self._closed.is_set() or not full:
                     return waited
                 self._changed.wait(_POLL_SECONDS)
@@ -355,7 +371,7 @@ class Outgoing:
 
         It takes this message in its turn, as any other one.
         """
-        message = wire.pack(Message(wire.BEGIN, self._sent.get(uid, -1) + 1))
+        message = wire.pack(Message(wire.BEGIN, self._publishers[uid].sent + 1))
         try:
             self._session.send(wire.key("data", self._here, uid), b"", message, block=True)
         except OSError as exc:
