@@ -13,12 +13,11 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_STREAM, socket
 from typing import Final
 
 from shmnd.common.held import Held
-from shmnd.common.interruption import Ignoring, pass_on
-from shmnd.common.native import set_timerfd, timerfd
+from shmnd.common.interruption import pass_on
+from shmnd.common.native import has_byte, send_byte, set_timerfd, timerfd
 from shmnd.common.owned import Owned
 from shmnd.common.shortages import remedy
 from shmnd.status import NdError, Status, error
@@ -190,25 +189,12 @@ class Doorbell(Descriptor):
 
 def ring(doorbell: Descriptor) -> None:
     """Ring another process, as the data plane does, by our end of its doorbell."""
-    with _as_socket(doorbell) as end, Ignoring(OSError):
-        # Full: it was rung already; closed: no process reads it.
-        end.send(b"\0", MSG_DONTWAIT | MSG_NOSIGNAL)
+    send_byte(doorbell.fileno())  # full: it was rung already; closed: no process reads it
 
 
 def was_listened_at(doorbell: Descriptor) -> bool:
     """Return whether the other process has ever held its end of this doorbell."""
-    with _as_socket(doorbell) as end, Ignoring(OSError):
-        return bool(end.recv(1, MSG_PEEK | MSG_DONTWAIT))
-    return False
-
-
-@contextlib.contextmanager
-def _as_socket(doorbell: Descriptor) -> Iterator[socket]:
-    end = socket(AF_UNIX, SOCK_STREAM, fileno=doorbell.fileno())
-    try:
-        yield end
-    finally:
-        end.detach()
+    return has_byte(doorbell.fileno())
 
 
 _NEVER: Final = float("inf")

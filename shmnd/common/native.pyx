@@ -35,6 +35,15 @@ cdef extern from "<sys/prctl.h>" nogil:
 
     int prctl(int option, unsigned long value)
 
+cdef extern from "<sys/socket.h>" nogil:
+    enum:
+        MSG_DONTWAIT
+        MSG_NOSIGNAL
+        MSG_PEEK
+
+    ssize_t c_send "send"(int fd, const void *data, size_t nbytes, int flags)
+    ssize_t c_recv "recv"(int fd, void *data, size_t nbytes, int flags)
+
 cdef double _LATEST = 2.0 ** 62
 cdef long long _NANOSECONDS = 1_000_000_000
 
@@ -55,6 +64,22 @@ def set_timerfd(int fd, double when) -> None:
     value.it_value.tv_sec = whole // _NANOSECONDS
     value.it_value.tv_nsec = whole % _NANOSECONDS
     c_timerfd_settime(fd, TFD_TIMER_ABSTIME, &value, NULL)
+
+
+def send_byte(int fd) -> None:
+    """Send a zero byte by a socket, if it has room and a reader.
+
+    An object of Python for the socket would own the number: where the handler of a signal raises,
+    it is dropped and closes it.
+    """
+    cdef char byte = 0
+    c_send(fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL)
+
+
+def has_byte(int fd) -> bool:
+    """Return whether a socket has a byte to read. It stays there."""
+    cdef char byte
+    return c_recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0
 
 
 def die_with_parent(int signal) -> None:
