@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -109,18 +110,9 @@ class Server(Closing):
         deadline = deadline_of(timeout, call)
         while True:
             arrival, news = self._look(call, sleeps=timeout != 0)
-            try:
+            with self._waits(news, call, timeout):
                 if arrival is None:
                     news.result(left_until(deadline))
-            except TimeoutError as exc:
-                pass_on(exc)
-                raise self._late(call, timeout) from None
-            except NdError:
-                if not self._closed:
-                    raise  # else the server was closed meanwhile, and maybe its adapter
-            finally:
-                news._complete(Status.SUCCESS)
-                self._rest()
             if arrival is not None and (connection := self._taken(arrival)) is not None:
                 return connection
 
@@ -130,18 +122,10 @@ class Server(Closing):
         deadline = deadline_of(timeout, call)
         while True:
             arrival, news = self._look(call)
-            try:
+            with self._waits(news, call, timeout):
                 if arrival is None:
                     async with asyncio.timeout(left_until(deadline)):
                         await news
-            except TimeoutError as exc:
-                pass_on(exc)
-                raise self._late(call, timeout) from None
-            except NdError:
-                if not self._closed:
-                    raise  # else the server was closed meanwhile, and maybe its adapter
-            finally:
-                news._complete(Status.SUCCESS)
             if arrival is not None and (connection := self._taken(arrival)) is not None:
                 return connection
 
@@ -212,6 +196,21 @@ class Server(Closing):
                 self._answering = answering
                 answering.when_over(self._ring)
             return arrival, Overlapped(engine, None, None, call, self._is_news)
+
+    @contextlib.contextmanager
+    def _waits(self, news: Overlapped, call: str, timeout: float | None) -> Iterator[None]:
+        """Wait for news in the block, and end that; name the call whose time is over."""
+        try:
+            yield
+        except TimeoutError as exc:
+            pass_on(exc)
+            raise self._late(call, timeout) from None
+        except NdError:
+            if not self._closed:
+                raise  # else the server was closed meanwhile, and maybe its adapter
+        finally:
+            news._complete(Status.SUCCESS)
+            self._rest()
 
     def _complete(self) -> Arrival | None:
         """Make the connection of an arrival whose peer has completed it; drop those that failed to.
