@@ -77,7 +77,8 @@ class BrokerClient(Session):
     @property
     def alive(self) -> bool:
         """False from when the broker was found gone until there is a new session."""
-        return self._sock is not None
+        # Nor where the handler of a signal has ended an exchange, and a second one its clean-up.
+        return self._sock is not None and self._unsure <= self._expected
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `events()` has something to do."""
@@ -244,6 +245,7 @@ class BrokerClient(Session):
             if self._replaying:
                 raise Lost  # the replay starts again from the beginning
             try:
+                self._hang_up()  # a session in doubt may be there
                 self._connect(holds=True)
                 self._replay()
             except Lost:

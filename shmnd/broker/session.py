@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any, Final
 
 from shmnd.broker.place import Place
@@ -73,10 +73,14 @@ class Session:
         self._next_id = 1
         # Exchanges nest when a finaliser calls in the midst of one.
         self._expected: set[int] = set()
+        self._unsure: set[int] = set()
+        """Requests, also earlier ones, of which it is unknown what became of them."""
         self._asked: set[int] = set()
         self._replies: dict[int, dict[str, Any]] = {}
         self._arrived: deque[Arrived] = deque()
         self._events: deque[Event] = deque()
+        self.unsorted: list[Sized] = [self._arrived, self._events]
+        """Words that were read and not taken; a handler may leave them without a descriptor."""
         self._posts = Posts()
         self._wants_room = False
         self._interest = select.EPOLLIN
@@ -103,6 +107,7 @@ class Session:
     def _begin(self, sock: socket.socket) -> None:
         self._interest = select.EPOLLIN
         self._epoll.register(sock.fileno(), select.EPOLLIN)
+        self._unsure &= self._expected
         self._posts.clear()  # for a broker that is no more
         self._asked.clear()
         self._sock = sock
@@ -171,6 +176,7 @@ class Session:
         fd = -1 if sock is None else sock.fileno()
         try:
             self._expected |= {ident}
+            self._unsure |= {ident}
             if fd >= 0:
                 # What arrives is for this thread; it would wake the others until it is read.
                 try:
@@ -190,6 +196,7 @@ class Session:
                     raise Lost  # a call within this one met the loss, and found another broker
             reply = self._replies[ident]
             del self._replies[ident]
+            self._unsure -= {ident}
         except BaseException as exc:
             interrupted = is_interruption(exc)  # also by a TimeoutError of the handler's own
             timed_out = isinstance(exc, NdError) and exc.status is Status.IO_TIMEOUT
@@ -198,6 +205,7 @@ class Session:
             if self._sock is sock and not (late or abandoned):
                 # Whether the broker did it is unknown now; a new session makes it known.
                 self._hang_up()
+            self._unsure -= {ident}  # not where a second handler raises before
             if not isinstance(exc, Lost) or ident not in self._replies:
                 self._replies.pop(ident, None)
                 if late:
@@ -407,6 +415,6 @@ class Session:
             self._announced = False
             self._waiting.drain()
         # The last steps call nothing: what a handler raises behind a call would lose the events.
-        fresh: deque[Event] = deque()
-        taken, self._events = self._events, fresh
-        return [*taken]
+        taken = [*self._events]
+        self._events *= 0  # the same object: polls look into it
+        return taken

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from shmnd.ring import Link, PeerAdapter, Segment
 
 if TYPE_CHECKING:
+    from shmnd.common.owned import Owned
     from shmnd.runtime.interfaces import (
         Description,
         LinkLike,
@@ -48,6 +49,6 @@ class DataPlane:
         """Make the record of an adapter of another process."""
         return PeerAdapter(uid, pid, doorbell_fd, pidfd, dict(table), same_user)
 
-    def attach_segment(self, fd: int, size: int, writable: bool) -> SegmentLike:
+    def attach_segment(self, fd: Owned, size: int, writable: bool) -> SegmentLike:
         """Map a segment of another process; takes the descriptor in any case."""
         return Segment.attach(fd, size, writable=writable)

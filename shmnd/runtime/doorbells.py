@@ -37,18 +37,18 @@ class Doorbells:
         self._wait_set = wait_set
         self._pending_operations = pending_operations
         self._ask = ask
-        self._missing: set[str] = set()
+        self._missing: dict[str, object] = {}  # with a mark for the last loss of each
         self._due = 0.0
 
     def take(self, process: str, fds: list[int]) -> None:
         """Listen to a process. Takes the descriptor, if it has arrived."""
         try:
             if fds and self._wait_set.listen(fds.pop(), process):
-                self._missing.discard(process)
+                self._missing.pop(process, None)
                 return
         except OSError as exc:
             pass_on(exc)  # the system has no room for one more to be watched
-        self._missing.add(process)
+        self._missing[process] = object()
         self._rest()
 
     def _rest(self) -> None:
@@ -61,11 +61,13 @@ class Doorbells:
         if time.monotonic() < self._due:
             self._wait_set.wake_at(self._due)  # an earlier moment took the place of this one
             return
-        # First: what another thread misses from now on adds it again.
-        self._pending_operations.remove(self)
-        for process in list(self._missing):
-            self._missing.discard(process)
-            if not self._ask(process):
-                self._missing.add(process)
+        for process, mark in list(self._missing.items()):
+            # In this order: the handler of a signal may raise in between.
+            if self._ask(process) and self._missing.get(process) is mark:
+                self._missing.pop(process, None)
         if self._missing:
             self._rest()
+        else:
+            self._pending_operations.remove(self)
+            if self._missing:  # by another thread, since
+                self._rest()

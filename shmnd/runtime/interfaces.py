@@ -7,11 +7,12 @@ its every state can be tested without either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from shmnd.common.held import Lock
+    from shmnd.common.owned import Owned
     from shmnd.common.records import Announcement, Entry, Watch
     from shmnd.status import Status
 
@@ -215,7 +216,7 @@ class DataPlaneLike(Protocol):
         With a `pidfd` of -1 the private memory of the process is left alone.
         """
 
-    def attach_segment(self, fd: int, size: int, writable: bool) -> SegmentLike:
+    def attach_segment(self, fd: Owned, size: int, writable: bool) -> SegmentLike:
         """Map a segment of another process; takes the descriptor in any case."""
 
 
@@ -318,6 +319,8 @@ class BrokerLike(Protocol):
 
     broker: str
     """Names the broker of the present session, or of the last one."""
+    unsorted: list[Sized]
+    """Containers of what it has read and no call has taken."""
 
     @property
     def alive(self) -> bool:

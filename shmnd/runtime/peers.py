@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from shmnd.broker.access import process_of
 from shmnd.common.descriptors import Descriptor, ring, was_listened_at
 from shmnd.common.held import Held
+from shmnd.common.interruption import pass_on
 from shmnd.status import NdError, Status
 
 if TYPE_CHECKING:
@@ -86,8 +87,8 @@ class _Process:
 
     def unwatch(self) -> None:
         if self.watched:
-            self.watched = False
             self._wait_set.exclude(self.pidfd.fileno())
+            self.watched = False
 
 
 class Peers:
@@ -113,7 +114,7 @@ class Peers:
             self._meet(event, fds)
 
     def _meet(self, event: Event, fds: list[int]) -> None:
-        doorbell, pidfd = (Descriptor(fds.pop(0)) for _ in range(2))
+        doorbell, pidfd = (Descriptor.of(fds.pop, 0) for _ in range(2))
         process = self._processes.get(event["process"])
         if process is None or not process.watched:
             # Only the broker knows whose pidfd it is, and only here is known which number that has.
@@ -159,12 +160,15 @@ class Peers:
         if event["seg"] in numbers:
             return
         try:
-            segment = self._data_plane.attach_segment(fds.pop(0), event["size"], event["writable"])
+            fd = Descriptor.of(fds.pop, 0)
+            segment = self._data_plane.attach_segment(fd, event["size"], event["writable"])
             peer.add_segment(event["seg"], segment)
         except NdError as err:
+            pass_on(err)
             if err.status is Status.INSUFFICIENT_RESOURCES:
                 raise
-            return  # not what its owner announced: references to it will fail, that is all
+            # Else it is not what its owner announced: references to it will fail, that is all. Or
+            # it is here, and a handler of a signal has raised before that was noted.
         numbers.add(event["seg"])
 
     def _known(self, uid: str) -> PeerLike | None:
@@ -177,42 +181,47 @@ class Peers:
         with Held(self._lock):
             peer = self.get(event["adapter"])
             if peer is not None and event["seg"] in self._segments.get(peer, ()):
-                self._segments[peer].remove(event["seg"])
                 peer.remove_segment(event["seg"])
+                self._segments[peer].discard(event["seg"])  # last: the event may be sorted again
 
     def forget(self, uid: str) -> None:
         """An adapter is closed. Queue pairs that are not through with it keep what they have."""
         with Held(self._lock):
             found = self._adapters.pop(uid, None)
             if found is not None:
+                # Not where the handler of a signal raises before: its process may name more.
                 found[1].introduced.discard(uid)
 
-    def forget_process(self, uid: str) -> list[PeerLike]:
-        """A process has left the broker: it is dead, or through with us, or will come back.
+    def hung_up(self, uid: str) -> list[PeerLike]:
+        """Return the adapters that a process has left behind: it has become another program (exec).
 
-        Or it has become another program (exec), and lives on without what it had. It has hung up
-        on us then, though it never said that its adapters are closed: these are given.
+        It has hung up on us then, though it never said that its adapters are closed.
         """
         with Held(self._lock):
             process = self._processes.get(uid)
-            if process is None:
+            if process is None or not process.has_hung_up():
                 return []
-            left = [self._adapters[adapter][0] for adapter in process.introduced]
-            for adapter in list(process.introduced):
-                self.forget(adapter)
-            return left if process.has_hung_up() else []
+            found = [self._adapters.get(adapter) for adapter in process.introduced]
+            return [each[0] for each in found if each is not None]
 
-    def take_dead(self, readable: list[int]) -> list[PeerLike]:
-        """Return the adapters whose processes ended, by the descriptors that became readable."""
-        dead: list[PeerLike] = []
+    def forget_process(self, uid: str) -> None:
+        """A process has left the broker: it is dead, or through with us, or will come back."""
+        with Held(self._lock):
+            process = self._processes.get(uid)
+            if process is not None:
+                for adapter in list(process.introduced):
+                    self.forget(adapter)
+
+    def take_dead(self, readable: list[int]) -> None:
+        """End what the processes had that have ended, by the descriptors that became readable."""
         with Held(self._lock):
             for process in list(self._processes.values()):
                 ended = process.watched and process.pidfd.fileno() in readable
                 if ended and process.has_ended():
-                    dead += process.known.values()
-                    process.unwatch()
+                    for peer in list(process.known.values()):
+                        peer.mark_dead()
                     self.forget_process(process.uid)
-        return dead
+                    process.unwatch()  # last: where this is interrupted, the next poll repeats it
 
     def close_in_child(self) -> None:
         """After fork: all of it is the parent's."""

@@ -27,9 +27,11 @@ cdef class EngineCore:
     cdef public Sleepers request_progress
     cdef public object client
     cdef public object _undelivered  # events that wait for their objects
+    cdef public list _unsorted  # containers of what the broker has said
     cdef public set _polling  # threads that poll, or must not now
     cdef public bint alive
     cdef double taken_at  # when a call took messages of the broker
     cdef int taken_in_a_row
 
     cdef bint leaves_broker(self, list readable) except -1
+    cdef bint has_unsorted(self) except -1

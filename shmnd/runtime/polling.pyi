@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
 from shmnd.ring.process.waiting import WaitSetCore
@@ -28,6 +28,7 @@ class PendingCore:
 
 class EngineCore:
     _polling: set[int]
+    _unsorted: list[Sized]
     alive: bool
     def _hand_over_rings(self) -> None: ...
 

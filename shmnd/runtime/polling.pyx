@@ -205,6 +205,14 @@ cdef class CallLock:
 cdef class EngineCore:
     """A progress engine as its polls see it."""
 
+    cdef bint has_unsorted(self) except -1:
+        """Return whether words of the broker were read and not sorted."""
+        if self._unsorted is not None:
+            for each in self._unsorted:
+                if len(each):
+                    return True
+        return False
+
     def _hand_over_rings(self) -> None:
         """Have all polled again: an exception ended a poll or a wait, and the rings are taken."""
         if self.alive and self._wait_set is not None:
@@ -264,6 +272,8 @@ def poll_once(
             engine._handle(readable)
         if stirred and not client.alive:
             engine._reconnection.attempt(start=engine.broker_state.listens)
+        if engine.has_unsorted():
+            engine._sort_rest()
         if engine._undelivered:
             engine._deliver()
         if not asleep or rung or readable != [client.fileno()]:

@@ -161,7 +161,6 @@ class ProgressEngine(BrokerExchange, EngineCore):
         """Wake sleeping threads: an operation has ended, and one of them may wait for it."""
         self.pending_operations = PendingOperations(wait_set)
         super().__init__(wait_set, data_plane, self.pending_operations)
-        wait_set._visit([*self.pending_operations.contents, self._undelivered])
         self._numbers = itertools.count(1)
         self._polling = set()
         self.request_progress = RequestProgress(self._wait_set)
@@ -177,6 +176,8 @@ class ProgressEngine(BrokerExchange, EngineCore):
         client = None
         try:
             self.client = client = join(self)
+            self._unsorted = [self._inbox, *client.unsorted]
+            wait_set._visit([*self.pending_operations.contents, self._undelivered, *self._unsorted])
             self._wait_set.include(self.client.fileno())
             _all_engines.add(self)
         except BaseException:
@@ -326,8 +327,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
     def _handle(self, readable: list[int]) -> None:
         broker = self.client.fileno()
         if readable != [broker]:
-            for peer in self._peers.take_dead(readable):
-                peer.mark_dead()
+            self._peers.take_dead(readable)
         # Another thread that is speaking with the broker leaves the events readable for later.
         if broker in readable:
             self.map_announced()

@@ -17,6 +17,7 @@ from typing import Any
 
 from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of
 from shmnd.broker.service.rendezvous import Rendezvous
+from shmnd.common.owned import Owned
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.info import LIMITS
 from shmnd.runtime.progress import ProgressEngine
@@ -113,6 +114,7 @@ class FakeClient:
         self.engine = engine
         self.alive = False
         self.inbox: deque[tuple[dict[str, Any], list[int]]] = deque()
+        self.unsorted: list[Any] = []
         self._asked: list[int] = []
         self._unheard: deque[tuple[dict[str, Any], list[int]]] = deque()
         self._event = os.eventfd(0, os.EFD_NONBLOCK)
@@ -348,11 +350,9 @@ class FakeDataPlane:
         self._maybe_fail("peer_adapter")
         return FakePeer(uid, pid, doorbell_fd, pidfd, table, same_user)
 
-    def attach_segment(self, fd: int, size: int, writable: bool) -> FakeSegment:
-        if "attach_segment" in self.fail:
-            os.close(fd)
+    def attach_segment(self, fd: Owned, size: int, writable: bool) -> FakeSegment:
         self._maybe_fail("attach_segment")
-        return FakeSegment(fd, size, writable)
+        return FakeSegment(fd.detach(), size, writable)
 
 
 class LinkState(enum.IntEnum):

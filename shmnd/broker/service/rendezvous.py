@@ -311,9 +311,13 @@ class Rendezvous:
         return {"refused": refused}
 
     def _sync(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        """Repeat lost introductions. The reply follows every earlier message to the client."""
+        """Repeat lost introductions, and name those that cannot be sent yet.
+
+        The reply follows every earlier message to the client, and the repeated ones.
+        """
         self.connections.introduce_again(process)
-        return {}
+        self.outbox.begin()
+        return {"unheard": list(process.unheard)}
 
     def _unheard(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
         """Note that descriptors were lost: the introduction is repeated when it is needed."""

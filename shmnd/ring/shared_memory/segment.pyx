@@ -201,12 +201,16 @@ cdef class Segment:
         return self
 
     @staticmethod
-    def attach(fd: int, nbytes: int, *, writable: bool, committed: int | None = None) -> Segment:
+    def attach(
+        file: Owned | int, nbytes: int, *, writable: bool, committed: int | None = None
+    ) -> Segment:
         """Map a segment of another process. Takes over the descriptor, also when it fails.
 
-        Its first `committed` bytes, or all, must be committed.
+        From an owner it is taken here: no handler of a signal runs between the two. The first
+        `committed` bytes, or all, must be committed.
         """
         cdef Segment self = Segment.__new__(Segment)
+        cdef int fd = file.detach() if isinstance(file, Owned) else file
         try:
             _require_sealed(fd, nbytes, nbytes if committed is None else committed)
             self.fd = fd

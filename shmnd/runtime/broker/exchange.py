@@ -44,9 +44,8 @@ _MOST_ASKED: Final = 1024
 _SORTING_SECONDS: Final = 0.001
 """How long a poll waits for another thread that sorts messages of the broker. Until these are
 read, it would begin again and again, and take the interpreter from that thread."""
-_REPEATS: Final = 3
-"""How often the broker repeats a lost introduction, before that counts as a want of room. One that
-the handler of a signal interrupts is lost, too, and a repetition may be."""
+_INTRODUCTIONS: Final = ("peer", "segment")
+"""Events whose descriptors are taken out of them, so that they cannot be sorted again."""
 _LOG: Final = logging.getLogger("shmnd.broker")
 
 
@@ -68,8 +67,10 @@ class BrokerExchange(EventDispatch):
         it over both, so that a replay finds either neither or both."""
         self._peers = Peers(data_plane, wait_set)
         self._doorbells = Doorbells(wait_set, pending_operations, self._ask_for_doorbell)
-        self._unheard: set[str] = set()
+        self._unheard: dict[str, object] = {}
+        """Adapters of which descriptors were lost, with a mark for the last loss of each."""
         self._inbox: deque[tuple[Event, list[int]]] = deque()
+        self._begun: Event | None = None  # the last one whose sorting was begun
         self._sorting = False
 
     @abc.abstractmethod
@@ -178,11 +179,23 @@ class BrokerExchange(EventDispatch):
             if free:
                 self._intake()
 
+    def _sort_rest(self) -> None:
+        """Sort what an exchange or a poll that the handler of a signal has ended left behind."""
+        with Attempted(self.rpc) as free:
+            if free:
+                self._intake()
+
     def sync(self) -> None:
-        """Ask and wait, so that every segment announced to us before is mapped."""
+        """Ask and wait, so that every segment announced to us before is mapped, and lost
+        introductions are repeated.
+        """
         with Held(self.rpc):
-            self.call("sync")
+            lost = list(self._unheard.items())
+            kept = self.call("sync").get("unheard", ())
             self._intake()
+            for adapter, mark in lost:
+                if self._unheard.get(adapter) is mark and adapter not in kept:
+                    self._unheard.pop(adapter, None)  # all of it has come
         if self._undelivered:
             self._wait_set.ring()  # the rest is for threads that may sleep
 
@@ -192,7 +205,8 @@ class BrokerExchange(EventDispatch):
         """Sort the messages of the broker; tables at once, the rest into the event queue.
 
         A signal handler or a finaliser that calls in the midst of it, in the same thread, leaves
-        them to the call that it interrupted. A handler that raises ends it after the last of them.
+        them to the call that it interrupted. A handler that raises ends it after the last of them,
+        or leaves the rest to the next poll.
         """
         if self._sorting:
             return
@@ -214,26 +228,28 @@ class BrokerExchange(EventDispatch):
             self._lose_broker()
 
     def _sort(self, event: Event, fds: list[int]) -> None:
-        try:
-            if event["ev"] not in self._TABLE_EVENTS:
-                self._undelivered.append((event, fds))
-                return
-            if event.get("fds_lost") and "adapter" in event:
-                self._miss(event["adapter"])
-            else:
-                self._TABLE_EVENTS[event["ev"]](self, event, fds)
-        except BaseException:
-            if event["ev"] in ("peer", "segment"):
-                self._miss(event["adapter"])
-            elif event["ev"] in self._TABLE_EVENTS:
-                # Harmless when repeated. A handler of a signal may have raised in the midst of it.
-                self._TABLE_EVENTS[event["ev"]](self, event, fds)
-            raise
-        finally:
-            if self._inbox:  # a call within this one may have ended the engine
-                self._inbox.popleft()
-            if event["ev"] in self._TABLE_EVENTS:
+        """Sort the first message, and take it out of the inbox as the last step, without a call.
+
+        Where it raises, as the handler of a signal may, the message stays and is sorted again. That
+        is harmless for all but introductions, which count as lost then.
+        """
+        name = event["ev"]
+        again, self._begun = self._begun is event, event
+        if name not in self._TABLE_EVENTS:
+            self._undelivered += ((event, fds),)
+        else:
+            try:
+                if name in _INTRODUCTIONS and (again or event.get("fds_lost")):
+                    self._miss(event["adapter"])
+                else:
+                    self._TABLE_EVENTS[name](self, event, fds)
                 close_all(fds)
+            except BaseException as exc:
+                if again and not is_interruption(exc):
+                    self._inbox.popleft()  # a fault, of which a third time makes nothing better
+                raise
+        if self._inbox:  # a call within this one may have ended the engine
+            del self._inbox[0]
 
     def _drop_events(self) -> None:
         super()._drop_events()
@@ -242,7 +258,7 @@ class BrokerExchange(EventDispatch):
 
     def _miss(self, adapter: str) -> None:
         """What an adapter needs was lost, mostly for want of room: as if never heard of."""
-        self._unheard.add(adapter)
+        self._unheard[adapter] = object()
         self.post("unheard", adapter=adapter)
 
     def _doorbell(self, event: Event, fds: list[int]) -> None:
@@ -262,7 +278,6 @@ class BrokerExchange(EventDispatch):
             pass_on(exc)
             self._miss(event["adapter"])  # the system watches no more descriptors for us
         else:
-            self._unheard.discard(event["adapter"])
             self.meetings.came(event["adapter"])
 
     def _segment(self, event: Event, fds: list[int]) -> None:
@@ -276,12 +291,13 @@ class BrokerExchange(EventDispatch):
 
     def _adapter_gone(self, event: Event, fds: list[int]) -> None:
         self._peers.forget(event["adapter"])
-        self._unheard.discard(event["adapter"])
+        self._unheard.pop(event["adapter"], None)
 
     def _process_gone(self, event: Event, fds: list[int]) -> None:
-        for peer in self._peers.forget_process(event["process"]):
+        for peer in self._peers.hung_up(event["process"]):
             peer.mark_dead()
             self._wait_set.ring()  # unlike a pidfd, nothing stays readable for other sleepers
+        self._peers.forget_process(event["process"])
 
     def _record(self, event: Event, fds: list[int]) -> None:
         self.names.take(event, gone=False)
@@ -392,9 +408,7 @@ class BrokerExchange(EventDispatch):
 
         INSUFFICIENT_RESOURCES if they are lost again.
         """
-        for _ in range(_REPEATS):
-            if uid not in self._unheard:
-                return
+        if uid in self._unheard:
             self.sync()  # there may be room by now
         if uid in self._unheard:
             raise error(

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import shmnd.broker
-from interrupting import Interrupted, inside, interrupted
+from interrupting import Alarm, Interrupted, inside, interrupted
 from shmnd.broker import client as client_module
 from shmnd.broker import session as session_module
 from shmnd.broker.client import BrokerClient
@@ -172,6 +172,29 @@ def test_an_interrupted_call_ends_no_session_that_need_not_end(
         assert not client._replies
         assert not client._expected
         before = client._sock
+
+
+def test_a_session_that_a_second_handler_leaves_in_doubt_is_renewed(
+    make: Make, broker: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It raises in the clean-up that follows the first one."""
+
+    def handle(*_: object, **__: object) -> None:
+        raise Alarm
+
+    client = make()
+    before = client._sock
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "_wait", handle)
+        patch.setattr(session_module, "is_interruption", handle)
+        with pytest.raises(Alarm):
+            client.call("status")
+    assert not client.alive
+    assert client.call("status")["processes"] == 1
+    assert client._sock is not before
+    assert not client._unsure
+    assert before is not None
+    assert before.fileno() == -1, "the old one was closed"
 
 
 @pytest.mark.parametrize("at", ["the wait", "the read"])

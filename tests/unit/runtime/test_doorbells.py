@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import shmnd.runtime.waiting
+from interrupting import Alarm
 from shmnd.common.descriptors import Descriptor, Doorbell, ring
 from shmnd.runtime.waiting import WaitSet
 from unit.opened import is_open
@@ -169,6 +170,30 @@ def test_a_lost_doorbell_is_made_anew(sides: Sides, which: str) -> None:
     assert end.engine._wait_set.ready() == (True, [])
     end.engine.progress()
     assert len(sides.world.broker.ops("doorbell_lost")) == 1
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_lost_doorbell_is_asked_for_again_where_an_alarm_ends_that(
+    sides: Sides, sent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = sides.active.engine
+    lose_doorbells(sides, sides.active)
+    post = engine.post
+
+    def alarmed(op: str, **fields: Any) -> None:
+        if sent:
+            post(op, **fields)
+        raise Alarm
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "post", alarmed)
+        engine._doorbells._due = 0.0
+        with pytest.raises(Alarm):
+            engine.progress()
+    engine._doorbells._due = 0.0
+    engine.progress()
+    engine.progress()
+    assert doorbells_of(sides.active)
 
 
 def test_what_is_lost_is_not_asked_for_without_a_pause(sides: Sides) -> None:

@@ -2,16 +2,21 @@
 """What this process keeps of others, also after it has seen them dead."""
 
 import errno
+import itertools
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from interrupting import interrupted
+from shmnd.broker.untaken import close_all
+from shmnd.common.owned import Owned
 from shmnd.runtime.peers import Peers
 
 
@@ -21,6 +26,7 @@ class Peer:
     def __init__(self, uid: str) -> None:
         self.uid = uid
         self.segments: dict[int, Any] = {}
+        self.dead = False
 
     def add_segment(self, seg: int, segment: Any) -> None:
         self.segments[seg] = segment
@@ -31,6 +37,9 @@ class Peer:
     def mute(self) -> None:
         """Nothing is rung."""
 
+    def mark_dead(self) -> None:
+        self.dead = True
+
 
 class Plane:
     """The data plane: it maps nothing."""
@@ -38,8 +47,8 @@ class Plane:
     def peer_adapter(self, uid: str, *_: Any) -> Peer:
         return Peer(uid)
 
-    def attach_segment(self, fd: int, size: int, writable: bool) -> str:
-        os.close(fd)
+    def attach_segment(self, fd: Owned, size: int, writable: bool) -> str:
+        fd.close()
         return f"{size} bytes"
 
 
@@ -83,7 +92,8 @@ def test_a_segment_arrives_after_the_death_of_its_process(child: Any) -> None:
     peers.add_segment(*segment(1))
     child.kill()
     child.wait(20)
-    assert [each.uid for each in peers.take_dead([pidfd])] == ["a"]
+    peers.take_dead([pidfd])
+    assert peer.dead
     assert peers.get("a") is None
     assert not waits.watched
     peers.add_segment(*segment(2))  # the broker had sent it before
@@ -117,3 +127,91 @@ def test_an_introduction_is_repeated_where_no_descriptor_was_free_to_check_it(
     assert not waits.watched
     theirs.close()
     peers.close()
+
+
+FDS = Path("/proc/self/fd")
+
+
+def within(path: str) -> bool:
+    """Return whether a handler may raise in a file."""
+    return path.endswith(("peers.py", "descriptors.py")) and "tests" not in path
+
+
+def met(peers: Peers, pidfd: int | None = None) -> None:
+    """Meet an adapter of a process, or of this one. A handler may interrupt the introduction."""
+    ours, theirs = socket.socketpair()
+    fds = [ours.detach(), os.pidfd_open(os.getpid()) if pidfd is None else os.dup(pidfd)]
+    event = {"process": "p", "same_user": True, "pid": os.getpid(), "adapter": "a", "table": {}}
+    try:
+        peers.meet(event, fds)
+    finally:
+        close_all(fds)  # as the exchange does
+        theirs.close()
+
+
+def sent(peers: Peers) -> None:
+    """Map a segment of it."""
+    event, fds = segment(1)
+    try:
+        peers.add_segment(event, fds)
+    finally:
+        close_all(fds)
+
+
+def test_an_introduction_that_a_handler_interrupts_leaves_no_descriptor() -> None:
+    waits: Any = Waits()
+    plane: Any = Plane()
+    for step in (met, sent):
+        for at in itertools.count():
+            peers = Peers(plane, waits)
+            if step is sent:
+                met(peers)
+            before = len(list(FDS.iterdir()))
+            came = interrupted(at, partial(step, peers), within)
+            peers.close()
+            kept = len(list(FDS.iterdir())) - before
+            assert kept <= 0 if step is sent else kept == 0, f"{step.__name__} at {at}"
+            if not came:
+                break
+        assert at > 5
+
+
+def test_the_end_of_an_adapter_that_a_handler_interrupts_is_repeated() -> None:
+    waits: Any = Waits()
+    plane: Any = Plane()
+    for at in itertools.count():
+        peers = Peers(plane, waits)
+        met(peers)
+        kept = peers.get("a")  # else its finaliser is interrupted, too
+        came = interrupted(at, partial(peers.forget, "a"), within)
+        peers.forget("a")
+        assert peers.get("a") is None
+        peers.forget_process("p")
+        peers.close()
+        del kept
+        if not came:
+            break
+    assert at > 1
+
+
+def test_a_death_whose_handling_is_interrupted_is_seen_at_the_next_poll(child: Any) -> None:
+    pidfd = os.pidfd_open(child.pid)
+    child.kill()
+    child.wait(20)
+    plane: Any = Plane()
+    for at in itertools.count():
+        waits: Any = Waits()
+        peers = Peers(plane, waits)
+        met(peers, pidfd)
+        peer: Any = peers.get("a")
+        die = partial(peers.take_dead, list(waits.watched))
+        came = interrupted(at, die, within)
+        die()
+        assert peer.dead, f"interrupted at {at}"
+        assert peers.get("a") is None
+        assert not waits.watched
+        peers.close()
+        if not came:
+            break
+    assert at > 5
+    os.close(pidfd)

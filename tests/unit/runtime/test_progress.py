@@ -19,6 +19,7 @@ import pytest
 
 from shmnd.address import Address
 from shmnd.common.held import Held
+from shmnd.common.owned import Owned
 from shmnd.connector import Connector
 from shmnd.listener import Listener
 from shmnd.runtime.broker.state import BrokerState, Live
@@ -168,7 +169,7 @@ def test_events_that_lost_their_descriptors(sides: Sides) -> None:
     assert sides.passive.connector.get_private_data() == b"the offer"
 
 
-@pytest.mark.parametrize("times", [1, 3, 4])
+@pytest.mark.parametrize("times", [1, 2])
 def test_a_peer_whose_process_cannot_be_watched_now(
     sides: Sides, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +184,7 @@ def test_a_peer_whose_process_cannot_be_watched_now(
     monkeypatch.setattr(engine._wait_set, "include", with_no_room)
     sides.offer()
     assert engine.peer_adapter(sides.active.adapter.uid) is None
-    if times == 4:
+    if times == 2:
         with pytest.raises(NdError, match="max_user_watches") as caught:
             sides.accept()
         assert caught.value.status is Status.INSUFFICIENT_RESOURCES
@@ -192,7 +193,7 @@ def test_a_peer_whose_process_cannot_be_watched_now(
 
 
 @pytest.mark.parametrize("lost", ["its descriptor", "its mapping"])
-@pytest.mark.parametrize("times", [1, 3, 4])
+@pytest.mark.parametrize("times", [1, 2])
 def test_a_segment_of_a_peer_for_which_there_is_no_room_now(
     sides: Sides, lost: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,10 +211,9 @@ def test_a_segment_of_a_peer_for_which_there_is_no_room_now(
             found.append((event, fds))
         return found
 
-    def unmappable(fd: int, size: int, writable: bool) -> Any:
+    def unmappable(fd: Owned, size: int, writable: bool) -> Any:
         if lost == "its mapping" and faults:
             faults.pop()
-            os.close(fd)
             raise error(Status.INSUFFICIENT_RESOURCES, "Segment.map", "no address space")
         return attach(fd, size, writable)
 
@@ -222,7 +222,7 @@ def test_a_segment_of_a_peer_for_which_there_is_no_room_now(
     sides.active.adapter.add_segment(1)
     sides.offer()
     assert engine.peer_adapter(sides.active.adapter.uid) is not None
-    if times == 4:
+    if times == 2:
         with pytest.raises(NdError, match="ulimit") as caught:
             sides.accept()
         assert caught.value.status is Status.INSUFFICIENT_RESOURCES

@@ -90,10 +90,10 @@ def test_what_cannot_be_told_again_stays_to_be_told(world: World) -> None:
     active, passive, _ = connected(world)
     active.ask("unheard", adapter=passive.adapter)
     world.channel_error = NONE_LEFT
-    active.ask("sync")
+    assert active.ask("sync")["unheard"] == [passive.adapter]
     assert active.take() == []
     world.channel_error = None
-    active.ask("sync")
+    assert active.ask("sync")["unheard"] == []
     assert active.names() == ["peer"]
 
 

@@ -198,6 +198,18 @@ def test_what_was_not_heard_is_told_again_when_it_matters(world: World) -> None:
     assert passive.take() == []
 
 
+def test_what_is_told_again_precedes_the_answer_to_the_request_for_it(world: World) -> None:
+    """A client that has the answer has the rest: it need not ask again."""
+    active, passive, _ = connected(world)
+    active.segment(3)
+    passive.take()
+    passive.ask("unheard", adapter=active.adapter)
+    world.state.handle(passive.number, {"op": "sync", "id": 7777}, [])
+    world.deliver()
+    said = [message.get("ev", "the answer") for message, _ in world.said.pop(passive.number)]
+    assert said == ["peer", "segment", "the answer"]
+
+
 # --- death ---
 def test_when_the_passive_process_dies_its_peers_are_told(world: World) -> None:
     active, passive, connection = connected(world)
