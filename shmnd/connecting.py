@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["aconnect", "connect"]
 
+_GIVEN_UP: Final = (Status.CONNECTION_INVALID, Status.CONNECTION_ABORTED)
+"""What the last steps say where the peer has accepted, and closed its end since."""
+
 
 def connect(
     address: tuple[str, int],
@@ -36,9 +39,9 @@ def connect(
 ) -> Connection:
     """Connect to a `listen` at an address.
 
-    ConnectionRefusedError when nothing listens there, TimeoutError when the server does not
-    accept within `timeout` seconds. `nbytes` and `depth` are as in `listen`; of two different
-    depths the smaller one counts.
+    ConnectionRefusedError when nothing listens there or the server closes meanwhile, TimeoutError
+    when it does not accept within `timeout` seconds. `nbytes` and `depth` are as in `listen`; of
+    two different depths the smaller one counts.
     """
     deadline = deadline_of(timeout, "connect")
     attempt = _Attempt(address, Plan.checked(nbytes, depth, "connect"), namespace, group)
@@ -47,7 +50,7 @@ def connect(
         if not attempt.asking.wait(left_until(deadline)):
             raise TimeoutError
         attempt.asking.result().result(left_until(deadline))
-        return attempt.connection()
+        return attempt.connection("connect")
 
 
 async def aconnect(
@@ -66,7 +69,7 @@ async def aconnect(
         attempt.begin()
         async with asyncio.timeout(left_until(deadline)):
             await (await attempt.asking)
-        return attempt.connection()
+        return attempt.connection("aconnect")
 
 
 class _Attempt:
@@ -128,11 +131,23 @@ class _Attempt:
             " another"
         )
 
-    def connection(self) -> Connection:
+    def connection(self, call: str) -> Connection:
         """Complete the connection, when the peer has accepted."""
         ends, shared = self._ends, self._shared
         assert ends is not None
         assert shared is not None
+        try:
+            self._complete(ends)
+        except NdError as exc:
+            if exc.status not in _GIVEN_UP or is_interruption(exc):
+                raise
+            text = f"the server at {self._address!r} was closed before the connection was complete"
+            raise error(Status.CONNECTION_REFUSED, call, text) from None
+        made = Connection(shared, ends)
+        shared.give_back(self)
+        return made
+
+    def _complete(self, ends: Ends) -> None:
         theirs = Terms.unpack(ends.connector.get_private_data())
         if theirs is None:
             ends.connector.reject()
@@ -141,9 +156,6 @@ class _Attempt:
             )
         ends.agree(theirs)
         ends.connector.complete_connect().result()
-        made = Connection(shared, ends)
-        shared.give_back(self)
-        return made
 
     def close(self) -> None:
         """Release everything, as soon as the thread is done with it: nothing came of it."""

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 import shmnd
 from processes.messages.kit import LIMIT, Address, MakePeer, pattern
-from shmnd import Status
+from shmnd import Status, connecting
 
 Waited = Callable[[shmnd.Connection], object]
 Accepting = Callable[[shmnd.Server], Awaitable[object]]
@@ -138,3 +139,29 @@ def test_a_close_whose_last_connection_another_thread_takes_ends_well() -> None:
     server._arrivals = Taken()
     server.close()
     assert server.closed
+
+
+@pytest.mark.parametrize("waits", ["connect", "aconnect"])
+def test_a_server_that_closes_before_a_connection_is_complete_refuses_it(
+    waits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that tries again where nothing listens does so then, too."""
+
+    def ask(address: tuple[str, int]) -> None:
+        if waits == "connect":
+            shmnd.connect(address, timeout=LIMIT)
+        else:
+            asyncio.run(shmnd.aconnect(address, timeout=LIMIT))
+
+    def complete_late(attempt: Any, ends: Any) -> None:
+        server.close()
+        complete(attempt, ends)
+
+    complete = connecting._Attempt._complete
+    monkeypatch.setattr(connecting._Attempt, "_complete", complete_late)
+    with shmnd.listen() as server, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask, server.address)
+        with pytest.raises(OSError, match="the server is closed"):
+            server.accept(LIMIT)
+        with pytest.raises(ConnectionRefusedError, match=f"^{waits}: the server at .* was closed"):
+            asking.result(LIMIT)
