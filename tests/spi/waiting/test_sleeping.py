@@ -342,6 +342,26 @@ def test_a_task_that_is_cancelled_while_it_polls_leaves_the_bell_armed(pair: Pai
     assert [result.request_context for result in end.cq.get_results()] == ["after"]
 
 
+def test_a_queue_with_a_descriptor_is_armed_while_a_task_polls(pair: Pair) -> None:
+    """A thread that selects it is woken also while the loop of the task runs another callback."""
+    end = pair.active
+    end.cq.spin = WAIT
+    end.qp.receive(None, "one")
+    end.cq.fileno()
+
+    async def main() -> None:
+        task = asyncio.create_task(_awaited(end.cq.notify()))
+        for _ in range(40):  # the task looks for other news each few of its turns, and disarms
+            await asyncio.sleep(0)
+            assert end.cq._armed
+        assert end.cq._turns == 1
+        pair.passive.qp.send(None)
+        await task
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert [result.request_context for result in end.cq.get_results()] == ["one"]
+
+
 def test_a_queue_with_another_notify_is_armed_while_a_task_polls(pair: Pair) -> None:
     """Its descriptor or thread needs the ring; and so does the descriptor of the queue."""
     end = pair.active
