@@ -97,6 +97,22 @@ def test_receives_that_a_flush_canceled_before_the_connection_are_not_offered(
     assert statuses(pair.reap(pair.active)) == [Status.IO_TIMEOUT]
 
 
+def test_only_the_receives_behind_a_flush_before_the_connection_are_offered(
+    make_pair: MakePair,
+) -> None:
+    pair = make_pair(rnr_timeout=0.1)
+    for number in range(3):
+        pair.passive.qp.receive(None, number)
+    pair.passive.qp.flush()
+    assert contexts(pair.passive.reap(3)) == [0, 1, 2]
+    pair.passive.qp.receive(None, "early")
+    pair.connect()
+    for number in range(2):
+        pair.active.qp.send(None, number)
+    ends = pair.reap(pair.active, 2)
+    assert statuses(ends) == [Status.SUCCESS, Status.IO_TIMEOUT]
+
+
 def test_receive_success_of_a_message_shorter_than_its_room(connected: Pair) -> None:
     source, sink = connected.active.memory(10), connected.passive.memory(100)
     source.put(b"0123456789")
