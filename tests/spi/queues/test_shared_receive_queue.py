@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """IND2SharedReceiveQueue: one pool of Receives for many connections."""
 
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -233,6 +234,20 @@ def test_receive_completes_success_however_long_the_queue_was_empty(shared: Pair
     shared.exchange()
 
 
+def test_a_receive_wakes_the_thread_that_sleeps_for_a_message_which_waits_for_it(
+    make_pair: MakePair,
+) -> None:
+    pair = make_pair(remote="active", passive={"srq": True}, rnr_timeout=120.0).connect()
+    here = pair.passive
+    pair.active.qp.send(None)
+    assert here.receive_cq.wait(timeout=0.05) == []
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(here.receive_cq.wait, 64, 3 * WAIT)
+        time.sleep(0.1)  # it sleeps by then: where it does not, a poll finds the message
+        here.srq.receive(None, "late")
+        assert contexts(waits.result(timeout=WAIT)) == ["late"]
+
+
 def test_receive_completes_buffer_overflow_and_the_queue_goes_on(shared: Pair) -> None:
     qp, _ = another(shared, "other")
     notice = shared.passive.connector.notify_disconnect()
@@ -458,18 +473,19 @@ def test_modify_success_makes_the_queue_deeper_while_it_is_in_use(shared: Pair) 
 
 def test_modify_success_keeps_every_element_of_the_posted_receives(shared: Pair) -> None:
     srq = shared.passive.srq
-    source, sink = shared.active.memory(64), shared.passive.memory(4 * 64)
+    source, sink = shared.active.memory(64), shared.passive.memory(8 * 4 * 64)
     source.put(bytes(range(64)))
-    for number in range(8):
-        srq.receive([sink.sge(64 * element, 16) for element in range(4)], number)
+    places = [[64 * (4 * number + element) for element in range(4)] for number in range(8)]
+    for number, offsets in enumerate(places):
+        srq.receive([sink.sge(offset, 16) for offset in offsets], number)
     srq.modify(1000)
-    for number in range(8):
-        sink.put(bytes(4 * 64))
+    for number, offsets in enumerate(places):
+        sink.put(bytes(8 * 4 * 64))
         shared.active.qp.send(source.sge(0, 64))
         assert contexts(shared.reap(shared.passive)) == [number]
         assert statuses(shared.reap(shared.active)) == [Status.SUCCESS]
-        for element in range(4):
-            assert sink.get(16, 64 * element) == bytes(range(16 * element, 16 * element + 16))
+        for element, offset in enumerate(offsets):
+            assert sink.get(16, offset) == bytes(range(16 * element, 16 * element + 16))
 
 
 def test_modify_success_with_zero_leaves_each_alone(end: End) -> None:
