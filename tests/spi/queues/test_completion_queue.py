@@ -380,6 +380,19 @@ def test_fileno_is_readable_after_an_armed_notify_completed(connected: Pair) -> 
         assert contexts(end.reap()) == [number]
 
 
+@pytest.mark.active_end_here
+def test_fileno_stays_readable_where_other_polls_have_taken_the_rings(connected: Pair) -> None:
+    end = connected.active
+    fileno = end.cq.fileno()
+    notice = end.cq.notify()
+    deliver(connected, context="told")
+    assert final(notice) == Status.SUCCESS
+    for _ in range(3):
+        end.adapter._engine.progress()
+    assert select.select([fileno], [], [], 0)[0]
+    assert contexts(end.reap()) == ["told"]
+
+
 def wait_readable(fileno: int) -> None:
     if not select.select([fileno], [], [], WAIT)[0]:
         raise Late("the descriptor did not become readable")
