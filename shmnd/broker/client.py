@@ -3,7 +3,7 @@
 
 A call is one exchange and waits for its reply, with a bound. Events that come meanwhile are kept
 for `events()`. When the broker is gone, the next call finds or starts another one, lets the owner
-of this client tell it what the process holds (`on_reconnect`), and then goes ahead. The same
+of this client report to it what the process holds (`on_reconnect`), and then continues. The same
 happens after a call whose outcome is unknown, as it timed out or was interrupted: a new session and
 a replay leave no doubt about what the broker believes. An interrupted request that is harmless, or
 that its caller undoes by a post, ends no session: its reply is dropped.
@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from shmnd.broker.access import caller_at
+from shmnd.broker.lock import take_lock
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import VERSION, Descriptor, encode
 from shmnd.broker.session import Event, Lost, Session
@@ -34,13 +35,13 @@ CALL_SECONDS: Final = 5.0
 """How long a call waits for its reply."""
 
 _ATTEMPTS: Final = 5
-"""Brokers that may die in the midst of one call or of one replay."""
+"""Brokers that may die during one call or one replay."""
 
 
 class BrokerClient(Session):
     """A process's session with the broker of a namespace, renewed as often as needed.
 
-    `key` are 32 hexadecimal digits that no other process knows; the name of this process is made of
+    `key` are 32 hexadecimal digits that no other process has; the name of this process is made of
     them (`protocol.name_of`), whatever broker is there. `on_reconnect` is called with this client,
     in the thread that met the loss, whenever a new broker needs the state of the process; it
     uses `call` as usual. NdError says why no broker could be reached.
@@ -87,7 +88,7 @@ class BrokerClient(Session):
     def call(
         self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
     ) -> dict[str, Any]:
-        """Ask the broker and give its reply; NdError when that is not a success.
+        """Ask the broker and return its reply; NdError when that is not a success.
 
         Descriptors are borrowed. `caller` names the call of the interface in the message. A
         broker that is gone is replaced; one that does not answer in time is IO_TIMEOUT.
@@ -112,7 +113,7 @@ class BrokerClient(Session):
         call = caller or f"broker {op}"
         until = min(until, time.monotonic() + self._timeout)
         self._require_own()
-        if not self._take_lock(0.0) and not self._take_lock(until - time.monotonic()):
+        if not take_lock(self._lock, until - time.monotonic()):
             raise too_late(call)
         try:
             if not self.alive:
@@ -166,7 +167,7 @@ class BrokerClient(Session):
         if self._closed or self._inherited():
             return []
         try:
-            if self._take_lock(0.0):
+            if take_lock(self._lock, 0.0):
                 try:
                     if self.alive:
                         self._drain()
@@ -221,7 +222,7 @@ class BrokerClient(Session):
         A signal handler may raise wherever a function of Python begins.
         """
         self._require_own()  # in a forked child no thread may be left to release it
-        if not self._take_lock(0.0) and not self._take_lock(deadline - time.monotonic()):
+        if not take_lock(self._lock, deadline - time.monotonic()):
             raise self._no_answer(call)
 
     def _after_leaving(self) -> None:
@@ -337,7 +338,7 @@ class BrokerClient(Session):
         return error(
             Status.DEVICE_NOT_READY,
             call,
-            f"the broker at {self.path} went away {_ATTEMPTS} times in the midst of it",
+            f"the broker at {self.path} ended {_ATTEMPTS} times during the call",
         )
 
 

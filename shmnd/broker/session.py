@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence, Sized
 from typing import Any, Final
 
+from shmnd.broker.lock import take_lock
 from shmnd.broker.place import Place
 from shmnd.broker.posts import Posts
 from shmnd.broker.protocol import (
@@ -67,11 +68,11 @@ class Session:
         self._lock = threading.RLock()
         self._sock: socket.socket | None = None
         self._broker_pid = 0
-        """As the kernel knows it; 0 where this process does not see it."""
+        """As the kernel reports it; 0 where it is not visible to this process."""
         self._broker_user = -1
         self._pid = os.getpid()
         self._next_id = 1
-        # Exchanges nest when a finaliser calls in the midst of one.
+        # Exchanges nest when a finaliser calls during one.
         self._expected: set[int] = set()
         self._unsure: set[int] = set()
         """Requests, also earlier ones, of which it is unknown what became of them."""
@@ -108,7 +109,7 @@ class Session:
         self._interest = select.EPOLLIN
         self._epoll.register(sock.fileno(), select.EPOLLIN)
         self._unsure &= self._expected
-        self._posts.clear()  # for a broker that is no more
+        self._posts.clear()  # for a broker that has ended
         self._asked.clear()
         self._sock = sock
 
@@ -137,21 +138,6 @@ class Session:
             close_all(contents(self._arrived.popleft())[1])
         self._posts = Posts()  # another thread may be at the old ones
 
-    def _take_lock(self, timeout: float) -> bool:
-        """Take the lock, or give up after some seconds; a signal handler that raises leaves it."""
-        owned = self._owned()
-        try:
-            return self._lock.acquire(timeout=max(0.0, timeout))
-        except BaseException:
-            if not owned and self._owned():
-                self._lock.release()
-            raise
-
-    def _owned(self) -> bool:
-        """Return whether this thread has the lock, by the method that threading.Condition asks."""
-        owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]
-        return owned
-
     # --- exchanges -----------------------------------------------------------------------------
 
     def _exchange(
@@ -177,41 +163,24 @@ class Session:
         try:
             self._expected |= {ident}
             self._unsure |= {ident}
-            if fd >= 0:
-                # What arrives is for this thread; it would wake the others until it is read.
-                try:
-                    self._epoll.modify(fd, 0)
-                except (OSError, ValueError) as exc:
-                    pass_on(exc)
-                    raise Lost from None  # another thread has closed the client
+            self._wake_no_other(fd)
             self._flush_all(call, deadline)
             while not self._send(data, fds):
                 self._wait(select.POLLIN | select.POLLOUT, call, deadline)
                 self._drain()  # a broker whose events are not taken reads no requests
-            while ident not in self._replies:
-                # An exchange within this one may have read its reply by now: no long wait.
-                self._wait(select.POLLIN, call, deadline, longest=_LONGEST_WAIT)
-                self._drain(ident)
-                if self._sock is not sock:
-                    raise Lost  # a call within this one met the loss, and found another broker
+            self._await_reply(ident, sock, call, deadline)
             reply = self._replies[ident]
             del self._replies[ident]
             self._unsure -= {ident}
         except BaseException as exc:
-            interrupted = is_interruption(exc)  # also by a TimeoutError of the handler's own
-            timed_out = isinstance(exc, NdError) and exc.status is Status.IO_TIMEOUT
-            late = brief and timed_out and not interrupted
-            abandoned = interrupted and (brief or self._may_abandon(op))
-            if self._sock is sock and not (late or abandoned):
-                # Whether the broker did it is unknown now; a new session makes it known.
-                self._hang_up()
+            late = self._end_exchange(exc, op, sock, brief=brief)
             self._unsure -= {ident}  # not where a second handler raises before
-            if not isinstance(exc, Lost) or ident not in self._replies:
-                self._replies.pop(ident, None)
-                if late:
-                    raise too_late(call) from None
+            answer = self._replies.pop(ident, None)
+            if late:
+                raise too_late(call) from None
+            if not isinstance(exc, Lost) or answer is None:
                 raise
-            reply = self._replies.pop(ident)
+            reply = answer  # it came before the end of the session
         finally:
             # A handler may raise behind a call: nothing is called before the last step.
             self._expected -= {ident}
@@ -220,6 +189,43 @@ class Session:
             except (OSError, ValueError) as exc:
                 pass_on(exc)  # the session is over
         return reply
+
+    def _wake_no_other(self, fd: int) -> None:
+        """Keep the socket from waking other threads: what arrives is for this one to read."""
+        if fd < 0:
+            return
+        try:
+            self._epoll.modify(fd, 0)
+        except (OSError, ValueError) as exc:
+            pass_on(exc)
+            raise Lost from None  # another thread has closed the client
+
+    def _await_reply(
+        self, ident: int, sock: socket.socket | None, call: str, deadline: float
+    ) -> None:
+        """Wait until the reply to a request that was sent over `sock` is in `_replies`."""
+        while ident not in self._replies:
+            # An exchange within this one may have read the reply by now: no long wait.
+            self._wait(select.POLLIN, call, deadline, longest=_LONGEST_WAIT)
+            self._drain(ident)
+            if self._sock is not sock:
+                raise Lost  # a call within this one met the loss, and found another broker
+
+    def _end_exchange(
+        self, exc: BaseException, op: str, sock: socket.socket | None, *, brief: bool
+    ) -> bool:
+        """Hang up after an exchange that failed, unless the session may continue without the reply.
+
+        Return whether a brief caller ran out of time.
+        """
+        interrupted = is_interruption(exc)  # also by a TimeoutError of the handler's own
+        timed_out = isinstance(exc, NdError) and exc.status is Status.IO_TIMEOUT
+        late = brief and timed_out and not interrupted
+        abandoned = interrupted and (brief or self._may_abandon(op))
+        if self._sock is sock and not (late or abandoned):
+            # Whether the broker did it is unknown now; a new session makes it known.
+            self._hang_up()
+        return late
 
     def _may_abandon(self, op: str) -> bool:
         """Return whether the session may continue without the reply, which is dropped later."""
@@ -375,7 +381,7 @@ class Session:
 
     def _flush_when_free(self) -> None:
         """Send the posts that wait, unless another thread has the lock: it will do so then."""
-        while (self._posts or self._wants_room) and self._take_lock(0.0):
+        while (self._posts or self._wants_room) and take_lock(self._lock, 0.0):
             try:
                 if self._posts.flushing:
                     return  # this thread is at it already, further down its stack
