@@ -56,9 +56,9 @@ cdef class Result:
 
 cdef class Sge(elements.Sge):
     """Sge(buffer_or_address, length, memory_handle)\n--\n
-    A stretch of memory. With a handle it lies in that registration; without one it is inline.
+    A stretch of memory. With a handle it is in that registration; without one it is inline.
 
-    Inline data is copied while the request is posted, and may lie anywhere. Immutable.
+    Inline data is copied while the request is posted, and may be anywhere. Immutable.
     """
 
     cdef readonly object length
@@ -85,7 +85,7 @@ cdef class Sge(elements.Sge):
 
 cdef class MwDescriptor:
     """MwDescriptor(base, length, token)\n--\n
-    What a peer needs of a bound window. Immutable; `pack` gives what travels to the peer.
+    What a peer needs of a bound window. Immutable; `pack` returns its bytes for the peer.
     """
 
     cdef readonly uint64_t base
@@ -129,7 +129,7 @@ cdef class MwDescriptor:
 
 
 cdef class ReapingCore(NotifyCore):
-    """A completion queue that gives callers their own results back."""
+    """A completion queue that returns to callers their own results."""
 
     cdef object result(self, const c.shmnd_cqe *e):
         cdef Result r
@@ -230,7 +230,7 @@ cdef class EndpointCore:
         cdef uint32_t flag = flags_of(flags, "Endpoint.send")
         cdef uint32_t n, status
         self.usable("send")
-        n = gather_sges(sges, list_, "Endpoint.send", self._pair.q.wq_stride)
+        n = gather_sges(sges, list_, "Endpoint.send", self._pair.q.wq.stride)
         if flag & ~_SEND_FLAGS:
             self._refuse_flags("send", Status.INVALID_PARAMETER_4, list_, n, sges, flags)
         result.status = _PENDING
@@ -256,7 +256,7 @@ cdef class EndpointCore:
         cdef uint32_t flag = flags_of(flags, "Endpoint.send_and_invalidate")
         cdef uint32_t n, status
         self.usable("send_and_invalidate")
-        n = gather_sges(sges, list_, "Endpoint.send_and_invalidate", self._pair.q.wq_stride)
+        n = gather_sges(sges, list_, "Endpoint.send_and_invalidate", self._pair.q.wq.stride)
         if flag & ~_SEND_FLAGS:
             self._refuse_flags("send_and_invalidate", Status.INVALID_PARAMETER_5, list_, n, sges,
                                flags)
@@ -320,7 +320,7 @@ cdef class EndpointCore:
         if address > UINT64_MAX - descriptor.base:
             token = 0  # it wraps: no grant has it
         address += descriptor.base
-        n = gather_sges(sges, list_, call, self._pair.q.wq_stride)
+        n = gather_sges(sges, list_, call, self._pair.q.wq.stride)
         if flag & ~_RDMA_FLAGS:
             self._refuse_flags(method, Status.INVALID_PARAMETER_6, list_, n, sges, flags)
         result.status = _PENDING
@@ -337,7 +337,7 @@ cdef class EndpointCore:
                        uint32_t n, object sges, object flags):
         """The flags are wrong; the length of the list and of the data are checked before."""
         cdef uint32_t status = c.shmnd_check_data(
-            &self._pair.q, n, self._pair.q.wq_stride, c.shmnd_sges_length(list_, n), 0)
+            &self._pair.q, n, self._pair.q.wq.stride, c.shmnd_sges_length(list_, n), 0)
         if status:
             refuse(self._pair, method, status, sges, 0)
         legal = _RDMA_FLAGS if method in ("read", "write") else _SEND_FLAGS
@@ -349,7 +349,7 @@ cdef class EndpointCore:
         """Inline data: what `_staged` says of it."""
         cdef uint64_t inline_total = 0
         cdef uint32_t i
-        if n > self._pair.q.wq_stride:
+        if n > self._pair.q.wq.stride:
             refuse(self._pair, method, Status.DATA_OVERRUN, sges, 0)
         for i in range(n):
             if list_[i].token == 0:
@@ -369,7 +369,7 @@ cdef class EndpointCore:
                            c.shmnd_sge *list_) except? 0xffffffff:
         """Fill the list for what `_staged` has said. The caller posts it at once."""
         cdef uint32_t status
-        cdef uint32_t n = gather_sges(sges, list_, f"Endpoint.{method}", self._pair.q.wq_stride)
+        cdef uint32_t n = gather_sges(sges, list_, f"Endpoint.{method}", self._pair.q.wq.stride)
         if staging is not None:
             # Its copy must not land where an outstanding request has its own.
             status = self._pair.check_connected()

@@ -128,6 +128,37 @@ cdef extern from "send/post.h" nogil:
         uint64_t read_pos
         uint64_t returned_pos
 
+    struct shmnd_seen_receives:
+        uint64_t credit
+        uint64_t below
+        uint64_t entries
+        uint64_t revision
+        uint64_t cancelled
+
+    struct shmnd_requests:
+        shmnd_wqe *entries
+        shmnd_sge *sges
+        uint8_t *inlined
+        uint32_t mask
+        uint32_t depth
+        uint32_t stride
+        uint64_t oldest
+        uint64_t next
+        uint64_t end
+        uint64_t released
+
+    struct shmnd_sending:
+        shmnd_job job
+        cbool busy
+        cbool started
+
+    struct shmnd_receiving:
+        shmnd_job job
+        cbool busy
+        cbool stalled
+        cbool fault
+        cbool lists
+
     struct shmnd_qp:
         void *owner
         void *context
@@ -149,25 +180,10 @@ cdef extern from "send/post.h" nogil:
         uint64_t rnr_ns
         shmnd_slots_writer out
         uint64_t messages
-        uint64_t credit
-        uint64_t below
         uint64_t recalled
-        uint64_t viewed
-        uint64_t seen_revision
-        uint64_t seen_cancelled
-        shmnd_wqe *wqes
-        shmnd_sge *wqe_sges
-        uint8_t *wqe_inline
-        uint32_t wq_mask
-        uint32_t wq_depth
-        uint32_t wq_stride
-        uint64_t wq_head
-        uint64_t wq_next
-        uint64_t wq_tail
-        uint64_t wq_released
-        shmnd_job tx_job
-        cbool tx_busy
-        cbool tx_started
+        shmnd_seen_receives seen
+        shmnd_requests wq
+        shmnd_sending tx
         cbool batch
         cbool deferred
         cbool deferred_receives
@@ -176,15 +192,11 @@ cdef extern from "send/post.h" nogil:
         shmnd_receives own
         shmnd_receives *receives
         cbool shared
-        shmnd_job rx_job
-        cbool rx_busy
-        cbool rx_stalled
-        cbool rx_fault
-        cbool rx_lists
         uint64_t posted_base
-        cbool going_down
         uint64_t cancelled
         uint64_t revision
+        shmnd_receiving rx
+        cbool going_down
 
     struct shmnd_todo:
         shmnd_qp *qp

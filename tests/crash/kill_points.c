@@ -162,16 +162,16 @@ static void carry_on(struct actor *a)
     uint64_t end = shmnd_now_ns() + W_SECOND / 50;
     do
         collect(a);
-    while (a->pair->q.wq_head != a->pair->q.wq_tail && shmnd_now_ns() < end && !child_ended);
+    while (a->pair->q.wq.oldest != a->pair->q.wq.end && shmnd_now_ns() < end && !child_ended);
 }
 
 /* Makes no call until the other side has taken the first Send that is listed, or for a while. */
 static void compute(struct actor *a)
 {
     const struct shmnd_qp *q = &a->pair->q;
-    const struct shmnd_wqe *w = &q->wqes[q->wq_next & q->wq_mask];
+    const struct shmnd_wqe *w = &q->wq.entries[q->wq.next & q->wq.mask];
     struct timespec moment = {.tv_nsec = 300000};
-    for (int i = 0; i < 100 && q->listed && !child_ended; i++) {
+    for (int i = 0; i < 100 && q->backlog.count && !child_ended; i++) {
         if (w->listing &&
             shmnd_relaxed64(&shmnd_own_backlog_entry(q, w->message)->word) != w->listing)
             break;
@@ -206,9 +206,9 @@ static void leave_to_reader(struct actor *a)
     uint32_t status = shmnd_post_send(q, (void *)(uintptr_t)context, &s, 1, 0, &kept);
     count(a, status);
     if (status != SHMND_SUCCESS || shmnd_tx_advance(q) != SHMND_RUN ||
-        q->tx_job.kind != SHMND_JOB_CHUNKS)
+        q->tx.job.kind != SHMND_JOB_CHUNKS)
         return;
-    const struct shmnd_job *job = &q->tx_job;
+    const struct shmnd_job *job = &q->tx.job;
     for (int i = 0; i < 100 && !child_ended; i++) {
         if (!shmnd_chunks_unclaimed(shmnd_relaxed64(&job->share->claim), &job->chunks))
             return;

@@ -146,7 +146,7 @@ static inline void h_forge_listing(struct hostile *h)
     shmnd_put64(&e->shape, h_value(h, h->window) << 32 | (message & 0xffff) << 16 |
                                (flags & 0xff) << 8 | extents);
     struct shmnd_shared_extent *x = (struct shmnd_shared_extent *)(e + 1);
-    for (uint32_t i = 0; i < extents && i < h->d.a->q.wq_stride; i++) {
+    for (uint32_t i = 0; i < extents && i < h->d.a->q.wq.stride; i++) {
         uint64_t segment = h_take(h, 1) % 4 ? 0 : h_take(h, 4);
         shmnd_put64(&x[i].offset, h_take(h, 1) % 3 ? h_take(h, 2) : h_value(h, 0));
         shmnd_put64(&x[i].place, segment << 32 | (uint32_t)h_value(h, 3000));

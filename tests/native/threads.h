@@ -43,13 +43,13 @@ struct runner {
 
 static inline bool runner_begin(struct shmnd_qp *q, bool receiving)
 {
-    if (receiving ? !shmnd_rx_job_is_prepared(q) : !q->tx_busy || q->tx_started)
+    if (receiving ? !shmnd_rx_job_is_prepared(q) : !q->tx.busy || q->tx.started)
         return false;
     if (!receiving) {
-        q->tx_started = true;
+        q->tx.started = true;
         return true;
     }
-    q->rx_busy = true;
+    q->rx.busy = true;
     shmnd_rx_resolve_again(q);
     return true;
 }
@@ -157,7 +157,7 @@ static inline bool runner_is_held_up(const struct runner *r)
     bool held_up = false;
     for (uint32_t i = 0; i < cq->active_count; i++) {
         const struct shmnd_qp *q = cq->active[i];
-        held_up = held_up || q->flush_pending || q->going_down || q->rx_unbinding ||
+        held_up = held_up || q->flush.pending || q->going_down || q->rx.unbinding ||
                   shmnd_tx_awaits_peer(q);
     }
     return held_up;

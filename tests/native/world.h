@@ -188,12 +188,12 @@ static inline struct pair *pair_new(struct queue *receive, struct queue *initiat
     q->inline_size = o.inline_size;
     q->rnr_ns = o.rnr_ns;
     uint32_t size = shmnd_pow2_at_least(o.requests + 1);
-    q->wq_depth = o.requests;
-    q->wq_mask = size - 1;
-    q->wq_stride = o.sges;
-    q->wqes = guard_alloc(size * sizeof(struct shmnd_wqe));
-    q->wqe_sges = guard_alloc(size * o.sges * sizeof(struct shmnd_sge));
-    q->wqe_inline = guard_alloc(size * (o.inline_size ? o.inline_size : 1));
+    q->wq.depth = o.requests;
+    q->wq.mask = size - 1;
+    q->wq.stride = o.sges;
+    q->wq.entries = guard_alloc(size * sizeof(struct shmnd_wqe));
+    q->wq.sges = guard_alloc(size * o.sges * sizeof(struct shmnd_sge));
+    q->wq.inlined = guard_alloc(size * (o.inline_size ? o.inline_size : 1));
     q->receives = &q->own;
     if (o.srq) {
         q->shared = true;
@@ -228,7 +228,7 @@ static inline void pair_attach(struct pair *e, struct link *l, int me, struct pa
     end->their_listed = l->memory + l->map.listed_off[it];
     end->their_listed_mask = l->map.listed_mask[it];
     end->their_listed_stride = l->map.listed_stride[it];
-    end->their_elements = other->q.wq_stride;
+    end->their_elements = other->q.wq.stride;
     shmnd_bounce_release(q); /* of the connection before */
     end->my_bounce = l->memory + l->map.bounce_off[me];
     end->their_bounce = l->memory + l->map.bounce_off[it];
@@ -271,8 +271,8 @@ static inline struct link *pair_link(struct pair *active, struct pair *passive)
     struct shmnd_link_shape shape = {
         .receives = {active->q.own.depth, passive->q.own.depth},
         .extents = {active->extents, passive->extents},
-        .requests = {active->q.wq_depth, passive->q.wq_depth},
-        .elements = {active->q.wq_stride, passive->q.wq_stride},
+        .requests = {active->q.wq.depth, passive->q.wq.depth},
+        .elements = {active->q.wq.stride, passive->q.wq.stride},
         .slots = {SHMND_RING_USUAL, SHMND_RING_USUAL},
     };
     if (w->fitting_rings)
@@ -426,13 +426,13 @@ static inline void serve(struct shmnd_qp *q, enum shmnd_progress what, bool rece
         else
             shmnd_fail_unmapped(q, receiving);
     } else if (receiving) {
-        CHECK(!q->rx_busy && q->rx_job.kind != SHMND_JOB_NONE);
-        q->rx_busy = true;
+        CHECK(!q->rx.busy && q->rx.job.kind != SHMND_JOB_NONE);
+        q->rx.busy = true;
         shmnd_rx_resolve_again(q);
         shmnd_rx_run(q);
         shmnd_rx_run_done(q);
     } else {
-        CHECK(q->tx_busy && q->tx_job.kind != SHMND_JOB_NONE);
+        CHECK(q->tx.busy && q->tx.job.kind != SHMND_JOB_NONE);
         shmnd_tx_run(q);
         shmnd_tx_run_done(q);
     }
@@ -562,8 +562,8 @@ static inline uint32_t post_send(struct pair *e, uint64_t context, const struct 
 {
     bool kept;
     uint32_t status = shmnd_post_send(&e->q, (void *)(uintptr_t)context, s, n, flags, &kept);
-    if (status == SHMND_SUCCESS && e->q.wq_head != e->q.wq_tail &&
-        !(e->q.batch && e->q.wq_next == e->q.wq_tail))
+    if (status == SHMND_SUCCESS && e->q.wq.oldest != e->q.wq.end &&
+        !(e->q.batch && e->q.wq.next == e->q.wq.end))
         advance(e);
     return status;
 }
@@ -640,10 +640,10 @@ static inline void counters_check(const struct pair *e)
     EQUAL(shmnd_relaxed64(&t->sent), q->messages);
     EQUAL(shmnd_relaxed64(&t->recalled), q->recalled);
     EQUAL(shmnd_relaxed64(&t->taken), q->taken);
-    EQUAL(shmnd_relaxed64(&t->outstanding), q->wq_tail - q->wq_head);
-    if (q->wq_head == q->wq_tail)
+    EQUAL(shmnd_relaxed64(&t->outstanding), q->wq.end - q->wq.oldest);
+    if (q->wq.oldest == q->wq.end)
         EQUAL(shmnd_relaxed64(&t->waiting_ns), 0);
-    if (q->shared || q->rx_open)
+    if (q->shared || q->rx.open)
         return;
     uint64_t met =
         shmnd_relaxed64(&t->taken) - shmnd_relaxed64(&t->skipped) + shmnd_relaxed64(&t->unfilled);

@@ -172,7 +172,7 @@ static inline bool soak_receive(struct soak_side *side, struct soak_stream *s, u
     uint32_t n = soak_pieces(s, s->in + slot * s->stride, s->largest, s->in_token, head, sges);
     if (shmnd_post_receive(s->qp, side->none, sges, n) != SHMND_SUCCESS)
         return soak_fail(side, s, slot, "a Receive was refused");
-    if (s->qp->rx_stalled)
+    if (s->qp->rx.stalled)
         shmnd_qp_activate(s->qp);
     return true;
 }
@@ -198,7 +198,7 @@ static inline bool soak_send(struct soak_side *side, struct soak_stream *s)
         return soak_fail(side, s, number, "a Send was refused");
     s->posted++;
     s->bytes += size;
-    while (s->qp->wq_head != s->qp->wq_tail) {
+    while (s->qp->wq.oldest != s->qp->wq.end) {
         todo.what = shmnd_tx_advance(s->qp);
         if (todo.what == SHMND_IDLE)
             break;
@@ -211,7 +211,7 @@ static inline bool soak_send(struct soak_side *side, struct soak_stream *s)
 /* Steps over silent Sends, which have no completion. */
 static inline void soak_pass_silent(struct soak_stream *s)
 {
-    s->sent = s->posted - (s->qp->wq_tail - s->qp->wq_head);
+    s->sent = s->posted - (s->qp->wq.end - s->qp->wq.oldest);
     while (s->told < s->sent && soak_is_silent(soak_mix(s->out_key + s->told)))
         s->told++;
 }

@@ -17,12 +17,12 @@
 
 static inline struct shmnd_sge *shmnd_wqe_sges(struct shmnd_qp *qp, uint64_t pos)
 {
-    return &qp->wqe_sges[(pos & qp->wq_mask) * qp->wq_stride];
+    return &qp->wq.sges[(pos & qp->wq.mask) * qp->wq.stride];
 }
 
 static inline uint8_t *shmnd_wqe_inline(struct shmnd_qp *qp, uint64_t pos)
 {
-    return qp->wqe_inline + (pos & qp->wq_mask) * (uint64_t)qp->inline_size;
+    return qp->wq.inlined + (pos & qp->wq.mask) * (uint64_t)qp->inline_size;
 }
 
 /* shmnd_local_spans() for a list of which some elements are in fragile memory. */

@@ -135,15 +135,15 @@ static inline bool shmnd_cq_is_hot(const struct shmnd_cq *cq, const struct shmnd
 static inline bool shmnd_cq_may_park(const struct shmnd_cq *cq, const struct shmnd_qp *qp,
                                      bool wanted)
 {
-    const struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+    const struct shmnd_wqe *w = &qp->wq.entries[qp->wq.oldest & qp->wq.mask];
     if (!wanted || cq->link_count <= SHMND_DIRECT_LINKS || qp->receive_cq != qp->initiator_cq)
         return false;
-    if (qp->wq_head == qp->wq_tail || w->type != SHMND_SEND || w->state == SHMND_WQE_DONE ||
+    if (qp->wq.oldest == qp->wq.end || w->type != SHMND_SEND || w->state == SHMND_WQE_DONE ||
         shmnd_cq_count(cq) >= cq->limit)
         return false;
-    return qp->state == SHMND_QP_CONNECTED && !qp->going_down && !qp->flush_pending &&
-           !qp->tx_busy && !qp->deferred && !qp->deferred_receives && !qp->rx_stalled &&
-           !qp->rx_open && !qp->rx_extra_ready && !qp->rx_busy && !qp->rx_fault &&
+    return qp->state == SHMND_QP_CONNECTED && !qp->going_down && !qp->flush.pending &&
+           !qp->tx.busy && !qp->deferred && !qp->deferred_receives && !qp->rx.stalled &&
+           !qp->rx.open && !qp->rx.extra_ready && !qp->rx.busy && !qp->rx.fault &&
            !shmnd_cq_is_hot(cq, qp);
 }
 
@@ -207,8 +207,8 @@ static inline void shmnd_cq_remove_qp(struct shmnd_cq *cq, struct shmnd_qp *qp)
 /* Does only polling finish an operation of this queue pair? */
 static inline bool shmnd_qp_needs_polls(const struct shmnd_qp *qp)
 {
-    return qp->wq_head != qp->wq_tail || qp->rx_stalled || qp->rx_open || qp->rx_extra_ready ||
-           qp->going_down || qp->flush_pending;
+    return qp->wq.oldest != qp->wq.end || qp->rx.stalled || qp->rx.open || qp->rx.extra_ready ||
+           qp->going_down || qp->flush.pending;
 }
 
 static inline void shmnd_qp_activate(struct shmnd_qp *qp)

@@ -5,13 +5,13 @@
  * A posted request owns one reference to its context. The reference passes from place to
  * place until a completion carries it out of the engine, and is in exactly one of these:
  *
- *   a request       `context` of an entry from `wq_released` to `wq_tail`, unless it is NULL:
+ *   a request       `context` of an entry from `wq.released` to `wq.end`, unless it is NULL:
  *                   its completion took the reference (shmnd_tx_complete)
  *   a posted Receive    `context` of an entry from `matched` to `posted`, of a queue pair or of
  *                   a shared queue
- *   an open message     `rx_rqe.context` while `rx_open`: its Receive is matched, not complete
+ *   an open message     `rx.rqe.context` while `rx.open`: its Receive is matched, not complete
  *   a window        `context` of its region, until the peer invalidates it (NULL from then on)
- *   an invalidated window    `rx_extra.context` while `rx_unbinding` or `rx_extra_ready`
+ *   an invalidated window    `rx.extra.context` while `rx.unbinding` or `rx.extra_ready`
  *   a completion    the ring of its completion queue, from `read_pos` to `write_pos`
  *
  * A context may refer to its own queue pair. The garbage collector frees such a cycle only if
@@ -52,20 +52,20 @@ static inline void **shmnd_receives_next_context(struct shmnd_receives *r,
  * queue are that queue's. */
 static inline void **shmnd_qp_next_context(struct shmnd_qp *qp, struct shmnd_contexts_walk *at)
 {
-    while (at->requests != qp->wq_tail - qp->wq_released) {
-        struct shmnd_wqe *w = &qp->wqes[(qp->wq_released + at->requests++) & qp->wq_mask];
+    while (at->requests != qp->wq.end - qp->wq.released) {
+        struct shmnd_wqe *w = &qp->wq.entries[(qp->wq.released + at->requests++) & qp->wq.mask];
         if (w->context)
             return &w->context;
     }
     if (!at->open) {
         at->open = true;
-        if (qp->rx_open && qp->rx_rqe.context)
-            return &qp->rx_rqe.context;
+        if (qp->rx.open && qp->rx.rqe.context)
+            return &qp->rx.rqe.context;
     }
     if (!at->extra) {
         at->extra = true;
-        if ((qp->rx_unbinding || qp->rx_extra_ready) && qp->rx_extra.context)
-            return &qp->rx_extra.context;
+        if ((qp->rx.unbinding || qp->rx.extra_ready) && qp->rx.extra.context)
+            return &qp->rx.extra.context;
     }
     return shmnd_receives_next_context(&qp->own, at);
 }

@@ -44,7 +44,7 @@ static inline void shmnd_count_received(struct shmnd_qp *qp, uint64_t bytes)
 /* The length of the initiator queue changed. */
 static inline void shmnd_count_requests(struct shmnd_qp *qp)
 {
-    shmnd_put64(&qp->counters->outstanding, qp->wq_tail - qp->wq_head);
+    shmnd_put64(&qp->counters->outstanding, qp->wq.end - qp->wq.oldest);
 }
 
 /* The oldest request has waited for a receive since `since_ns`; 0: it does not wait. */

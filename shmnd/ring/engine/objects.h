@@ -5,11 +5,11 @@
  *
  * Threads. All functions on a queue pair or completion queue are called by one thread
  * at a time (under the interpreter's lock), except shmnd_tx_run() and shmnd_rx_run(),
- * which make long copies without it. `tx_busy` and `rx_busy` are set while such a copy
+ * which make long copies without it. `tx.busy` and `rx.busy` are set while such a copy
  * is prepared or running, and no other function changes the state that they guard.
  *
  * A run copies at most one piece of a long job (SHMND_PIECE in access.h). The rest stays
- * prepared (`tx_busy` without `tx_started`, or a kind in `rx_job`), and the next poll of
+ * prepared (`tx.busy` without `tx.started`, or a kind in `rx.job`), and the next poll of
  * the queue pair runs it. Between two runs the job accesses no memory and sets no hazard
  * word.
  *
@@ -274,8 +274,83 @@ enum shmnd_qp_state {
     SHMND_QP_CLOSED,
 };
 
+/* The receives of the peer, as this side saw them at its last check (send/match.h). */
+struct shmnd_seen_receives {
+    uint64_t credit;              /* messages of this side that have a receive */
+    uint64_t below;               /* those receives hold messages shorter than this */
+    uint64_t entries;             /* advertised entries already checked */
+    uint64_t revision, cancelled; /* of the peer, then */
+};
+
+/* The requests of a queue pair, the oldest first. Positions count up; `mask` makes them indices. */
+struct shmnd_requests {
+    struct shmnd_wqe *entries;
+    struct shmnd_sge *sges; /* `stride` for each request */
+    uint8_t *inlined;       /* `inline_size` bytes for each request */
+    uint32_t mask, depth, stride;
+    uint64_t oldest, next, end; /* `next`: the first that is not issued */
+    uint64_t poll_requested;    /* the peer was asked to poll for requests before this position, */
+    uint64_t poll_issued;       /* when those before this one were issued */
+    uint64_t released;    /* contexts of requests from here to `oldest` are still to be released */
+    uint64_t held;        /* entries held for calls that have passed their checks (send/post.h) */
+    uint64_t uncommitted; /* an issued Send with invalidation may precede this position */
+    uint64_t push;        /* large Sends before this position need no further push */
+};
+
+/* The copy of the request that is issued next, or pushed. */
+struct shmnd_sending {
+    struct shmnd_job job;
+    bool busy;    /* the job is prepared or running */
+    bool started; /* it is running; otherwise the next poll runs it */
+};
+
+/* The Sends that wait for a receive and are listed for the peer (send/backlog.h). */
+struct shmnd_listed_sends {
+    uint64_t end;      /* requests from `wq.next` up to here are listed; the first may not be */
+    uint32_t count;    /* of those */
+    bool shown;        /* `state` has SHMND_LINK_LISTS */
+    uint64_t listings; /* made so far */
+};
+
+/* The use of the shares of the link, by which both sides divide a large message. */
+struct shmnd_used_shares {
+    uint64_t count;                 /* large messages so far, each with the next share in turn */
+    uint64_t message[SHMND_SHARES]; /* the last message that used it */
+};
+
+/* The message at the front of the ring or of the peer's backlog, or why it waits. */
+struct shmnd_receiving {
+    struct shmnd_job job;
+    bool busy;              /* the job is running */
+    bool stalled;           /* a message waits for a receive, or for room in the queue */
+    bool open;              /* a message is matched and not finished */
+    bool needs_segment;     /* a segment of the peer must be mapped to read it */
+    bool fault;             /* it broke a rule: the connection must end */
+    uint32_t refused;       /* the status of its receive, reported at teardown; 0: none */
+    bool unbinding;         /* it is whole, and waits for the last access to its window */
+    bool extra_ready;       /* `extra` is the next completion */
+    uint8_t kind, flags;    /* of that message */
+    const uint8_t *bounced; /* the payload of one of kind BOUNCED */
+    uint32_t token;         /* of the window that it invalidates */
+    bool lists;             /* the other side has listed Sends */
+    uint64_t listing;       /* word of the listing that is being read, or was claimed */
+    uint64_t got;           /* bytes received so far of a message in parts */
+    struct shmnd_cqe extra; /* the completion for the owner of an invalidated window */
+    struct shmnd_rqe rqe;   /* the receive of the open message */
+    struct shmnd_sge sges[SHMND_MAX_SGE];
+    struct shmnd_spans to;
+    struct shmnd_extent extents[SHMND_MAX_SGE]; /* of a large message, read once */
+    uint32_t extent_count;
+};
+
+/* A Flush that has begun and not ended. */
+struct shmnd_flush {
+    bool pending;
+    uint64_t receives; /* it cancels the receives before this position */
+};
+
 /* A queue pair. Posts and polls change it under the lock. Without the lock, shmnd_tx_run() changes
- * `tx_job` and `out`, and shmnd_rx_run() changes `rx_job`: no other field. */
+ * `tx.job` and `out`, and shmnd_rx_run() changes `rx.job`: no other field. */
 struct shmnd_qp {
     /* identity: set when it is made, or when it connects */
     void *owner; /* the Python object, borrowed */
@@ -293,40 +368,18 @@ struct shmnd_qp {
     uint32_t target_fault; /* the status of a Read or Write that its target does not grant */
     uint64_t rnr_ns;
 
-    /* sending: messages, and the receives of the peer as they were last seen (send/match.h) */
+    /* sending */
     struct shmnd_slots_writer out;
-    uint64_t messages;      /* sent so far */
-    uint64_t recalled;      /* of these, recalled */
-    uint64_t credit;        /* messages that have a receive, by the last check */
-    uint64_t below;         /* the receives of that check hold messages shorter than this */
-    uint64_t viewed;        /* advertised entries already checked */
-    uint64_t seen_revision; /* `revision` and `cancelled` of the peer at that check */
-    uint64_t seen_cancelled;
-
-    /* sending: requests, the oldest first */
-    struct shmnd_wqe *wqes;
-    struct shmnd_sge *wqe_sges;
-    uint8_t *wqe_inline; /* `inline_size` for each request */
-    uint32_t wq_mask, wq_depth, wq_stride;
-    uint64_t wq_head, wq_next, wq_tail; /* oldest, first not issued, end */
-    uint64_t wq_poll_requested; /* the peer was asked to poll for requests before this position, */
-    uint64_t wq_poll_issued;    /* when those before this one were issued */
-    uint64_t wq_released; /* contexts of requests from here to `wq_head` are still to be released */
-    uint64_t wq_held;     /* entries held for calls that have passed their checks (send/post.h) */
+    uint64_t messages; /* sent so far */
+    uint64_t recalled; /* of these, recalled */
+    struct shmnd_seen_receives seen;
+    struct shmnd_requests wq;
     struct shmnd_qp *next_unreleased; /* in the registry's list, while `has_unreleased` */
     bool has_unreleased;
-    struct shmnd_job tx_job;
-    bool tx_busy;            /* a job is prepared or running */
-    bool tx_started;         /* it is running; otherwise the next poll runs it */
-    uint64_t wq_uncommitted; /* an issued Send with invalidation may precede this position */
-    uint64_t wq_push;        /* large Sends before this position need no further push */
-    uint64_t wq_listed; /* requests from `wq_next` up to here are listed; the first may not be */
-    uint32_t listed;    /* number of listed requests */
-    bool shows_listed;  /* `state` has SHMND_LINK_LISTS */
-    uint64_t listings;  /* number of listings so far */
+    struct shmnd_sending tx;
+    struct shmnd_listed_sends backlog;
     struct shmnd_bounces bounces;
-    uint64_t larges; /* large messages so far, each with the next index in `shares` */
-    uint64_t share_message[SHMND_SHARES]; /* the last message that used it */
+    struct shmnd_used_shares shares;
 
     /* a batch: messages and receives that are written and not published */
     bool batch;
@@ -334,36 +387,16 @@ struct shmnd_qp {
     bool deferred_receives;
     uint64_t deferred_pos, deferred_message;
 
-    /* receiving: the receives */
+    /* receiving */
     struct shmnd_slots_reader in;
     uint64_t taken; /* messages matched to a receive so far */
     struct shmnd_receives own;
     struct shmnd_receives *receives; /* &own, or the shared queue's */
     bool shared;
-
-    /* receiving: the message at the front. Fields with `rx_` are of it, or say why it waits. */
-    struct shmnd_job rx_job;
-    bool rx_busy;              /* the job is running */
-    bool rx_stalled;           /* a message waits for a receive, or for room in the queue */
-    bool rx_open;              /* a message is matched and not finished */
-    bool rx_needs_segment;     /* a segment of the peer must be mapped to read it */
-    bool rx_fault;             /* it broke a rule: the connection must end */
-    uint32_t rx_refused;       /* the status of its receive, reported at teardown; 0: none */
-    bool rx_unbinding;         /* it is whole, and waits for the last access to its window */
-    bool rx_extra_ready;       /* `rx_extra` is the next completion */
-    uint8_t rx_kind, rx_flags; /* of that message */
-    const uint8_t *rx_bounced; /* the payload of one of kind BOUNCED */
-    uint32_t rx_token;         /* of the window that it invalidates */
-    bool rx_lists;             /* the other side has listed Sends */
-    uint64_t rx_listing;       /* word of the listing that is being read, or was claimed */
-    uint64_t rx_got;           /* bytes received so far of a message in parts */
-    struct shmnd_cqe rx_extra; /* the completion for the owner of an invalidated window */
-    uint64_t posted_base;      /* position of the receive that is advertised as entry 0 */
-    struct shmnd_rqe rx_rqe;   /* the receive of the open message */
-    struct shmnd_sge rx_sges[SHMND_MAX_SGE];
-    struct shmnd_spans rx_to;
-    struct shmnd_extent rx_extents[SHMND_MAX_SGE]; /* of a large message, read once */
-    uint32_t rx_extent_count;
+    uint64_t posted_base; /* position of the receive that is advertised as entry 0 */
+    uint64_t cancelled;   /* receives cancelled by a Flush so far */
+    uint64_t revision;    /* the value in shared memory */
+    struct shmnd_receiving rx;
 
     /* teardown and Flush */
     uint32_t down_status;             /* for the oldest initiator request */
@@ -372,10 +405,7 @@ struct shmnd_qp {
     uint64_t down_since_ns;           /* when its first step ran; 0: not yet */
     uint64_t stalled_since_ns;        /* since when it waits for a copy of the peer; 0: no */
     uint64_t drain_end;               /* slots from here on were published after it began */
-    bool flush_pending;
-    uint64_t flush_receives; /* cancel receives before this position */
-    uint64_t cancelled;      /* receives cancelled by a Flush so far */
-    uint64_t revision;       /* the value in shared memory */
+    struct shmnd_flush flush;
 
     /* membership in the queues */
     bool active_at_receive, active_at_initiator;

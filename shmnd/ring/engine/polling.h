@@ -43,7 +43,7 @@
 struct shmnd_todo {
     struct shmnd_qp *qp;
     enum shmnd_progress what;
-    bool receiving; /* the job is rx_job */
+    bool receiving; /* the job is rx.job */
 };
 
 static inline void shmnd_todo_set(struct shmnd_todo *todo, struct shmnd_qp *qp,
@@ -60,8 +60,8 @@ static inline void shmnd_qp_progress_todo(struct shmnd_qp *qp, uint64_t now_ns,
     enum shmnd_progress p = shmnd_qp_progress(qp, now_ns);
     if (p == SHMND_IDLE)
         return;
-    bool sending = qp->tx_busy && !qp->tx_started;
-    bool receiving = p == SHMND_NEEDS_MAP ? qp->rx_needs_segment : !sending;
+    bool sending = qp->tx.busy && !qp->tx.started;
+    bool receiving = p == SHMND_NEEDS_MAP ? qp->rx.needs_segment : !sending;
     shmnd_todo_set(todo, qp, p, receiving);
 }
 
@@ -86,7 +86,7 @@ static inline uint32_t shmnd_qp_consume_into_ring(struct shmnd_qp *qp, uint32_t 
     /* Its bit was cleared, and it may cease to be hot before it is visited again. */
     if ((most == 0 || !shmnd_cq_has_room(cq) || cq->link_count > SHMND_DIRECT_LINKS) &&
         shmnd_rx_is_ready(qp))
-        qp->rx_stalled = true;
+        qp->rx.stalled = true;
     return n;
 }
 
@@ -97,7 +97,7 @@ static inline uint32_t shmnd_cq_poll_link(struct shmnd_cq *cq, struct shmnd_qp *
 {
     uint32_t n = 0, left = p->max - p->n;
     shmnd_qp_check_peer(qp);
-    if (qp->state == SHMND_QP_CONNECTED && !qp->rx_busy) {
+    if (qp->state == SHMND_QP_CONNECTED && !qp->rx.busy) {
         if (p->direct && left && qp->receive_cq == cq && shmnd_cq_count(cq) == 0) {
             n = shmnd_rx_poll(qp, p->out + p->n, p->budget < left ? p->budget : left);
             p->n += n;
@@ -105,12 +105,12 @@ static inline uint32_t shmnd_cq_poll_link(struct shmnd_cq *cq, struct shmnd_qp *
             n = shmnd_qp_consume_into_ring(qp, p->budget,
                                            qp->receive_cq == cq ? p->fill : UINT64_MAX);
         }
-        if (qp->rx_needs_segment)
+        if (qp->rx.needs_segment)
             shmnd_todo_set(p->todo, qp, SHMND_NEEDS_MAP, true);
-        else if (qp->rx_job.kind != SHMND_JOB_NONE)
+        else if (qp->rx.job.kind != SHMND_JOB_NONE)
             shmnd_todo_set(p->todo, qp, SHMND_RUN, true);
     }
-    if (qp->rx_fault || qp->going_down)
+    if (qp->rx.fault || qp->going_down)
         shmnd_qp_progress_todo(qp, shmnd_coarse_ns(), p->todo);
     if (shmnd_qp_needs_polls(qp))
         shmnd_cq_activate(cq, qp);
@@ -239,7 +239,7 @@ static inline bool shmnd_cq_progress_active(struct shmnd_cq *cq, struct shmnd_po
         shmnd_qp_progress_todo(qp, now_ns, p->todo);
         if (qp->state == SHMND_QP_CONNECTED && shmnd_cq_poll_link(cq, qp, p))
             next = at + 1;
-        waiting = waiting || qp->wq_head != qp->wq_tail;
+        waiting = waiting || qp->wq.oldest != qp->wq.end;
         if (!shmnd_qp_needs_polls(qp))
             shmnd_cq_deactivate(cq, qp); /* the last active one moves to its place */
         else if (parking && shmnd_cq_may_park(cq, qp, wanted))
@@ -302,13 +302,13 @@ static inline bool shmnd_cq_may_find(const struct shmnd_cq *cq)
 /* Does an operation here end without a wake-up, by a copy of the peer or of another thread? */
 static inline bool shmnd_qp_ends_without_wakeup(const struct shmnd_qp *qp)
 {
-    return qp->going_down || qp->flush_pending || qp->rx_unbinding || shmnd_tx_awaits_peer(qp);
+    return qp->going_down || qp->flush.pending || qp->rx.unbinding || shmnd_tx_awaits_peer(qp);
 }
 
 /* Is a piece of a copy left, which the next poll runs? */
 static inline bool shmnd_qp_has_unfinished_copy(const struct shmnd_qp *qp)
 {
-    return (qp->tx_busy && !qp->tx_started) || shmnd_rx_job_is_prepared(qp);
+    return (qp->tx.busy && !qp->tx.started) || shmnd_rx_job_is_prepared(qp);
 }
 
 /* The same for any queue pair of this queue. */
@@ -329,13 +329,13 @@ static inline uint64_t shmnd_cq_next_poll_ns(const struct shmnd_cq *cq, uint64_t
     uint32_t count = cq->parked_count ? cq->link_count : cq->active_count;
     for (uint32_t i = 0; i < count; i++) {
         const struct shmnd_qp *qp = cq->parked_count ? cq->links[i] : cq->active[i];
-        const struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+        const struct shmnd_wqe *w = &qp->wq.entries[qp->wq.oldest & qp->wq.mask];
         uint64_t at = 0;
         if (shmnd_qp_has_unfinished_copy(qp))
             at = shmnd_now_ns();
         else if (shmnd_qp_ends_without_wakeup(qp))
             at = shmnd_now_ns() + soon_ns;
-        else if (qp->wq_head != qp->wq_tail && w->since_ns)
+        else if (qp->wq.oldest != qp->wq.end && w->since_ns)
             at = w->since_ns + qp->rnr_ns + SHMND_COARSE_STEP_NS; /* a step of the coarse clock */
         if (at && (!due || at < due))
             due = at;

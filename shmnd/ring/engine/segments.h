@@ -3,7 +3,7 @@
  * The data segments of a peer that are mapped here, by their numbers.
  *
  * A number is never used again, so an adapter that allocates and frees large blocks for hours has
- * few segments with large numbers. They are in a table of open addressing: a segment lies at its
+ * few segments with large numbers. They are in a table of open addressing: a segment is at its
  * number, masked, or as few places behind it as others allow. At most half of the places are in
  * use, so a search ends; consecutive numbers, which are the usual ones, do not collide.
  *

@@ -86,7 +86,7 @@ cdef inline int advance(c.shmnd_qp *qp) except -1 nogil:
     cdef c.shmnd_todo todo
     todo.qp = qp
     todo.receiving = False
-    while qp.wq_head != qp.wq_tail:
+    while qp.wq.oldest != qp.wq.end:
         todo.what = c.shmnd_tx_advance(qp)
         if todo.what == c.SHMND_IDLE:
             break
@@ -100,7 +100,7 @@ cdef inline int post_send(c.shmnd_qp *qp, c.shmnd_sge *s, uint32_t flags,
     cdef uint32_t status = c.shmnd_post_send(qp, <void *>None, s, 1, flags, &kept)
     if status:
         refused(call, status)
-    return 0 if qp.batch and qp.wq_next == qp.wq_tail else advance(qp)
+    return 0 if qp.batch and qp.wq.next == qp.wq.end else advance(qp)
 
 
 cdef inline int repost(c.shmnd_qp *qp, c.shmnd_cqe *e, c.shmnd_sge *s,

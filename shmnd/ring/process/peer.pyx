@@ -299,7 +299,7 @@ def private_memory_is_reachable() -> bool:
     """Return whether other processes of this user can copy this process's private memory.
 
     A forked child tries it once, as a peer would. Where a security module requires the consent of
-    the process that is copied from, this function gives it: a program that registers private
+    the process that is copied from, this function grants it: a program that registers private
     memory for remote access consents to such copies.
     """
     global _reachable

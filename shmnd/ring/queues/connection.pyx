@@ -66,8 +66,8 @@ cdef class ConnectionCore(PostingCore):
         return (
             0 if self.q.shared else self.q.own.depth,
             self.extents,
-            self.q.wq_depth,
-            self.q.wq_stride,
+            self.q.wq.depth,
+            self.q.wq.stride,
             1 if self.q.shared else 0,
             self.q.receive_bit,
             self.q.initiator_bit,
@@ -188,11 +188,11 @@ cdef class ConnectionCore(PostingCore):
         self.q.out.write_pos = 0
         self.q.out.room_pos = self.q.out.mask + 1
         self.q.in_.read_pos = self.q.in_.returned_pos = 0
-        self.q.messages = self.q.credit = self.q.viewed = self.q.taken = 0
-        self.q.seen_revision = self.q.seen_cancelled = 0
-        self.q.below = self.q.recalled = 0
+        self.q.messages = self.q.seen.credit = self.q.seen.entries = self.q.taken = 0
+        self.q.seen.revision = self.q.seen.cancelled = 0
+        self.q.seen.below = self.q.recalled = 0
         self.q.cancelled = self.q.revision = 0
-        self.q.rx_lists = False
+        self.q.rx.lists = False
         self.q.posted_base = self.q.own.matched
 
     cdef _reset_counters(self, uint64_t role, tuple ends):
@@ -202,7 +202,7 @@ cdef class ConnectionCore(PostingCore):
         c.shmnd_put64(&counters.state, self.q.state)
         c.shmnd_put64(&counters.receive_depth,
                       c.SHMND_COUNTERS_SHARED if self.q.shared else self.q.own.depth)
-        c.shmnd_put64(&counters.initiator_depth, self.q.wq_depth)
+        c.shmnd_put64(&counters.initiator_depth, self.q.wq.depth)
         c.shmnd_put64(&counters.role, role)
         if role:
             c.shmnd_put64(&counters.connection, self.q.link.connection)

@@ -92,7 +92,7 @@ cdef class PostingCore(ProgressCore):
             list_[0] = (<Sge>sge).raw
             n = 1
         else:
-            n = gather_sges(sge, list_, "QueuePair.send", self.q.wq_stride)
+            n = gather_sges(sge, list_, "QueuePair.send", self.q.wq.stride)
         status = self.post_send(context, list_, n, flag)
         if status:
             refuse(self, "send", status, sge, flags)
@@ -108,8 +108,8 @@ cdef class PostingCore(ProgressCore):
             return status
         if kept:
             Py_INCREF(context)
-        if self.q.wq_head != self.q.wq_tail and not (
-                self.q.batch and self.q.wq_next == self.q.wq_tail):
+        if self.q.wq.oldest != self.q.wq.end and not (
+                self.q.batch and self.q.wq.next == self.q.wq.end):
             self.advance()
         wake_sleepers(self.initiator_cq)
         return 0
@@ -132,7 +132,7 @@ cdef class PostingCore(ProgressCore):
             refuse(self, "send_and_invalidate", Status.INVALID_PARAMETER_5, None, flags)
         if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, "send_and_invalidate", flags)
-        n = gather_sges(sge, list_, "QueuePair.send_and_invalidate", self.q.wq_stride)
+        n = gather_sges(sge, list_, "QueuePair.send_and_invalidate", self.q.wq.stride)
         status = self.post_send_invalidate(context, list_, n, named, flag)
         if status:
             refuse(self, "send_and_invalidate", status, sge, flags)
@@ -178,8 +178,8 @@ cdef class PostingCore(ProgressCore):
         if status:
             return status
         Py_INCREF(context)
-        if self.q.state == c.SHMND_QP_DOWN or self.q.rx_stalled:
-            if self.q.rx_stalled:
+        if self.q.state == c.SHMND_QP_DOWN or self.q.rx.stalled:
+            if self.q.rx.stalled:
                 c.shmnd_qp_activate(&self.q)
             wake_sleepers(self.receive_cq)
         return 0
@@ -201,7 +201,7 @@ cdef class PostingCore(ProgressCore):
             self._refuse_in_child("submit_request_batch")
         c.shmnd_batch_submit(&self.q)
         release_contexts(self.q.registry)
-        if self.q.wq_head != self.q.wq_tail:
+        if self.q.wq.oldest != self.q.wq.end:
             self.advance()
         wake_sleepers(self.initiator_cq)
 
@@ -245,7 +245,7 @@ cdef class PostingCore(ProgressCore):
             list_[0] = (<Sge>sge).raw
             n = 1
         else:
-            n = gather_sges(sge, list_, call, self.q.wq_stride)
+            n = gather_sges(sge, list_, call, self.q.wq.stride)
         status = self.post_rdma(type_, context, list_, n, address, token, flag)
         if status:
             refuse(self, method, status, sge, flags)
@@ -264,7 +264,7 @@ cdef class PostingCore(ProgressCore):
             return status
         if kept:
             Py_INCREF(context)
-        if self.q.wq_head != self.q.wq_tail:
+        if self.q.wq.oldest != self.q.wq.end:
             self.advance()
         wake_sleepers(self.initiator_cq)
         return 0
@@ -387,7 +387,7 @@ cdef class PostingCore(ProgressCore):
         if status != _FULL or self.q.link.mine == NULL:
             return False
         self.settle()
-        return c.shmnd_requests_taken(&self.q) < self.q.wq_depth
+        return c.shmnd_requests_taken(&self.q) < self.q.wq.depth
 
     # -- texts --
 

@@ -65,7 +65,7 @@ cdef class ProgressCore(PairCore):
             copied += self.serve(p, False)
             if copied >= <int64_t>c.SHMND_PIECE:
                 break
-        if self.q.rx_fault or self.q.going_down:
+        if self.q.rx.fault or self.q.going_down:
             self.settle()
         release_contexts(self.q.registry)
 
@@ -99,13 +99,13 @@ cdef class ProgressCore(PairCore):
     cdef int64_t run_tx(self) except -1:
         """Run a piece of a prepared copy; a long one without the interpreter's lock."""
         cdef int64_t copied
-        cdef bint long_ = (self.q.tx_job.to.total >= _LONG_COPY
-                           or self.q.tx_job.to.remote != 0
-                           or self.q.tx_job.from_.remote != 0)
-        if not self.q.tx_busy or self.q.tx_started:
+        cdef bint long_ = (self.q.tx.job.to.total >= _LONG_COPY
+                           or self.q.tx.job.to.remote != 0
+                           or self.q.tx.job.from_.remote != 0)
+        if not self.q.tx.busy or self.q.tx.started:
             return 0
-        self.q.tx_started = True
-        self.q.tx_job.piece = 0
+        self.q.tx.started = True
+        self.q.tx.job.piece = 0
         if long_:
             self.peer.jobs += 1
             with nogil:
@@ -113,38 +113,38 @@ cdef class ProgressCore(PairCore):
             self.peer.jobs -= 1
         else:
             c.shmnd_tx_run(&self.q)
-        copied = self.q.tx_job.piece
+        copied = self.q.tx.job.piece
         c.shmnd_tx_run_done(&self.q)
         return copied
 
     cdef int64_t run_rx(self) except -1:
         """Run a piece of the copy of an arriving message."""
         cdef int64_t copied
-        if self.q.rx_busy or self.q.rx_job.kind == c.SHMND_JOB_NONE:
+        if self.q.rx.busy or self.q.rx.job.kind == c.SHMND_JOB_NONE:
             return 0
-        self.q.rx_busy = True
-        self.q.rx_job.piece = 0
+        self.q.rx.busy = True
+        self.q.rx.job.piece = 0
         c.shmnd_rx_resolve_again(&self.q)
-        if self.q.rx_job.chunks.length >= _LONG_COPY or self.q.rx_job.from_.remote:
+        if self.q.rx.job.chunks.length >= _LONG_COPY or self.q.rx.job.from_.remote:
             self.peer.jobs += 1
             with nogil:
                 c.shmnd_rx_run(&self.q)
             self.peer.jobs -= 1
         else:
             c.shmnd_rx_run(&self.q)
-        copied = self.q.rx_job.piece
+        copied = self.q.rx.job.piece
         c.shmnd_rx_run_done(&self.q)
         return copied
 
     cdef _map(self, bint receiving):
-        """Map a segment of the peer: read the events of the broker; give up if it stays missing.
+        """Map a segment of the peer: read the events of the broker; fail if it stays missing.
 
-        The broker has answered the peer that it knows the segment, so most often the event is here
+        The broker has confirmed the segment to the peer, so most often the event is here
         to be read: no message waits for a broker that is stopped meanwhile.
         """
         # A Send may need a second one if the receive was replaced while the first was mapped.
         added = len(self.peer._segments) + self.peer.raw.unmapped
-        where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos, self.q.taken,
+        where = (receiving, self.q.wq.oldest, self.q.wq.next, self.q.in_.read_pos, self.q.taken,
                  added)
         if where != self.map_place:
             self.adapter._engine.map_announced()

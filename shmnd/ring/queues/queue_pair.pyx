@@ -105,14 +105,14 @@ cdef class QueuePair(ConnectionCore):
 
     cdef _make_sending(self, uint32_t depth, uint32_t sge):
         cdef uint32_t size = c.shmnd_pow2_at_least(depth + 1)
-        self.q.wq_depth = depth
-        self.q.wq_mask = size - 1
-        self.q.wq_stride = max(sge, _LEAST_SGE)
-        self.q.wqes = <c.shmnd_wqe *>calloc(size, sizeof(c.shmnd_wqe))
-        self.q.wqe_sges = <c.shmnd_sge *>calloc(size * self.q.wq_stride, sizeof(c.shmnd_sge))
-        self.q.wqe_inline = <unsigned char *>calloc(size, max(1, self.q.inline_size))
+        self.q.wq.depth = depth
+        self.q.wq.mask = size - 1
+        self.q.wq.stride = max(sge, _LEAST_SGE)
+        self.q.wq.entries = <c.shmnd_wqe *>calloc(size, sizeof(c.shmnd_wqe))
+        self.q.wq.sges = <c.shmnd_sge *>calloc(size * self.q.wq.stride, sizeof(c.shmnd_sge))
+        self.q.wq.inlined = <unsigned char *>calloc(size, max(1, self.q.inline_size))
         self.reserved_initiator = depth + 1
-        if self.q.wqes == NULL or self.q.wqe_sges == NULL or self.q.wqe_inline == NULL:
+        if self.q.wq.entries == NULL or self.q.wq.sges == NULL or self.q.wq.inlined == NULL:
             raise error(Status.INSUFFICIENT_RESOURCES, "Adapter.create_queue_pair",
                         f"no memory for {depth} initiator requests")
 
@@ -282,9 +282,9 @@ cdef class QueuePair(ConnectionCore):
             c.shmnd_cq_remove_qp(self.q.receive_cq, &self.q)
             c.shmnd_cq_remove_qp(self.q.initiator_cq, &self.q)
         _take_contexts(self)  # of requests that `close` did not complete, as in a child process
-        free(self.q.wqes)
-        free(self.q.wqe_sges)
-        free(self.q.wqe_inline)
+        free(self.q.wq.entries)
+        free(self.q.wq.sges)
+        free(self.q.wq.inlined)
         free(self.q.own.entries)
         free(self.q.own.sges)
         if self.q.counters != NULL:
@@ -299,7 +299,7 @@ cdef class QueuePair(ConnectionCore):
             said[0] += f" process {self.peer.pid}"
         said.append(f"{c.shmnd_receives_outstanding(&self.q.own)} of {self.q.own.depth} receives"
                     if self.srq is None else f"receives of {self.srq!r}")
-        said.append(f"{self.q.wq_tail - self.q.wq_head} of {self.q.wq_depth} requests outstanding")
+        said.append(f"{self.q.wq.end - self.q.wq.oldest} of {self.q.wq.depth} requests outstanding")
         if self.context is not None:
             said.append(f"context={self.context!r}")
         return f"<{self.title} {', '.join(said)}>"

@@ -32,7 +32,7 @@ cdef refuse(ProgressCore pair, str method, uint32_t status, object sge, object f
     items = [sge] if isinstance(sge, Sge) else list(sge or ())
     total = sum(item.length for item in items)
     if status == Status.DATA_OVERRUN:
-        detail = (f"{len(items)} scatter/gather elements, at most {pair.q.wq_stride} are "
+        detail = (f"{len(items)} scatter/gather elements, at most {pair.q.wq.stride} are "
                   f"granted; {_ask(pair, 'max_initiator_sge')}, up to {c.SHMND_MAX_SGE}")
     elif status == Status.BUFFER_OVERFLOW and int(flags) & c.SHMND_OP_INLINE:
         detail = (f"{total} bytes inline, at most {pair.q.inline_size} on this queue pair; "
@@ -40,11 +40,11 @@ cdef refuse(ProgressCore pair, str method, uint32_t status, object sge, object f
     elif status == Status.BUFFER_OVERFLOW:
         detail = f"{total} bytes, at most {pair.q.max_transfer} a request"
     elif (status == Status.NO_MORE_ENTRIES
-            and c.shmnd_requests_taken(&pair.q) < pair.q.wq_depth):
+            and c.shmnd_requests_taken(&pair.q) < pair.q.wq.depth):
         detail = _untaken(pair.initiator_cq)
     elif status == Status.NO_MORE_ENTRIES:
         detail = (f"{c.shmnd_requests_taken(&pair.q)} requests are outstanding, the queue "
-                  f"holds {pair.q.wq_depth}; reap completions and post again")
+                  f"holds {pair.q.wq.depth}; reap completions and post again")
     elif status == Status.CONNECTION_INVALID:
         detail = f"the queue pair is {STATE_NAMES[pair.q.state]}; " + (
             "make a new one" if pair.q.state >= c.SHMND_QP_DOWN
@@ -123,7 +123,7 @@ cdef str outstanding_requests(ProgressCore pair, bint requests, bint receives):
     """Return which requests are outstanding, and with which process."""
     cdef list said = []
     if requests:
-        said.append(f"{pair.q.wq_tail - pair.q.wq_head} requests")
+        said.append(f"{pair.q.wq.end - pair.q.wq.oldest} requests")
     if receives and not pair.q.shared:
         said.append(f"{c.shmnd_receives_outstanding(&pair.q.own)} Receives")
     name = "" if pair.context is None else f" {pair.context!r}"

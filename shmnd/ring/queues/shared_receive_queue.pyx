@@ -149,7 +149,7 @@ cdef class ReceiveCore:
         self.raw.starved = False
         for reference in self.members:
             member = reference()
-            if member is not None and member.q.rx_stalled:
+            if member is not None and member.q.rx.stalled:
                 c.shmnd_qp_activate(&member.q)
                 member.receive_cq.pushed()
 

@@ -37,7 +37,7 @@ static inline void shmnd_cq_complete_finished(struct shmnd_cq *cq)
         if (!qp->parked)
             continue;
         shmnd_tx_retire_up_to(qp, cq->bound);
-        if (qp->wq_head == qp->wq_tail || qp->going_down)
+        if (qp->wq.oldest == qp->wq.end || qp->going_down)
             shmnd_cq_activate(cq, qp);
     }
 }

@@ -24,17 +24,17 @@ static inline struct shmnd_listed *shmnd_peer_backlog_entry(const struct shmnd_q
  * (`from` stays empty). */
 static inline uint64_t shmnd_rx_resolve_source(struct shmnd_qp *qp)
 {
-    struct shmnd_spans *from = &qp->rx_job.from;
+    struct shmnd_spans *from = &qp->rx.job.from;
     uint64_t total = 0;
     shmnd_spans_clear(from);
-    qp->rx_needs_segment = false;
-    qp->rx_job.unmapped = qp->peer->unmapped;
-    for (uint32_t i = 0; i < qp->rx_extent_count; i++) {
-        const struct shmnd_extent *x = &qp->rx_extents[i];
+    qp->rx.needs_segment = false;
+    qp->rx.job.unmapped = qp->peer->unmapped;
+    for (uint32_t i = 0; i < qp->rx.extent_count; i++) {
+        const struct shmnd_extent *x = &qp->rx.extents[i];
         total += x->length;
         int got = shmnd_peer_add_span(qp->peer, x->segment, x->offset, x->length, false, from);
         if (got == 0)
-            qp->rx_needs_segment = true;
+            qp->rx.needs_segment = true;
         if (got < 0 && x->segment != SHMND_PRIVATE_MEMORY)
             return UINT64_MAX;
     }
@@ -47,7 +47,7 @@ static inline uint64_t shmnd_rx_resolve_source(struct shmnd_qp *qp)
 static inline bool shmnd_rx_read_large(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     uint32_t head[2];
-    struct shmnd_extent *x = qp->rx_extents;
+    struct shmnd_extent *x = qp->rx.extents;
     struct shmnd_read_cursor drain = shmnd_slots_read_begin(&qp->in, a->flags);
     shmnd_slots_read_once(&drain, head, sizeof head);
     if (head[0] > SHMND_MAX_SGE || head[1] >= SHMND_SHARES ||
@@ -55,8 +55,8 @@ static inline bool shmnd_rx_read_large(struct shmnd_qp *qp, const struct shmnd_m
             a->slots)
         return false;
     shmnd_slots_read_once(&drain, x, head[0] * (uint32_t)sizeof x[0]);
-    qp->rx_extent_count = head[0];
-    qp->rx_job.share = &qp->link.theirs->shares[head[1]];
+    qp->rx.extent_count = head[0];
+    qp->rx.job.share = &qp->link.theirs->shares[head[1]];
     return shmnd_rx_resolve_source(qp) == a->length;
 }
 
@@ -64,12 +64,12 @@ static inline bool shmnd_rx_read_large(struct shmnd_qp *qp, const struct shmnd_m
  * segment since. A correct peer releases no segment of a message before that was taken. */
 static inline void shmnd_rx_resolve_again(struct shmnd_qp *qp)
 {
-    struct shmnd_job *job = &qp->rx_job;
+    struct shmnd_job *job = &qp->rx.job;
     if (job->unmapped == qp->peer->unmapped)
         return;
     if (shmnd_rx_resolve_source(qp) != job->chunks.length || job->from.total != job->chunks.length)
         job->result = SHMND_ACCESS_VIOLATION;
-    qp->rx_needs_segment = false;
+    qp->rx.needs_segment = false;
 }
 
 /* Reads the listing of the next message. SHMND_PEEK_NONE: it is not listed, or was reclaimed. */
@@ -82,12 +82,12 @@ shmnd_rx_read_listed(struct shmnd_qp *qp, struct shmnd_message_header *a)
     uint64_t word = shmnd_acquire64(&entry->word), shape = shmnd_relaxed64(&entry->shape);
     uint32_t n = shape & 0xff;
     bool sensible = n <= qp->link.their_elements && n <= SHMND_MAX_SGE;
-    if (qp->going_down || qp->flush_pending || (word & SHMND_LISTED_MASK) != SHMND_LISTED_OPEN ||
+    if (qp->going_down || qp->flush.pending || (word & SHMND_LISTED_MASK) != SHMND_LISTED_OPEN ||
         (uint16_t)(shape >> 16) != (uint16_t)qp->taken)
         return SHMND_PEEK_NONE;
     for (uint32_t i = 0; sensible && i < n; i++) {
         uint64_t place = shmnd_relaxed64(&from[i].place);
-        qp->rx_extents[i] = (struct shmnd_extent){.offset = shmnd_relaxed64(&from[i].offset),
+        qp->rx.extents[i] = (struct shmnd_extent){.offset = shmnd_relaxed64(&from[i].offset),
                                                   .segment = (uint32_t)(place >> 32),
                                                   .length = (uint32_t)place};
     }
@@ -95,8 +95,8 @@ shmnd_rx_read_listed(struct shmnd_qp *qp, struct shmnd_message_header *a)
     shmnd_loads_before();
     if (shmnd_relaxed64(&entry->word) != word)
         return SHMND_PEEK_NONE;
-    qp->rx_extent_count = n;
-    qp->rx_listing = word & ~(uint64_t)SHMND_LISTED_MASK;
+    qp->rx.extent_count = n;
+    qp->rx.listing = word & ~(uint64_t)SHMND_LISTED_MASK;
     *a = (struct shmnd_message_header){.kind = SHMND_KIND_LISTED,
                                        .flags = (uint8_t)(shape >> 8),
                                        .token = (uint32_t)(shape >> 32)};
@@ -111,16 +111,16 @@ static inline bool shmnd_rx_check_listed(struct shmnd_qp *qp, struct shmnd_messa
     if (total > UINT32_MAX || (a->flags & ~known))
         return false;
     a->length = (uint32_t)total;
-    return qp->rx_needs_segment || qp->rx_job.from.total == total;
+    return qp->rx.needs_segment || qp->rx.job.from.total == total;
 }
 
 /* Claims the message for the reader. False: the sender has reclaimed it. */
 static inline bool shmnd_rx_claim_listed(struct shmnd_qp *qp)
 {
-    uint64_t word = qp->rx_listing | SHMND_LISTED_OPEN;
+    uint64_t word = qp->rx.listing | SHMND_LISTED_OPEN;
     /* SYNC listed: compare-and-swap, pairs with the one in shmnd_backlog_swap_back() */
     bool ours = shmnd_swap64(&shmnd_peer_backlog_entry(qp, qp->taken)->word, &word,
-                             qp->rx_listing | SHMND_LISTED_TAKEN);
+                             qp->rx.listing | SHMND_LISTED_TAKEN);
     SHMND_KILL_POINT("listing-claimed");
     return ours;
 }
@@ -129,9 +129,9 @@ static inline bool shmnd_rx_claim_listed(struct shmnd_qp *qp)
 static inline uint32_t shmnd_run_pull(struct shmnd_qp *qp, struct shmnd_job *job)
 {
     struct shmnd_listed *entry = shmnd_peer_backlog_entry(qp, qp->taken);
-    uint64_t word = qp->rx_listing | SHMND_LISTED_TAKEN;
+    uint64_t word = qp->rx.listing | SHMND_LISTED_TAKEN;
     /* SYNC listed: compare-and-swap, pairs with the one in shmnd_pull_cut() */
-    if (!shmnd_swap64(&entry->word, &word, qp->rx_listing | SHMND_LISTED_COPYING))
+    if (!shmnd_swap64(&entry->word, &word, qp->rx.listing | SHMND_LISTED_COPYING))
         return SHMND_PENDING; /* cut short: it stays unfinished until the connection has ended */
     SHMND_KILL_POINT("pull-begun");
     uint32_t status = shmnd_copy_piece(qp->peer, job);
@@ -140,7 +140,7 @@ static inline uint32_t shmnd_run_pull(struct shmnd_qp *qp, struct shmnd_job *job
     /* SYNC listed: release, pairs with acquire in shmnd_pull_state(), shmnd_backlog_add(), and with
      * the swap in shmnd_pull_cut() */
     shmnd_release64(&entry->word,
-                    qp->rx_listing | (whole ? SHMND_LISTED_DONE : SHMND_LISTED_TAKEN));
+                    qp->rx.listing | (whole ? SHMND_LISTED_DONE : SHMND_LISTED_TAKEN));
     SHMND_KILL_POINT("pull-published");
     return status;
 }
@@ -151,7 +151,7 @@ static inline bool shmnd_rx_is_ready(const struct shmnd_qp *qp)
     if (shmnd_slots_ready(&qp->in))
         return true;
     /* relaxed: shmnd_rx_read_listed() checks again */
-    return qp->rx_lists && (shmnd_relaxed64(&shmnd_peer_backlog_entry(qp, qp->taken)->word) &
+    return qp->rx.lists && (shmnd_relaxed64(&shmnd_peer_backlog_entry(qp, qp->taken)->word) &
                             SHMND_LISTED_MASK) == SHMND_LISTED_OPEN;
 }
 

@@ -19,21 +19,20 @@
 #define SHMND_RECEIVE_RECEIVE_H
 
 #include "engine/contexts.h"
-#include "receive/pull.h"
-#include "receive/short.h"
+#include "receive/front.h"
 #include "send/transmit.h"
 
 /* ---- matching ---------------------------------------------------------------------------- */
 
-/* Matches the message at the front to the next receive, which is copied to rx_rqe and rx_sges. */
+/* Matches the message at the front to the next receive, which is copied to rx.rqe and rx.sges. */
 static inline void shmnd_rx_match(struct shmnd_qp *qp)
 {
     struct shmnd_receives *r = qp->receives;
     struct shmnd_rqe *e = &r->entries[r->matched & r->mask];
     struct shmnd_sge *sges = shmnd_rqe_sges(r, r->matched);
     shmnd_rx_unpin(qp, e, sges);
-    qp->rx_rqe = *e;
-    memcpy(qp->rx_sges, sges, e->sges * sizeof sges[0]);
+    qp->rx.rqe = *e;
+    memcpy(qp->rx.sges, sges, e->sges * sizeof sges[0]);
     r->matched++;
     SHMND_KILL_POINT("receive-matched");
 }
@@ -41,20 +40,12 @@ static inline void shmnd_rx_match(struct shmnd_qp *qp)
 static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t bytes,
                                 struct shmnd_cqe *out)
 {
-    *out = (struct shmnd_cqe){qp->rx_rqe.context, qp->context,   status,
+    *out = (struct shmnd_cqe){qp->rx.rqe.context, qp->context,   status,
                               (uint32_t)bytes,    SHMND_RECEIVE, 0};
     if (status != SHMND_SUCCESS)
         shmnd_count_unfilled(qp, status);
-    if (qp->rx_flags & SHMND_SLOT_SOLICITED)
+    if (qp->rx.flags & SHMND_SLOT_SOLICITED)
         out->flags = SHMND_CQE_SOLICITED;
-}
-
-/* Publishes that the message was taken, and wakes the sender if it waits for that. */
-static inline void shmnd_rx_acknowledge(struct shmnd_qp *qp)
-{
-    shmnd_rx_publish_taken(qp);
-    if (qp->rx_flags & SHMND_SLOT_ACK)
-        shmnd_notify_waiting_sender(qp);
 }
 
 /* Fails the receive, the Send (with `fault`), and the connection. No message is taken from now on.
@@ -66,48 +57,48 @@ static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_
     /* SYNC refused: release, pairs with acquire in shmnd_peer_has_refused() */
     shmnd_release32(&qp->link.mine->fault, fault);
     SHMND_KILL_POINT("message-refused");
-    qp->rx_refused = status == SHMND_IO_TIMEOUT ? SHMND_CANCELED : status;
-    qp->rx_open = true;
-    qp->rx_fault = true;
+    qp->rx.refused = status == SHMND_IO_TIMEOUT ? SHMND_CANCELED : status;
+    qp->rx.open = true;
+    qp->rx.fault = true;
 }
 
 /* Unbinds the window of the message. False: an access is in progress; call again. */
 static inline bool shmnd_rx_unbind(struct shmnd_qp *qp)
 {
-    if (!qp->rx_unbinding) {
-        struct shmnd_region *window = shmnd_window_unbind(qp->registry, qp->rx_token, qp->serial);
+    if (!qp->rx.unbinding) {
+        struct shmnd_region *window = shmnd_window_unbind(qp->registry, qp->rx.token, qp->serial);
         if (!window) {
-            qp->rx_token = 0;
+            qp->rx.token = 0;
             return true;
         }
-        qp->rx_unbinding = true;
-        qp->rx_extra =
+        qp->rx.unbinding = true;
+        qp->rx.extra =
             (struct shmnd_cqe){.context = shmnd_window_take_context(qp->registry, window),
                                .qp_context = qp->context,
                                .status = SHMND_SUCCESS,
                                .type = SHMND_INVALIDATE};
     }
-    return qp->peer->dead || shmnd_hazard_is_clear_of(&qp->link.theirs->hazard, qp->rx_token);
+    return qp->peer->dead || shmnd_hazard_is_clear_of(&qp->link.theirs->hazard, qp->rx.token);
 }
 
 /* Completes a message of which all bytes have arrived. True when `out` was filled. */
 static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct shmnd_cqe *out)
 {
-    if (qp->rx_flags & SHMND_SLOT_INVALIDATE) {
-        qp->rx_got = bytes;
-        qp->rx_open = !shmnd_rx_unbind(qp);
-        if (qp->rx_open)
+    if (qp->rx.flags & SHMND_SLOT_INVALIDATE) {
+        qp->rx.got = bytes;
+        qp->rx.open = !shmnd_rx_unbind(qp);
+        if (qp->rx.open)
             return false;
-        if (qp->rx_token == 0) {
+        if (qp->rx.token == 0) {
             shmnd_rx_refuse(qp, SHMND_INVALID_DEVICE_REQUEST, SHMND_INVALID_DEVICE_REQUEST);
             return false;
         }
-        qp->rx_unbinding = false;
+        qp->rx.unbinding = false;
         SHMND_KILL_POINT("window-unbound");
-        qp->rx_extra_ready = qp->rx_extra.context != NULL;
+        qp->rx.extra_ready = qp->rx.extra.context != NULL;
     }
     shmnd_rx_cqe(qp, SHMND_SUCCESS, bytes, out);
-    qp->rx_open = false;
+    qp->rx.open = false;
     shmnd_rx_acknowledge(qp);
     shmnd_count_received(qp, bytes);
     return true;
@@ -116,12 +107,12 @@ static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct s
 /* Checks that the matched receive can hold `length` bytes; otherwise refuses the message. */
 static inline bool shmnd_rx_check_receive(struct shmnd_qp *qp, uint64_t length)
 {
-    if (!shmnd_local_spans(qp->registry, qp->rx_sges, qp->rx_rqe.sges, SHMND_MR_LOCAL_WRITE,
-                           &qp->rx_to)) {
+    if (!shmnd_local_spans(qp->registry, qp->rx.sges, qp->rx.rqe.sges, SHMND_MR_LOCAL_WRITE,
+                           &qp->rx.to)) {
         shmnd_rx_refuse(qp, SHMND_ACCESS_VIOLATION, SHMND_REMOTE_ERROR);
         return false;
     }
-    if (length > qp->rx_rqe.capacity) {
+    if (length > qp->rx.rqe.capacity) {
         shmnd_rx_refuse(qp, SHMND_BUFFER_OVERFLOW, SHMND_REMOTE_ERROR);
         return false;
     }
@@ -141,14 +132,14 @@ static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_staged(
 /* Copies from slots to the receive, from its byte `off` on. Returns a status. */
 static inline uint32_t shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint32_t length)
 {
-    struct shmnd_read_cursor drain = shmnd_slots_read_begin(&qp->in, qp->rx_flags);
+    struct shmnd_read_cursor drain = shmnd_slots_read_begin(&qp->in, qp->rx.flags);
     /* With length 0, `off + length - 1` may wrap, and then exceeds every length. */
-    if (!qp->rx_to.remote && off + length - 1 < qp->rx_to.v[0].length) {
-        shmnd_slots_read_bytes(&drain, (void *)(uintptr_t)(qp->rx_to.v[0].at + off), length);
+    if (!qp->rx.to.remote && off + length - 1 < qp->rx.to.v[0].length) {
+        shmnd_slots_read_bytes(&drain, (void *)(uintptr_t)(qp->rx.to.v[0].at + off), length);
         return SHMND_SUCCESS;
     }
     struct shmnd_spans part;
-    shmnd_spans_slice(&qp->rx_to, off, length, &part);
+    shmnd_spans_slice(&qp->rx.to, off, length, &part);
     if (part.remote)
         return shmnd_rx_copy_staged(qp, &drain, &part);
     for (uint32_t i = 0; i < part.count; i++)
@@ -161,9 +152,9 @@ static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_bounced(struct s
                                                                         uint32_t length)
 {
     struct shmnd_spans part;
-    shmnd_spans_slice(&qp->rx_to, 0, length, &part);
+    shmnd_spans_slice(&qp->rx.to, 0, length, &part);
     /* The copy only reads what it is given: the area is mapped for writing. */
-    return shmnd_copy_staged(qp->peer, &part, (void *)(uintptr_t)qp->rx_bounced, true);
+    return shmnd_copy_staged(qp->peer, &part, (void *)(uintptr_t)qp->rx.bounced, true);
 }
 
 /* ---- large messages -------------------------------------------------------------------------- */
@@ -171,32 +162,32 @@ static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_bounced(struct s
 /* Begins a matched message that is copied from the sender's memory. */
 static inline void shmnd_rx_begin_copy(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
-    struct shmnd_job *job = &qp->rx_job;
+    struct shmnd_job *job = &qp->rx.job;
     job->chunks = shmnd_chunks_of(a->length, qp->taken);
-    shmnd_spans_slice(&qp->rx_to, 0, a->length, &job->to);
+    shmnd_spans_slice(&qp->rx.to, 0, a->length, &job->to);
     job->moved = 0;
     job->kind = a->kind == SHMND_KIND_LISTED   ? SHMND_JOB_PULL
                 : job->from.total == a->length ? SHMND_JOB_CHUNKS
                                                : SHMND_JOB_NONE;
-    qp->rx_open = true;
+    qp->rx.open = true;
 }
 
-/* What the oldest request of this side ends with after rx_fault. */
+/* What the oldest request of this side ends with after rx.fault. */
 static inline uint32_t shmnd_rx_fault_status(const struct shmnd_qp *qp)
 {
-    return qp->rx_refused == SHMND_CANCELED ? SHMND_IO_TIMEOUT : SHMND_CANCELED;
+    return qp->rx.refused == SHMND_CANCELED ? SHMND_IO_TIMEOUT : SHMND_CANCELED;
 }
 
 /* Is a copy prepared that no thread is running? */
 static inline bool shmnd_rx_job_is_prepared(const struct shmnd_qp *qp)
 {
-    return qp->rx_job.kind != SHMND_JOB_NONE && !qp->rx_busy;
+    return qp->rx.job.kind != SHMND_JOB_NONE && !qp->rx.busy;
 }
 
 /* Runs the prepared copy, without the interpreter's lock. */
 static inline void shmnd_rx_run(struct shmnd_qp *qp)
 {
-    struct shmnd_job *job = &qp->rx_job;
+    struct shmnd_job *job = &qp->rx.job;
     if (job->result == SHMND_SUCCESS)
         job->result = job->kind == SHMND_JOB_PULL ? shmnd_run_pull(qp, job)
                                                   : shmnd_run_chunks(qp->peer, job, true);
@@ -204,9 +195,9 @@ static inline void shmnd_rx_run(struct shmnd_qp *qp)
 
 static inline void shmnd_rx_run_done(struct shmnd_qp *qp)
 {
-    qp->rx_busy = false;
-    if (!shmnd_job_is_unfinished(&qp->rx_job))
-        qp->rx_job.kind = SHMND_JOB_NONE;
+    qp->rx.busy = false;
+    if (!shmnd_job_is_unfinished(&qp->rx.job))
+        qp->rx.job.kind = SHMND_JOB_NONE;
 }
 
 /* ---- polling -------------------------------------------------------------------------------- */
@@ -214,14 +205,14 @@ static inline void shmnd_rx_run_done(struct shmnd_qp *qp)
 /* Completes the open message if it is finished now. True when `out` was filled. */
 static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
 {
-    struct shmnd_job *job = &qp->rx_job;
-    if (qp->rx_unbinding)
-        return shmnd_rx_finish(qp, qp->rx_got, out);
+    struct shmnd_job *job = &qp->rx.job;
+    if (qp->rx.unbinding)
+        return shmnd_rx_finish(qp, qp->rx.got, out);
     if (job->result != SHMND_SUCCESS && job->result != SHMND_PENDING) {
         shmnd_rx_refuse(qp, job->result, SHMND_REMOTE_ERROR);
         return false;
     }
-    if (qp->rx_kind == SHMND_KIND_LISTED ? job->result != SHMND_SUCCESS
+    if (qp->rx.kind == SHMND_KIND_LISTED ? job->result != SHMND_SUCCESS
                                          : !shmnd_chunks_finished(job->share, &job->chunks))
         return false;
     return shmnd_rx_finish(qp, job->chunks.length, out);
@@ -231,20 +222,20 @@ static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
 static inline bool shmnd_rx_consume_part(struct shmnd_qp *qp, const struct shmnd_message_header *a,
                                          struct shmnd_cqe *out)
 {
-    if (!shmnd_rx_check_receive(qp, qp->rx_got + a->length))
+    if (!shmnd_rx_check_receive(qp, qp->rx.got + a->length))
         return false;
-    uint32_t status = shmnd_rx_copy_out(qp, qp->rx_got, a->length);
+    uint32_t status = shmnd_rx_copy_out(qp, qp->rx.got, a->length);
     if (status != SHMND_SUCCESS) {
         shmnd_rx_refuse(qp, status, SHMND_REMOTE_ERROR);
         return false;
     }
     SHMND_KILL_POINT("part-taken");
-    qp->rx_got += a->length;
-    qp->rx_open = !(a->flags & SHMND_SLOT_LAST);
+    qp->rx.got += a->length;
+    qp->rx.open = !(a->flags & SHMND_SLOT_LAST);
     shmnd_rx_consume_slots(qp, a->slots);
-    if (qp->rx_open)
+    if (qp->rx.open)
         return false;
-    return shmnd_rx_finish(qp, qp->rx_got, out);
+    return shmnd_rx_finish(qp, qp->rx.got, out);
 }
 
 /* Consumes the matched message at the front. True when `out` was filled. */
@@ -273,132 +264,61 @@ static inline bool shmnd_rx_consume(struct shmnd_qp *qp, const struct shmnd_mess
     return shmnd_rx_finish(qp, a->length, out);
 }
 
-/* Is the message well-formed, as far as its receive, extents or listing are concerned? */
-static inline bool shmnd_rx_is_well_formed(struct shmnd_qp *qp, struct shmnd_message_header *a)
-{
-    if (qp->rx_open)
-        return a->kind == SHMND_KIND_PART;
-    if (a->kind == SHMND_KIND_PLACED) {
-        uint64_t index;
-        struct shmnd_read_cursor drain = shmnd_slots_read_begin(&qp->in, a->flags);
-        shmnd_slots_read_once(&drain, &index, sizeof index);
-        return !qp->shared && index == qp->own.matched - qp->posted_base;
-    }
-    if (a->kind == SHMND_KIND_BOUNCED) {
-        uint32_t at;
-        struct shmnd_read_cursor drain = shmnd_slots_read_begin(&qp->in, a->flags);
-        shmnd_slots_read_once(&drain, &at, sizeof at);
-        qp->rx_bounced = qp->link.their_bounce + at;
-        return at <= SHMND_BOUNCE_BYTES - a->length;
-    }
-    if (a->kind == SHMND_KIND_LISTED)
-        return shmnd_rx_check_listed(qp, a);
-    return a->kind != SHMND_KIND_LARGE || shmnd_rx_read_large(qp, a);
-}
-
-/* Skips a message that its sender recalled: it matches no receive, but has a number. */
-static inline void shmnd_rx_skip_recalled(struct shmnd_qp *qp, const struct shmnd_message_header *a)
-{
-    qp->rx_needs_segment = false;
-    qp->rx_flags = 0;
-    shmnd_counters_add(&qp->counters->skipped, 1);
-    shmnd_rx_consume_slots(qp, a->slots);
-    shmnd_rx_acknowledge(qp);
-}
-
-/* The same. False: it is the last part of a message, so the sender is closing, and no message
- * follows. */
-static inline bool shmnd_rx_try_skip(struct shmnd_qp *qp, const struct shmnd_message_header *a)
-{
-    if (a->kind == SHMND_KIND_PART)
-        return false;
-    shmnd_rx_skip_recalled(qp, a);
-    return true;
-}
-
-/* Claims a message that can be recalled, before a receive is used for it; one in parts with its
- * last part. False: it was recalled. */
-static inline bool shmnd_rx_claim(struct shmnd_qp *qp, const struct shmnd_message_header *a)
-{
-    if (a->kind == SHMND_KIND_LISTED)
-        return shmnd_rx_claim_listed(qp);
-    bool parts = a->kind == SHMND_KIND_PART;
-    bool due = parts ? a->flags & SHMND_SLOT_LAST : !qp->rx_open && (a->flags & SHMND_SLOT_ACK);
-    return !due || shmnd_slots_claim(&qp->in);
-}
-
 /* Begins a message that is the reader's, unless it is a further part of one that is open. */
 static inline void shmnd_rx_begin(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
-    if (!qp->rx_open) {
+    if (!qp->rx.open) {
         shmnd_rx_match(qp);
-        qp->rx_got = 0;
+        qp->rx.got = 0;
     }
-    qp->rx_kind = a->kind;
-    qp->rx_flags = a->flags;
+    qp->rx.kind = a->kind;
+    qp->rx.flags = a->flags;
     if (a->flags & SHMND_SLOT_INVALIDATE)
-        qp->rx_token = a->kind == SHMND_KIND_LISTED ? a->token : shmnd_slots_token(&qp->in);
-    qp->rx_job.result = SHMND_SUCCESS;
+        qp->rx.token = a->kind == SHMND_KIND_LISTED ? a->token : shmnd_slots_token(&qp->in);
+    qp->rx.job.result = SHMND_SUCCESS;
 }
 
-/* Takes up to `max` messages. Stops at a message that needs a job (rx_job.kind), a segment
- * (rx_needs_segment) or a receive (rx_stalled).
+/* Does an open message wait for a copy, or for the last access to its window? */
+static inline bool shmnd_rx_awaits_end(const struct shmnd_qp *qp)
+{
+    return qp->rx.open && (qp->rx.kind != SHMND_KIND_PART || qp->rx.unbinding);
+}
+
+/* Takes up to `max` messages. Stops at a message that needs a job (rx.job.kind), a segment
+ * (rx.needs_segment) or a receive (rx.stalled).
  *
  * Each turn ends one thing, in this order: the second completion of the message before; the message
- * that is open, if it is not one in parts; a short message; any other message at the front, or in
- * the backlog if none is there. That one is skipped if it was recalled, then checked, then claimed,
- * and only then matched to a receive. */
+ * that is open, if it is not one in parts; a short message; any other message. */
 static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out, uint32_t max)
 {
     uint32_t n = 0;
     /* Decided anew: the sender may have reclaimed a listed message that needed a segment. */
-    qp->rx_stalled = qp->rx_needs_segment = false;
+    qp->rx.stalled = qp->rx.needs_segment = false;
     /* At most once through the ring, even if the sender keeps writing. */
     for (uint32_t turn = 0; turn < SHMND_RING_USUAL && n < max; turn++) {
-        if (qp->rx_extra_ready) {
-            qp->rx_extra_ready = false;
-            out[n++] = qp->rx_extra;
+        if (qp->rx.extra_ready) {
+            qp->rx.extra_ready = false;
+            out[n++] = qp->rx.extra;
             continue;
         }
-        if (qp->rx_busy || qp->rx_fault)
+        if (qp->rx.busy || qp->rx.fault)
             break;
+        if (shmnd_rx_awaits_end(qp)) {
+            if (qp->rx.job.kind != SHMND_JOB_NONE || !shmnd_rx_continue(qp, &out[n]))
+                break;
+            n++;
+            continue;
+        }
+        if (!qp->rx.open && shmnd_rx_take_short(qp, &out[n])) {
+            n++;
+            continue;
+        }
         struct shmnd_message_header a;
-        if (qp->rx_open && (qp->rx_kind != SHMND_KIND_PART || qp->rx_unbinding)) {
-            if (qp->rx_job.kind != SHMND_JOB_NONE || !shmnd_rx_continue(qp, &out[n]))
-                break;
-            n++;
-            continue;
-        }
-        if (!qp->rx_open && shmnd_rx_take_short(qp, &out[n])) {
-            n++;
-            continue;
-        }
-        enum shmnd_peek peek = shmnd_slots_peek(&qp->in, &a);
-        if (peek == SHMND_PEEK_NONE && qp->rx_lists && !qp->rx_open)
-            peek = shmnd_rx_read_listed(qp, &a);
-        if (peek == SHMND_PEEK_NONE)
+        enum shmnd_front front = shmnd_rx_claim_front(qp, &a);
+        if (front == SHMND_FRONT_WAITS)
             break;
-        if (peek == SHMND_PEEK_RECALLED && (a.kind == SHMND_KIND_PART || !qp->rx_open)) {
-            if (!shmnd_rx_try_skip(qp, &a))
-                break;
+        if (front == SHMND_FRONT_SKIPPED)
             continue;
-        }
-        if (peek == SHMND_PEEK_MALFORMED || !shmnd_rx_is_well_formed(qp, &a)) {
-            qp->rx_fault = true;
-            break;
-        }
-        if (qp->rx_needs_segment)
-            break;
-        if (!qp->rx_open && !shmnd_receives_outstanding(qp->receives)) {
-            qp->rx_stalled = qp->receives->starved = true;
-            break;
-        }
-        if (!shmnd_rx_claim(qp, &a)) {
-            if (a.kind != SHMND_KIND_LISTED && !shmnd_rx_try_skip(qp, &a))
-                break;
-            continue;
-        }
-        SHMND_KILL_POINT("message-claimed");
         shmnd_rx_begin(qp, &a);
         if (shmnd_rx_consume(qp, &a, &out[n]))
             n++;

@@ -9,7 +9,7 @@
  * passed it stores nothing; a message that fails one of them is left to receive.h, which finds it
  * as if this function had not run. After the checks it stores what receive.h stores: the receive is
  * matched, the bytes are copied, the slots are returned, and then the message is acknowledged. The
- * fields of an open message (`rx_rqe`, `rx_kind`, `rx_job`) are not set, since no message is open
+ * fields of an open message (`rx.rqe`, `rx.kind`, `rx.job`) are not set, since no message is open
  * before or after. Serves invariants 1 and 2.
  */
 #ifndef SHMND_RECEIVE_SHORT_H

@@ -47,11 +47,11 @@ static inline struct shmnd_listed *shmnd_own_backlog_entry(const struct shmnd_qp
 static inline void shmnd_backlog_publish_state(struct shmnd_qp *qp)
 {
     uint32_t state = shmnd_relaxed32(&qp->link.mine->state) & ~(uint32_t)SHMND_LINK_LISTS;
-    if (qp->shows_listed == (qp->listed != 0))
+    if (qp->backlog.shown == (qp->backlog.count != 0))
         return;
-    qp->shows_listed = qp->listed != 0;
+    qp->backlog.shown = qp->backlog.count != 0;
     /* relaxed: the entries have an order of their own */
-    shmnd_put32(&qp->link.mine->state, qp->shows_listed ? state | SHMND_LINK_LISTS : state);
+    shmnd_put32(&qp->link.mine->state, qp->backlog.shown ? state | SHMND_LINK_LISTS : state);
     SHMND_KILL_POINT("backlog-published");
 }
 
@@ -107,7 +107,7 @@ static inline uint32_t shmnd_tx_extents(const struct shmnd_qp *qp, const struct 
  * them. */
 static inline int shmnd_backlog_extents(struct shmnd_qp *qp, uint64_t pos, struct shmnd_extent *x)
 {
-    const struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
+    const struct shmnd_wqe *w = &qp->wq.entries[pos & qp->wq.mask];
     const struct shmnd_sge *sges = shmnd_wqe_sges(qp, pos);
     struct shmnd_spans from;
     if (w->flags & SHMND_OP_INLINE) {
@@ -128,7 +128,7 @@ static inline int shmnd_backlog_extents(struct shmnd_qp *qp, uint64_t pos, struc
 static __attribute__((noinline, cold, unused)) bool
 shmnd_backlog_add(struct shmnd_qp *qp, uint64_t pos, uint64_t message)
 {
-    struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
+    struct shmnd_wqe *w = &qp->wq.entries[pos & qp->wq.mask];
     struct shmnd_listed *entry = shmnd_own_backlog_entry(qp, message);
     struct shmnd_shared_extent *to = (struct shmnd_shared_extent *)(entry + 1);
     struct shmnd_extent x[SHMND_MAX_SGE];
@@ -150,8 +150,8 @@ shmnd_backlog_add(struct shmnd_qp *qp, uint64_t pos, uint64_t message)
     shmnd_put64(&entry->shape, (uint64_t)w->remote_token << 32 | (message & 0xffff) << 16 |
                                    flags << 8 | (uint64_t)n);
     w->message = message;
-    w->listing = ++qp->listings << 3 | SHMND_LISTED_OPEN;
-    qp->listed++;
+    w->listing = ++qp->backlog.listings << 3 | SHMND_LISTED_OPEN;
+    qp->backlog.count++;
     SHMND_KILL_POINT("listing-written");
     /* SYNC listed: release, pairs with acquire in shmnd_rx_read_listed() */
     shmnd_release64(&entry->word, w->listing);
@@ -159,41 +159,41 @@ shmnd_backlog_add(struct shmnd_qp *qp, uint64_t pos, uint64_t message)
     return true;
 }
 
-/* Lists the pending Sends that are not listed yet: the request at `wq_next`, unless a job for it is
+/* Lists the pending Sends that are not listed yet: the request at `wq.next`, unless a job for it is
  * prepared, and the Sends behind it. Returns the flags of the new listings, with SHMND_SLOT_ACK; 0:
  * there is none. */
 static __attribute__((noinline, cold, unused)) uint8_t
 shmnd_backlog_add_waiting(struct shmnd_qp *qp)
 {
     uint8_t flags = 0;
-    for (uint64_t pos = qp->wq_next; pos != qp->wq_tail; pos++) {
-        struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
-        bool running = pos == qp->wq_next && qp->tx_busy && qp->tx_job.request == pos;
+    for (uint64_t pos = qp->wq.next; pos != qp->wq.end; pos++) {
+        struct shmnd_wqe *w = &qp->wq.entries[pos & qp->wq.mask];
+        bool running = pos == qp->wq.next && qp->tx.busy && qp->tx.job.request == pos;
         if (w->type != SHMND_SEND)
             break;
         if (!w->listing && !running) {
-            if (!shmnd_backlog_add(qp, pos, qp->messages + (pos - qp->wq_next)))
+            if (!shmnd_backlog_add(qp, pos, qp->messages + (pos - qp->wq.next)))
                 break;
             flags |= shmnd_tx_slot_flags(w->flags, true);
         }
-        if (qp->wq_listed > pos + 1)
-            pos = qp->wq_listed - 1; /* all up to there are listed */
-        qp->wq_listed = pos + 1;
+        if (qp->backlog.end > pos + 1)
+            pos = qp->backlog.end - 1; /* all up to there are listed */
+        qp->backlog.end = pos + 1;
     }
     return flags;
 }
 
-/* Marks the Send at `wq_next`, which the reader has claimed, as sent: it completes when taken. */
+/* Marks the Send at `wq.next`, which the reader has claimed, as sent: it completes when taken. */
 static inline void shmnd_backlog_concede(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     w->recalled = qp->recalled;
     w->pulled = true;
     w->state = SHMND_WQE_SENT;
     qp->messages++;
-    qp->listed--;
-    qp->wq_next++;
+    qp->backlog.count--;
+    qp->wq.next++;
     if (w->flags & SHMND_OP_INVALIDATE)
-        qp->wq_uncommitted = qp->wq_next;
+        qp->wq.uncommitted = qp->wq.next;
     shmnd_count_sent(qp, w->length);
 }
 
@@ -207,11 +207,11 @@ static inline bool shmnd_backlog_swap_back(struct shmnd_qp *qp, struct shmnd_wqe
         return false;
     SHMND_KILL_POINT("listing-reclaimed");
     w->listing = 0;
-    qp->listed--;
+    qp->backlog.count--;
     return true;
 }
 
-/* Reclaims the request at `wq_next` for the sender to execute. False: the reader has it. */
+/* Reclaims the request at `wq.next` for the sender to execute. False: the reader has it. */
 static inline bool shmnd_backlog_reclaim(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (!w->listing || shmnd_backlog_swap_back(qp, w))
@@ -223,8 +223,8 @@ static inline bool shmnd_backlog_reclaim(struct shmnd_qp *qp, struct shmnd_wqe *
 /* Marks the Sends that the reader has claimed as sent. */
 static __attribute__((noinline, cold, unused)) void shmnd_backlog_check(struct shmnd_qp *qp)
 {
-    while (qp->wq_next != qp->wq_tail) {
-        struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
+    while (qp->wq.next != qp->wq.end) {
+        struct shmnd_wqe *w = &qp->wq.entries[qp->wq.next & qp->wq.mask];
         /* relaxed: `taken`, or another load of the word, orders the reader's accesses */
         if (!w->listing ||
             shmnd_relaxed64(&shmnd_own_backlog_entry(qp, w->message)->word) == w->listing)
@@ -237,16 +237,16 @@ static __attribute__((noinline, cold, unused)) void shmnd_backlog_check(struct s
  * sender alone, or is sent. */
 static __attribute__((noinline, cold, unused)) void shmnd_backlog_withdraw(struct shmnd_qp *qp)
 {
-    if (!qp->listed)
+    if (!qp->backlog.count)
         return;
     /* Newest first: listings that the reader claims meanwhile precede all that are reclaimed. */
-    for (uint64_t pos = qp->wq_listed; pos-- != qp->wq_next;) {
-        struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
+    for (uint64_t pos = qp->backlog.end; pos-- != qp->wq.next;) {
+        struct shmnd_wqe *w = &qp->wq.entries[pos & qp->wq.mask];
         if (w->listing && !shmnd_backlog_swap_back(qp, w))
             break;
     }
     shmnd_backlog_check(qp);
-    qp->wq_listed = qp->wq_next;
+    qp->backlog.end = qp->wq.next;
     shmnd_backlog_publish_state(qp);
 }
 

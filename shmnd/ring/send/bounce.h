@@ -6,9 +6,9 @@
  * by the kernel costs about 2 us before its first byte.
  *
  * The area of each side belongs to the link and is sparse. Pages are committed when they are first
- * needed, so a connection that sends nothing of this kind has none. Messages lie in it one behind
- * the other. When the peer has taken all of them, the next one lies at the beginning again if it is
- * short. A long one lies behind the last long one, up to the end of the area: lines that the peer
+ * needed, so a connection that sends nothing of this kind has none. Messages are in it one behind
+ * the other. When the peer has taken all of them, the next one is at the beginning again if it is
+ * short. A long one is behind the last long one, up to the end of the area: lines that the peer
  * has just read are in its cache, which each store to them waits for. Lines that were used 2 MiB
  * ago have left the caches of both cores, and are written and read several times as fast.
  *
@@ -26,7 +26,7 @@
 
 #include "send/retire.h"
 
-/* From here a message lies in the bounce area rather than in the ring, if either is possible. */
+/* From here a message is in the bounce area rather than in the ring, if either is possible. */
 #define SHMND_BOUNCE_MIN 2048u
 /* Longer ones have left the caches, and both sides copy by the kernel as fast. */
 #define SHMND_BOUNCE_MAX (1u << 20)

@@ -26,10 +26,10 @@
  * has not taken so many large messages yet. */
 static inline struct shmnd_share *shmnd_tx_next_share(const struct shmnd_qp *qp)
 {
-    uint32_t i = (uint32_t)(qp->larges % SHMND_SHARES);
+    uint32_t i = (uint32_t)(qp->shares.count % SHMND_SHARES);
     /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
-    if (qp->larges >= SHMND_SHARES &&
-        shmnd_acquire64(&qp->link.theirs->taken) <= qp->share_message[i])
+    if (qp->shares.count >= SHMND_SHARES &&
+        shmnd_acquire64(&qp->link.theirs->taken) <= qp->shares.message[i])
         return NULL;
     return &qp->link.mine->shares[i];
 }
@@ -51,7 +51,7 @@ static inline bool shmnd_tx_prefers_place(const struct shmnd_qp *qp, const struc
 {
     if (w->length < SHMND_SHARE_MIN || (!share && w->length <= SHMND_PIECE))
         return true;
-    return w->length <= SHMND_PLACE_PRIVATE_MAX && !qp->tx_job.to.remote &&
+    return w->length <= SHMND_PLACE_PRIVATE_MAX && !qp->tx.job.to.remote &&
            shmnd_tx_has_private_memory(qp, sges, w->sges);
 }
 
@@ -70,7 +70,7 @@ enum shmnd_protocol {
 static inline bool shmnd_tx_ring_fits(struct shmnd_qp *qp, uint32_t bytes)
 {
     uint32_t slots = shmnd_slots_for(bytes);
-    uint64_t known = qp->messages < qp->credit ? qp->credit - qp->messages - 1 : 0;
+    uint64_t known = qp->messages < qp->seen.credit ? qp->seen.credit - qp->messages - 1 : 0;
     return shmnd_slots_have_room(&qp->out, slots == 1 ? 1 : slots + (uint32_t)known);
 }
 
@@ -82,7 +82,7 @@ static inline bool shmnd_tx_prefers_bounce(struct shmnd_qp *qp, const struct shm
     if (w->length < (fits ? SHMND_BOUNCE_MIN : SHMND_PLACE_MIN) || w->length > SHMND_BOUNCE_MAX)
         return false;
     bool is_private =
-        aim > 0 ? qp->tx_job.to.remote : shmnd_tx_has_private_memory(qp, sges, w->sges);
+        aim > 0 ? qp->tx.job.to.remote : shmnd_tx_has_private_memory(qp, sges, w->sges);
     return is_private && shmnd_bounce_has_room(qp, w->length);
 }
 
@@ -101,7 +101,7 @@ static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp
     if (aim > 0) {
         /* Is copying twice, through the ring, faster than once by a system call? */
         if (fits && (w->length < SHMND_PLACE_MIN ||
-                     (qp->tx_job.to.remote && bytes <= SHMND_COPY_TWICE_MAX)))
+                     (qp->tx.job.to.remote && bytes <= SHMND_COPY_TWICE_MAX)))
             return SHMND_PROTOCOL_EAGER;
         if (shmnd_tx_prefers_place(qp, w, sges, share))
             return shmnd_slots_have_room(&qp->out, 1) ? SHMND_PROTOCOL_PLACE : SHMND_PROTOCOL_NONE;
@@ -112,8 +112,8 @@ static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp
     } else if (!shmnd_tx_peer_can_read(qp, sges, w->sges)) {
         /* Wait for a receive, which may be one that can be written from here. If it is too small,
          * its owner refuses the message. */
-        return qp->link.their_srq || qp->messages < qp->credit ? SHMND_PROTOCOL_PARTS
-                                                               : SHMND_PROTOCOL_NONE;
+        return qp->link.their_srq || qp->messages < qp->seen.credit ? SHMND_PROTOCOL_PARTS
+                                                                    : SHMND_PROTOCOL_NONE;
     }
     uint32_t payload = 8 + w->sges * (uint32_t)sizeof(struct shmnd_extent);
     return share && shmnd_slots_have_room(&qp->out, shmnd_slots_for(prefix + payload))
@@ -138,7 +138,7 @@ static inline enum shmnd_protocol shmnd_tx_choose_protocol(struct shmnd_qp *qp,
         return SHMND_PROTOCOL_EAGER;
     *aim_p = qp->link.their_srq
                  ? -1
-                 : shmnd_tx_resolve_receive(qp, qp->messages, qp->recalled, w->length, &qp->tx_job);
+                 : shmnd_tx_resolve_receive(qp, qp->messages, qp->recalled, w->length, &qp->tx.job);
     if (*aim_p == 0)
         return SHMND_PROTOCOL_MAP;
     *share_p = shmnd_tx_next_share(qp);

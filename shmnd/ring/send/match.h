@@ -6,7 +6,7 @@
  * The sender caches the result of its last check (`credit`, `below`, `viewed`) and checks
  * again only when that no longer suffices: so a small Send loads no line that the other
  * side writes with every receive. No function waits, and values that contradict the
- * private state of this side give no credit (invariant 1).
+ * private state of this side yield no credit (invariant 1).
  */
 #ifndef SHMND_SEND_MATCH_H
 #define SHMND_SEND_MATCH_H
@@ -35,8 +35,8 @@ static inline bool shmnd_peer_receive_capacity(const struct shmnd_qp *qp, uint64
     return (uint32_t)(word >> 32) == (uint32_t)(idx + 1);
 }
 
-/* Checks which receives the peer has advertised: those with numbers below `qp->viewed`. Returns the
- * revision of this check; odd while a Flush of the peer is in progress, which gives no credit. */
+/* Checks which receives the peer has advertised: those with numbers below `qp->seen.entries`.
+ * Returns the revision of this check; odd during a Flush of the peer, which yields no credit. */
 static inline uint64_t shmnd_tx_update_credit(struct shmnd_qp *qp, uint64_t *cancelled_p)
 {
     const struct shmnd_side *theirs = qp->link.theirs;
@@ -54,22 +54,22 @@ static inline uint64_t shmnd_tx_update_credit(struct shmnd_qp *qp, uint64_t *can
      * counted here. A hostile peer may claim more. */
     uint64_t most = met + qp->link.their_posted_mask + 2;
     if ((revision & 1) || shmnd_relaxed64(&theirs->revision) != revision || cancelled > posted ||
-        first < cancelled || posted - cancelled > most || posted < qp->viewed) {
-        qp->credit = qp->messages < qp->credit ? qp->messages : qp->credit;
+        first < cancelled || posted - cancelled > most || posted < qp->seen.entries) {
+        qp->seen.credit = qp->messages < qp->seen.credit ? qp->messages : qp->seen.credit;
         return revision | 1;
     }
-    uint64_t from = qp->viewed > first ? qp->viewed : first;
-    uint64_t least = qp->viewed > first ? qp->below : UINT64_MAX;
+    uint64_t from = qp->seen.entries > first ? qp->seen.entries : first;
+    uint64_t least = qp->seen.entries > first ? qp->seen.below : UINT64_MAX;
     for (uint64_t i = from; i < posted; i++) {
         uint64_t below;
         if (shmnd_peer_receive_capacity(qp, i, &below) && below < least)
             least = below;
     }
-    qp->viewed = posted;
-    qp->seen_revision = revision;
-    qp->seen_cancelled = cancelled;
-    qp->below = least;
-    qp->credit = posted - cancelled + qp->recalled;
+    qp->seen.entries = posted;
+    qp->seen.revision = revision;
+    qp->seen.cancelled = cancelled;
+    qp->seen.below = least;
+    qp->seen.credit = posted - cancelled + qp->recalled;
     return revision;
 }
 
@@ -82,14 +82,15 @@ static inline bool shmnd_tx_has_receive(struct shmnd_qp *qp, uint64_t message, u
     if (qp->link.their_srq || (shmnd_tx_update_credit(qp, &cancelled) & 1))
         return false;
     uint64_t index = message - recalled + cancelled;
-    return index < qp->viewed && shmnd_peer_receive_capacity(qp, index, &below) && length < below;
+    return index < qp->seen.entries && shmnd_peer_receive_capacity(qp, index, &below) &&
+           length < below;
 }
 
 /* The same for the next message, without a check when the cached values suffice (they say nothing
  * about messages before the next). */
 static inline bool shmnd_tx_has_credit(struct shmnd_qp *qp, uint64_t length)
 {
-    return (qp->messages < qp->credit && length < qp->below) ||
+    return (qp->messages < qp->seen.credit && length < qp->seen.below) ||
            shmnd_tx_has_receive(qp, qp->messages, qp->recalled, length);
 }
 
@@ -108,14 +109,14 @@ static inline void shmnd_tx_set_wants_credit(struct shmnd_qp *qp, bool want)
 static inline int shmnd_tx_resolve_receive(struct shmnd_qp *qp, uint64_t message, uint64_t recalled,
                                            uint64_t length, struct shmnd_job *job)
 {
-    uint64_t below, cancelled = qp->seen_cancelled, revision = qp->seen_revision;
+    uint64_t below, cancelled = qp->seen.cancelled, revision = qp->seen.revision;
     uint64_t index = message - recalled + cancelled;
     /* The cached values are valid as long as no receive was withdrawn; this avoids a load of the
      * line that the other side writes with every receive. */
-    if (index >= qp->viewed || shmnd_relaxed64(&qp->link.theirs->revision) != revision) {
+    if (index >= qp->seen.entries || shmnd_relaxed64(&qp->link.theirs->revision) != revision) {
         revision = shmnd_tx_update_credit(qp, &cancelled);
         index = message - recalled + cancelled;
-        if ((revision & 1) || index >= qp->viewed)
+        if ((revision & 1) || index >= qp->seen.entries)
             return -1;
     }
     const struct shmnd_posted *entry = shmnd_peer_receive_entry(qp, index);

@@ -34,19 +34,19 @@ static inline uint32_t shmnd_check_data(const struct shmnd_qp *qp, uint32_t n, u
 /* The number of entries of the initiator queue that are not free. */
 static inline uint64_t shmnd_requests_taken(const struct shmnd_qp *qp)
 {
-    return qp->wq_tail + qp->wq_held - qp->wq_released;
+    return qp->wq.end + qp->wq.held - qp->wq.released;
 }
 
 /* Is the initiator queue full, also after a batch was published? */
 static inline bool shmnd_requests_full(struct shmnd_qp *qp)
 {
-    if (shmnd_requests_taken(qp) < qp->wq_depth)
+    if (shmnd_requests_taken(qp) < qp->wq.depth)
         return false;
-    if (qp->deferred && qp->wq_tail + qp->wq_held - qp->wq_head >= qp->wq_depth) {
+    if (qp->deferred && qp->wq.end + qp->wq.held - qp->wq.oldest >= qp->wq.depth) {
         shmnd_batch_publish(qp);
         shmnd_tx_retire(qp);
     }
-    return shmnd_requests_taken(qp) >= qp->wq_depth;
+    return shmnd_requests_taken(qp) >= qp->wq.depth;
 }
 
 static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
@@ -60,25 +60,25 @@ static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
     /* On an ended connection requests complete when they are posted, so only the completion queue
      * limits them. */
     if (qp->state == SHMND_QP_DOWN && !qp->going_down &&
-        (qp->wq_depth == 0 || !shmnd_cq_has_room(qp->initiator_cq)))
+        (qp->wq.depth == 0 || !shmnd_cq_has_room(qp->initiator_cq)))
         return SHMND_NO_MORE_ENTRIES;
     return SHMND_SUCCESS;
 }
 
 /* Checks for a connection and room, and holds an entry for a call that runs code of Python before
  * it posts: other threads post meanwhile. shmnd_post_window() takes it, shmnd_release_entry()
- * gives it back. */
+ * returns it. */
 static inline uint32_t shmnd_hold_entry(struct shmnd_qp *qp)
 {
     uint32_t status = shmnd_check_connected(qp);
     if (status == SHMND_SUCCESS)
-        qp->wq_held++;
+        qp->wq.held++;
     return status;
 }
 
 static inline void shmnd_release_entry(struct shmnd_qp *qp)
 {
-    qp->wq_held--;
+    qp->wq.held--;
 }
 
 /* Queues a request. The caller advances the queue. */
@@ -86,11 +86,11 @@ static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context
                                               const struct shmnd_sge *sges, uint32_t n,
                                               uint64_t total, uint32_t flags)
 {
-    struct shmnd_wqe *w = &qp->wqes[qp->wq_tail & qp->wq_mask];
+    struct shmnd_wqe *w = &qp->wq.entries[qp->wq.end & qp->wq.mask];
     *w = (struct shmnd_wqe){
         .context = context, .length = total, .type = type, .flags = (uint8_t)flags};
     if (flags & SHMND_OP_INLINE) {
-        uint8_t *to = shmnd_wqe_inline(qp, qp->wq_tail);
+        uint8_t *to = shmnd_wqe_inline(qp, qp->wq.end);
         for (uint32_t i = 0; i < n; i++) {
             memcpy(to, (const void *)(uintptr_t)sges[i].address, sges[i].length);
             to += sges[i].length;
@@ -98,14 +98,14 @@ static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context
     } else {
         w->sges = (uint16_t)n;
         for (uint32_t i = 0; i < n; i++)
-            shmnd_wqe_sges(qp, qp->wq_tail)[i] = sges[i];
+            shmnd_wqe_sges(qp, qp->wq.end)[i] = sges[i];
     }
-    qp->wq_tail++;
+    qp->wq.end++;
     if (qp->state == SHMND_QP_DOWN && !qp->going_down) {
         w->status = SHMND_CANCELED;
         shmnd_tx_complete(qp, w);
         shmnd_tx_pop_request(qp);
-        qp->wq_next = qp->wq_tail;
+        qp->wq.next = qp->wq.end;
     } else {
         shmnd_qp_activate(qp);
     }
@@ -131,14 +131,14 @@ static inline bool shmnd_send_can_be_immediate(struct shmnd_qp *qp, const struct
 static inline void shmnd_enqueue_sent(struct shmnd_qp *qp, void *context, uint32_t length,
                                       uint32_t flags)
 {
-    qp->wqes[qp->wq_tail++ & qp->wq_mask] = (struct shmnd_wqe){.context = context,
-                                                               .message = qp->messages - 1,
-                                                               .length = length,
-                                                               .type = SHMND_SEND,
-                                                               .flags = (uint8_t)flags,
-                                                               .has_receive = true,
-                                                               .state = SHMND_WQE_SENT};
-    qp->wq_next = qp->wq_tail;
+    qp->wq.entries[qp->wq.end++ & qp->wq.mask] = (struct shmnd_wqe){.context = context,
+                                                                    .message = qp->messages - 1,
+                                                                    .length = length,
+                                                                    .type = SHMND_SEND,
+                                                                    .flags = (uint8_t)flags,
+                                                                    .has_receive = true,
+                                                                    .state = SHMND_WQE_SENT};
+    qp->wq.next = qp->wq.end;
     shmnd_count_requests(qp);
     shmnd_qp_activate(qp);
 }
@@ -163,7 +163,7 @@ static inline bool shmnd_send_immediate(struct shmnd_qp *qp, void *context,
                                         const struct shmnd_sge *sges, uint32_t n, uint32_t length,
                                         uint32_t flags, bool *kept_p)
 {
-    if (qp->wq_head != qp->wq_tail || !shmnd_cq_has_room(qp->initiator_cq) ||
+    if (qp->wq.oldest != qp->wq.end || !shmnd_cq_has_room(qp->initiator_cq) ||
         !shmnd_send_can_be_immediate(qp, sges, n, length, flags))
         return false;
     shmnd_send_now(qp, context, sges, n, length, flags, kept_p);
@@ -178,7 +178,7 @@ static inline bool shmnd_send_short(struct shmnd_qp *qp, void *context, const st
 {
     uint32_t length = sge->length;
     if (qp->state != SHMND_QP_CONNECTED || qp->batch || (flags & SHMND_OP_INLINE) ||
-        qp->wq_head != qp->wq_tail || shmnd_requests_taken(qp) >= qp->wq_depth ||
+        qp->wq.oldest != qp->wq.end || shmnd_requests_taken(qp) >= qp->wq.depth ||
         length >= SHMND_PLACE_MIN || length > qp->max_transfer || qp->link.their_srq ||
         !shmnd_cq_has_room(qp->initiator_cq) || !shmnd_sge_region(qp->registry, sge, 0) ||
         !shmnd_tx_ring_fits(qp, length) || !shmnd_tx_has_credit(qp, length))
@@ -193,7 +193,7 @@ static inline bool shmnd_send_deferred(struct shmnd_qp *qp, void *context,
                                        const struct shmnd_sge *sges, uint32_t n, uint32_t length,
                                        uint32_t flags)
 {
-    if (qp->wq_next != qp->wq_tail || qp->wq_uncommitted > qp->wq_head || qp->tx_busy ||
+    if (qp->wq.next != qp->wq.end || qp->wq.uncommitted > qp->wq.oldest || qp->tx.busy ||
         shmnd_tx_is_broken(qp) || !shmnd_send_can_be_immediate(qp, sges, n, length, flags))
         return false;
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, true);
@@ -212,7 +212,7 @@ static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
     if (n == 1 && shmnd_send_short(qp, context, sges, flags, kept_p))
         return SHMND_SUCCESS;
     uint64_t total = shmnd_sges_length(sges, n);
-    uint32_t status = shmnd_check_data(qp, n, qp->wq_stride, total, flags);
+    uint32_t status = shmnd_check_data(qp, n, qp->wq.stride, total, flags);
     if (status == SHMND_SUCCESS)
         status = shmnd_check_connected(qp);
     if (status != SHMND_SUCCESS)
@@ -246,7 +246,7 @@ static inline uint32_t shmnd_post_send_invalidate(struct shmnd_qp *qp, void *con
                                                   uint32_t token, uint32_t flags)
 {
     uint64_t total = shmnd_sges_length(sges, n);
-    uint32_t status = shmnd_check_data(qp, n, qp->wq_stride, total, flags);
+    uint32_t status = shmnd_check_data(qp, n, qp->wq.stride, total, flags);
     if (status == SHMND_SUCCESS)
         status = shmnd_check_connected(qp);
     if (status != SHMND_SUCCESS)
@@ -261,8 +261,8 @@ static inline uint32_t shmnd_post_send_invalidate(struct shmnd_qp *qp, void *con
 static inline bool shmnd_rdma_immediate(struct shmnd_qp *qp, struct shmnd_wqe *w,
                                         const struct shmnd_sge *sges, bool *kept_p)
 {
-    struct shmnd_job *job = &qp->tx_job;
-    if (qp->wq_head != qp->wq_tail || qp->state != SHMND_QP_CONNECTED || qp->tx_busy ||
+    struct shmnd_job *job = &qp->tx.job;
+    if (qp->wq.oldest != qp->wq.end || qp->state != SHMND_QP_CONNECTED || qp->tx.busy ||
         w->length > SHMND_SHORT_COPY || (w->flags & SHMND_OP_INLINE) ||
         !shmnd_cq_has_room(qp->initiator_cq))
         return false;
@@ -289,7 +289,7 @@ static inline uint32_t shmnd_post_rdma(struct shmnd_qp *qp, void *context, uint8
         return SHMND_INVALID_PARAMETER_6;
     uint64_t total = shmnd_sges_length(sges, n);
     uint32_t most =
-        type == SHMND_READ && qp->max_read_sge < qp->wq_stride ? qp->max_read_sge : qp->wq_stride;
+        type == SHMND_READ && qp->max_read_sge < qp->wq.stride ? qp->max_read_sge : qp->wq.stride;
     uint32_t status = shmnd_check_data(qp, n, most, total, flags);
     if (status == SHMND_SUCCESS)
         status = shmnd_check_connected(qp);
@@ -369,7 +369,7 @@ static inline uint32_t shmnd_post_receive(struct shmnd_qp *qp, void *context,
     shmnd_count_posted(qp);
     if (down) {
         shmnd_cancel_receives(qp, qp->own.posted);
-    } else if (qp->link.mine && !qp->rx_fault && !qp->going_down) {
+    } else if (qp->link.mine && !qp->rx.fault && !qp->going_down) {
         if (qp->batch) {
             shmnd_rx_write_entry(qp, qp->own.posted - 1);
             qp->deferred_receives = true;

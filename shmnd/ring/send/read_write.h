@@ -70,7 +70,7 @@ static inline uint32_t shmnd_tx_resolve_rdma(struct shmnd_qp *qp, const struct s
     if (got <= 0)
         return got == 0 ? SHMND_PENDING : shmnd_tx_refused(qp);
     job->kind = SHMND_JOB_RDMA;
-    job->request = qp->wq_next;
+    job->request = qp->wq.next;
     job->unmapped = qp->peer->unmapped;
     SHMND_KILL_POINT("token-checked");
     job->grant = grant;
@@ -96,19 +96,19 @@ static inline uint32_t shmnd_run_rdma(struct shmnd_qp *qp, struct shmnd_job *job
 
 static inline enum shmnd_progress shmnd_tx_issue_rdma(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
-    const uint8_t *inlined = w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
+    const uint8_t *inlined = w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq.next) : NULL;
     uint32_t status =
-        shmnd_tx_resolve_rdma(qp, w, shmnd_wqe_sges(qp, qp->wq_next), inlined, &qp->tx_job);
+        shmnd_tx_resolve_rdma(qp, w, shmnd_wqe_sges(qp, qp->wq.next), inlined, &qp->tx.job);
     if (status == SHMND_PENDING)
         return SHMND_NEEDS_MAP;
-    if (status == SHMND_SUCCESS && qp->tx_job.kind != SHMND_JOB_NONE) {
-        qp->tx_busy = true;
+    if (status == SHMND_SUCCESS && qp->tx.job.kind != SHMND_JOB_NONE) {
+        qp->tx.busy = true;
         return SHMND_RUN;
     }
     if (status == SHMND_SUCCESS)
         shmnd_count_rdma(qp, w->type, 0);
     shmnd_tx_fail(w, status);
-    qp->wq_next++;
+    qp->wq.next++;
     return SHMND_IDLE;
 }
 

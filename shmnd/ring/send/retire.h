@@ -44,15 +44,15 @@ static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
  * success soon, outside of the engine: the finaliser of an object may run any code. */
 static inline void shmnd_tx_pop_request(struct shmnd_qp *qp)
 {
-    struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
-    if (!w->context && qp->wq_released == qp->wq_head) {
-        qp->wq_released++;
+    struct shmnd_wqe *w = &qp->wq.entries[qp->wq.oldest & qp->wq.mask];
+    if (!w->context && qp->wq.released == qp->wq.oldest) {
+        qp->wq.released++;
     } else if (!qp->has_unreleased) {
         qp->has_unreleased = true;
         qp->next_unreleased = qp->registry->unreleased;
         qp->registry->unreleased = qp;
     }
-    qp->wq_head++;
+    qp->wq.oldest++;
 }
 
 /* Removes and returns a context that the caller must release; NULL: there is none. Releasing it may
@@ -61,8 +61,8 @@ static inline void *shmnd_pop_unreleased_context(struct shmnd_registry *registry
 {
     struct shmnd_qp *qp;
     while ((qp = registry->unreleased) != NULL) {
-        while (qp->wq_released != qp->wq_head) {
-            struct shmnd_wqe *w = &qp->wqes[qp->wq_released++ & qp->wq_mask];
+        while (qp->wq.released != qp->wq.oldest) {
+            struct shmnd_wqe *w = &qp->wq.entries[qp->wq.released++ & qp->wq.mask];
             void *context = w->context;
             w->context = NULL;
             if (context)
@@ -105,7 +105,7 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
  * the thread returns. Even if the peer's count is false, it completes only once. */
 static inline void shmnd_tx_complete_placed(struct shmnd_qp *qp)
 {
-    struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
+    struct shmnd_wqe *w = &qp->wq.entries[qp->wq.next & qp->wq.mask];
     /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
     if (w->reported || shmnd_acquire64(&qp->link.theirs->taken) <= qp->messages)
         return;
@@ -117,16 +117,16 @@ static inline void shmnd_tx_complete_placed(struct shmnd_qp *qp)
  * successes need no room in it. */
 static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
 {
-    if (qp->wq_head == qp->wq_tail || !qp->link.theirs)
+    if (qp->wq.oldest == qp->wq.end || !qp->link.theirs)
         return;
     /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
-    if (qp->listed)
+    if (qp->backlog.count)
         shmnd_backlog_check(qp);
     if (taken > qp->messages)
         taken = qp->messages; /* a hostile peer may report more than was sent */
-    while (qp->wq_head != qp->wq_next) {
-        struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+    while (qp->wq.oldest != qp->wq.next) {
+        struct shmnd_wqe *w = &qp->wq.entries[qp->wq.oldest & qp->wq.mask];
         if (shmnd_cq_count(qp->initiator_cq) >= most && !shmnd_tx_is_silent(w))
             break;
         if (w->state == SHMND_WQE_SENT) {
@@ -148,10 +148,10 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
         shmnd_tx_pop_request(qp);
         shmnd_count_requests(qp);
     }
-    if (qp->tx_started && qp->tx_job.kind == SHMND_JOB_PLACE && qp->wq_head == qp->wq_next &&
+    if (qp->tx.started && qp->tx.job.kind == SHMND_JOB_PLACE && qp->wq.oldest == qp->wq.next &&
         shmnd_cq_count(qp->initiator_cq) < most)
         shmnd_tx_complete_placed(qp);
-    if (qp->wq_head == qp->wq_tail)
+    if (qp->wq.oldest == qp->wq.end)
         shmnd_tx_set_wants_credit(qp, false);
 }
 
@@ -171,7 +171,7 @@ static inline void shmnd_tx_fail(struct shmnd_wqe *w, uint32_t status)
  * anyway, and are recalled with it. */
 static inline bool shmnd_tx_may_commit(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
-    return !(w->flags & SHMND_OP_INVALIDATE) && qp->wq_uncommitted <= qp->wq_head;
+    return !(w->flags & SHMND_OP_INVALIDATE) && qp->wq.uncommitted <= qp->wq.oldest;
 }
 
 /* Assigns the number and ring position of the next message to a request. */

@@ -65,9 +65,9 @@ static inline void shmnd_tx_mark_sent(struct shmnd_qp *qp, struct shmnd_wqe *w, 
 {
     w->state = SHMND_WQE_SENT;
     w->large = large;
-    qp->wq_next++;
+    qp->wq.next++;
     if (w->flags & SHMND_OP_INVALIDATE)
-        qp->wq_uncommitted = qp->wq_next;
+        qp->wq.uncommitted = qp->wq.next;
 }
 
 /* Sends a message through the ring, which has room. Its payload is in `sges`, or at `bytes`. */
@@ -97,11 +97,11 @@ static __attribute__((noinline, unused)) void shmnd_tx_issue_bounced(struct shmn
 {
     uint32_t length = (uint32_t)w->length, at = shmnd_bounce_take(qp, length);
     uint8_t flags = shmnd_tx_slot_flags(w->flags, false);
-    uint32_t status = shmnd_copy_staged(qp->peer, &qp->tx_job.from, qp->link.my_bounce + at, false);
+    uint32_t status = shmnd_copy_staged(qp->peer, &qp->tx.job.from, qp->link.my_bounce + at, false);
     if (status != SHMND_SUCCESS) {
         qp->bounces.count--;
         shmnd_tx_fail(w, status);
-        qp->wq_next++;
+        qp->wq.next++;
         return;
     }
     SHMND_KILL_POINT("message-bounced");
@@ -125,13 +125,13 @@ static __attribute__((noinline, unused)) void shmnd_tx_issue_staged(struct shmnd
                                                                     struct shmnd_wqe *w)
 {
     uint8_t staged[SHMND_EAGER_LONGEST];
-    uint32_t status = shmnd_copy_staged(qp->peer, &qp->tx_job.from, staged, false);
+    uint32_t status = shmnd_copy_staged(qp->peer, &qp->tx.job.from, staged, false);
     if (status == SHMND_SUCCESS) {
         shmnd_tx_issue_eager(qp, w, NULL, staged);
         return;
     }
     shmnd_tx_fail(w, status);
-    qp->wq_next++;
+    qp->wq.next++;
 }
 
 /* Sends parts of a message whose memory neither side can access remotely, as room permits. */
@@ -155,7 +155,7 @@ shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w, const struct shmn
             uint32_t status = shmnd_copy_staged(qp->peer, &part, staged, false);
             if (status != SHMND_SUCCESS) {
                 shmnd_tx_fail(w, status);
-                qp->wq_next++;
+                qp->wq.next++;
                 return SHMND_IDLE;
             }
             shmnd_spans_clear(&part);
@@ -200,10 +200,10 @@ static inline void shmnd_tx_write_large(struct shmnd_qp *qp, const struct shmnd_
 static inline void shmnd_tx_advertise_large(struct shmnd_qp *qp, struct shmnd_wqe *w,
                                             const struct shmnd_sge *sges, struct shmnd_share *share)
 {
-    qp->tx_job.chunks = shmnd_chunks_of(w->length, qp->messages);
-    shmnd_chunks_advertise(share, &qp->tx_job.chunks);
-    w->share = (uint8_t)(qp->larges++ % SHMND_SHARES);
-    qp->share_message[w->share] = qp->messages;
+    qp->tx.job.chunks = shmnd_chunks_of(w->length, qp->messages);
+    shmnd_chunks_advertise(share, &qp->tx.job.chunks);
+    w->share = (uint8_t)(qp->shares.count++ % SHMND_SHARES);
+    qp->shares.message[w->share] = qp->messages;
     shmnd_tx_assign_message(qp, w);
     shmnd_tx_write_large(qp, w, sges);
     qp->messages++;
@@ -211,7 +211,7 @@ static inline void shmnd_tx_advertise_large(struct shmnd_qp *qp, struct shmnd_wq
     shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
     shmnd_count_sent(qp, w->length);
     shmnd_tx_mark_sent(qp, w, true);
-    qp->tx_job.share = share;
+    qp->tx.job.share = share;
 }
 
 /* ---- issuing ------------------------------------------------------------------------- */
@@ -219,8 +219,8 @@ static inline void shmnd_tx_advertise_large(struct shmnd_qp *qp, struct shmnd_wq
 static __attribute__((noinline, unused)) enum shmnd_progress
 shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
-    const struct shmnd_sge *sges = shmnd_wqe_sges(qp, qp->wq_next);
-    struct shmnd_job *job = &qp->tx_job;
+    const struct shmnd_sge *sges = shmnd_wqe_sges(qp, qp->wq.next);
+    struct shmnd_job *job = &qp->tx.job;
     struct shmnd_share *share = NULL;
     int aim = -1;
     /* No message is sent to a side that closes: until it is down, a copy into its receives would be
@@ -231,7 +231,7 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
     if (!inlined && !shmnd_local_spans(qp->registry, sges, w->sges, 0, &job->from)) {
         if (shmnd_backlog_reclaim(qp, w)) {
             shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
-            qp->wq_next++;
+            qp->wq.next++;
         }
         return SHMND_IDLE;
     }
@@ -249,14 +249,14 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
         if (aim < 0)
             return SHMND_IDLE;
         job->kind = SHMND_JOB_CHUNKS;
-        qp->tx_busy = true;
+        qp->tx.busy = true;
         return SHMND_RUN;
     }
     if (way == SHMND_PROTOCOL_PLACE) {
         job->kind = SHMND_JOB_PLACE;
         job->moved = 0;
         job->committed = shmnd_tx_may_commit(qp, w);
-        qp->tx_busy = true;
+        qp->tx.busy = true;
         return SHMND_RUN;
     }
     if (way == SHMND_PROTOCOL_BOUNCE)
@@ -264,7 +264,7 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
     else if (!inlined && job->from.remote)
         shmnd_tx_issue_staged(qp, w);
     else
-        shmnd_tx_issue_eager(qp, w, sges, inlined ? shmnd_wqe_inline(qp, qp->wq_next) : NULL);
+        shmnd_tx_issue_eager(qp, w, sges, inlined ? shmnd_wqe_inline(qp, qp->wq.next) : NULL);
     return SHMND_IDLE;
 }
 
@@ -272,16 +272,16 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
  * by now. */
 static inline enum shmnd_progress shmnd_tx_prepare_push(struct shmnd_qp *qp)
 {
-    struct shmnd_job *job = &qp->tx_job;
-    if (qp->wq_push < qp->wq_head)
-        qp->wq_push = qp->wq_head;
-    for (; qp->wq_push < qp->wq_next; qp->wq_push++) {
-        struct shmnd_wqe *w = &qp->wqes[qp->wq_push & qp->wq_mask];
+    struct shmnd_job *job = &qp->tx.job;
+    if (qp->wq.push < qp->wq.oldest)
+        qp->wq.push = qp->wq.oldest;
+    for (; qp->wq.push < qp->wq.next; qp->wq.push++) {
+        struct shmnd_wqe *w = &qp->wq.entries[qp->wq.push & qp->wq.mask];
         if (w->state != SHMND_WQE_SENT || !w->large || w->moved || w->pushed)
             continue;
         job->chunks = shmnd_chunks_of(w->length, w->message);
         job->share = &qp->link.mine->shares[w->share];
-        job->request = qp->wq_push;
+        job->request = qp->wq.push;
         if (!shmnd_chunks_unclaimed(shmnd_relaxed64(&job->share->claim), &job->chunks))
             continue;
         if (qp->link.their_srq || shmnd_relaxed32(&qp->link.theirs->closing))
@@ -289,11 +289,11 @@ static inline enum shmnd_progress shmnd_tx_prepare_push(struct shmnd_qp *qp)
         int aim = shmnd_tx_resolve_receive(qp, w->message, w->recalled, w->length, job);
         if (aim <= 0)
             return aim == 0 ? SHMND_NEEDS_MAP : SHMND_IDLE;
-        if (!shmnd_local_spans(qp->registry, shmnd_wqe_sges(qp, qp->wq_push), w->sges, 0,
+        if (!shmnd_local_spans(qp->registry, shmnd_wqe_sges(qp, qp->wq.push), w->sges, 0,
                                &job->from))
             return SHMND_IDLE; /* deregistered meanwhile: the claiming side fails with it */
         job->kind = SHMND_JOB_CHUNKS;
-        qp->tx_busy = true;
+        qp->tx.busy = true;
         return SHMND_RUN;
     }
     return SHMND_IDLE;

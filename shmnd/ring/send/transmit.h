@@ -18,8 +18,8 @@
 /* Runs the copy that shmnd_tx_advance() prepared, or its next piece. Its result is in the job. */
 static inline void shmnd_tx_run(struct shmnd_qp *qp)
 {
-    struct shmnd_job *job = &qp->tx_job;
-    struct shmnd_wqe *w = &qp->wqes[job->request & qp->wq_mask];
+    struct shmnd_job *job = &qp->tx.job;
+    struct shmnd_wqe *w = &qp->wq.entries[job->request & qp->wq.mask];
     /* A correct peer has withdrawn all memory in a segment that it released. */
     if (job->unmapped != qp->peer->unmapped) {
         job->result = SHMND_PENDING;
@@ -44,53 +44,63 @@ static inline void shmnd_tx_run(struct shmnd_qp *qp)
     }
 }
 
+/* After a push of the chunks of a large message, which was announced before. */
+static inline void shmnd_tx_finish_push(struct shmnd_qp *qp, const struct shmnd_job *job)
+{
+    if (job->request < qp->wq.oldest)
+        return; /* the request has completed meanwhile */
+    struct shmnd_wqe *w = &qp->wq.entries[job->request & qp->wq.mask];
+    if (job->result != SHMND_SUCCESS && job->result != SHMND_PENDING)
+        shmnd_tx_fail(w, job->result);
+    w->pushed = job->result == SHMND_SUCCESS;
+    shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
+}
+
+/* After a copy into the posted receive, which published the message in its one slot. */
+static inline void shmnd_tx_finish_place(struct shmnd_qp *qp, struct shmnd_wqe *w, bool committed)
+{
+    shmnd_tx_assign_message(qp, w);
+    w->slot_pos--; /* the slot was published before the lock was held again */
+    qp->messages++;
+    w->has_receive = w->committed = committed;
+    shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
+    shmnd_count_sent(qp, w->length);
+    shmnd_tx_mark_sent(qp, w, false);
+}
+
 /* Finishes the request of a copy that has run, or leaves the next piece prepared. */
 static inline void shmnd_tx_finish_job(struct shmnd_qp *qp)
 {
-    struct shmnd_job *job = &qp->tx_job;
+    struct shmnd_job *job = &qp->tx.job;
     enum shmnd_job_kind kind = job->kind;
-    qp->tx_started = false;
+    qp->tx.started = false;
     if (shmnd_job_is_unfinished(job))
         return; /* still prepared: the next call runs another piece */
-    qp->tx_busy = false;
+    qp->tx.busy = false;
     job->kind = SHMND_JOB_NONE;
     if (kind == SHMND_JOB_CHUNKS) {
-        struct shmnd_wqe *large = &qp->wqes[job->request & qp->wq_mask];
-        if (job->request < qp->wq_head)
-            return; /* the request has completed meanwhile */
-        if (job->result != SHMND_SUCCESS && job->result != SHMND_PENDING)
-            shmnd_tx_fail(large, job->result);
-        large->pushed = job->result == SHMND_SUCCESS;
-        shmnd_notify_receiver(qp, large->flags & SHMND_OP_SOLICIT);
+        shmnd_tx_finish_push(qp, job);
         return;
     }
     if (job->result == SHMND_PENDING)
         return; /* its target was withdrawn: the request is issued again */
-    struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
-    if (kind == SHMND_JOB_PLACE) {
-        if (job->result == SHMND_SUCCESS) {
-            shmnd_tx_assign_message(qp, w);
-            w->slot_pos--; /* its one slot was published before the lock was held again */
-            qp->messages++;
-            w->has_receive = w->committed = job->committed;
-            shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
-            shmnd_count_sent(qp, w->length);
-            shmnd_tx_mark_sent(qp, w, false);
-            return;
-        }
+    struct shmnd_wqe *w = &qp->wq.entries[qp->wq.next & qp->wq.mask];
+    if (kind == SHMND_JOB_PLACE && job->result == SHMND_SUCCESS) {
+        shmnd_tx_finish_place(qp, w, job->committed);
+        return;
     }
     if (job->result == SHMND_SUCCESS)
         shmnd_count_rdma(qp, w->type, w->length);
     shmnd_tx_fail(w, job->result);
-    qp->wq_next++;
+    qp->wq.next++;
 }
 
 /* Has the last issued request failed? It ends the connection when those before it are done, and no
  * request behind it may reach the other side. */
 static inline bool shmnd_tx_is_broken(const struct shmnd_qp *qp)
 {
-    const struct shmnd_wqe *last = &qp->wqes[(qp->wq_next - 1) & qp->wq_mask];
-    return qp->wq_next != qp->wq_head && last->state == SHMND_WQE_DONE &&
+    const struct shmnd_wqe *last = &qp->wq.entries[(qp->wq.next - 1) & qp->wq.mask];
+    return qp->wq.next != qp->wq.oldest && last->state == SHMND_WQE_DONE &&
            last->status != SHMND_SUCCESS && last->status != SHMND_CANCELED;
 }
 
@@ -109,7 +119,7 @@ static __attribute__((noinline, cold, unused)) void shmnd_tx_list_waiting(struct
 /* Lists the Sends that could not be sent, before the call returns to the program. */
 static inline void shmnd_tx_update_backlog(struct shmnd_qp *qp)
 {
-    if (qp->wq_next != qp->wq_tail || qp->shows_listed)
+    if (qp->wq.next != qp->wq.end || qp->backlog.shown)
         shmnd_tx_list_waiting(qp);
 }
 
@@ -119,12 +129,12 @@ static inline void shmnd_tx_update_backlog(struct shmnd_qp *qp)
  * ones: repeated requests would wake a peer that cannot make progress on them. */
 static __attribute__((noinline, cold, unused)) void shmnd_tx_request_poll(struct shmnd_qp *qp)
 {
-    if (qp->wq_poll_requested == qp->wq_tail && qp->wq_poll_issued == qp->wq_next)
+    if (qp->wq.poll_requested == qp->wq.end && qp->wq.poll_issued == qp->wq.next)
         return;
     if (qp->state != SHMND_QP_CONNECTED || qp->deferred)
         return;
-    qp->wq_poll_requested = qp->wq_tail;
-    qp->wq_poll_issued = qp->wq_next;
+    qp->wq.poll_requested = qp->wq.end;
+    qp->wq.poll_issued = qp->wq.next;
     shmnd_tx_set_wants_credit(qp, true);
     shmnd_notify_request_poll(qp);
 }
@@ -135,7 +145,7 @@ static inline void shmnd_tx_run_done(struct shmnd_qp *qp)
 {
     shmnd_tx_finish_job(qp);
     shmnd_tx_update_backlog(qp);
-    if (qp->tx_busy && qp->tx_job.kind == SHMND_JOB_CHUNKS)
+    if (qp->tx.busy && qp->tx.job.kind == SHMND_JOB_CHUNKS)
         shmnd_tx_request_poll(qp);
 }
 
@@ -149,37 +159,37 @@ static inline bool shmnd_tx_issue_window(struct shmnd_qp *qp, struct shmnd_wqe *
         return false;
     qp->stalled_since_ns = 0;
     w->state = SHMND_WQE_DONE;
-    qp->wq_next++;
+    qp->wq.next++;
     return true;
 }
 
 /* Does an Invalidate wait for the peer's access to the window to end? */
 static inline bool shmnd_tx_awaits_peer(const struct shmnd_qp *qp)
 {
-    const struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
-    return qp->wq_head == qp->wq_next && qp->wq_head != qp->wq_tail &&
+    const struct shmnd_wqe *w = &qp->wq.entries[qp->wq.oldest & qp->wq.mask];
+    return qp->wq.oldest == qp->wq.next && qp->wq.oldest != qp->wq.end &&
            w->type == SHMND_INVALIDATE && w->state != SHMND_WQE_DONE;
 }
 
 static inline enum shmnd_progress shmnd_tx_issue(struct shmnd_qp *qp)
 {
-    while (!qp->tx_busy && qp->state == SHMND_QP_CONNECTED && !qp->going_down) {
+    while (!qp->tx.busy && qp->state == SHMND_QP_CONNECTED && !qp->going_down) {
         shmnd_tx_retire(qp);
-        if (qp->state != SHMND_QP_CONNECTED || qp->wq_head == qp->wq_tail)
+        if (qp->state != SHMND_QP_CONNECTED || qp->wq.oldest == qp->wq.end)
             return SHMND_IDLE;
-        if (qp->wq_next == qp->wq_tail)
+        if (qp->wq.next == qp->wq.end)
             return shmnd_tx_prepare_push(qp);
         if (shmnd_tx_is_broken(qp))
             return SHMND_IDLE;
-        struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
-        uint64_t before = qp->wq_next;
+        struct shmnd_wqe *w = &qp->wq.entries[qp->wq.next & qp->wq.mask];
+        uint64_t before = qp->wq.next;
         enum shmnd_progress p = SHMND_IDLE;
-        qp->tx_job.request = before;
+        qp->tx.job.request = before;
         if (w->state == SHMND_WQE_DONE)
-            qp->wq_next++; /* cancelled before it was issued */
+            qp->wq.next++; /* cancelled before it was issued */
         else if (w->type == SHMND_SEND)
             p = shmnd_tx_issue_send(qp, w);
-        else if (qp->wq_head != qp->wq_next)
+        else if (qp->wq.oldest != qp->wq.next)
             return shmnd_tx_prepare_push(qp); /* it waits behind a Send that waits */
         else if (w->type == SHMND_READ || w->type == SHMND_WRITE)
             p = shmnd_tx_issue_rdma(qp, w);
@@ -187,7 +197,7 @@ static inline enum shmnd_progress shmnd_tx_issue(struct shmnd_qp *qp)
             return SHMND_IDLE;
         if (p != SHMND_IDLE)
             return p;
-        if (qp->wq_next == before)
+        if (qp->wq.next == before)
             return shmnd_tx_prepare_push(qp);
     }
     return SHMND_IDLE;
@@ -197,12 +207,12 @@ static inline enum shmnd_progress shmnd_tx_issue(struct shmnd_qp *qp)
  * prepared or running that cannot be postponed. */
 static inline bool shmnd_tx_postpone_copy(struct shmnd_qp *qp)
 {
-    if (!qp->tx_busy)
+    if (!qp->tx.busy)
         return true;
-    if (qp->tx_started || qp->tx_job.kind != SHMND_JOB_CHUNKS || qp->wq_next == qp->wq_tail)
+    if (qp->tx.started || qp->tx.job.kind != SHMND_JOB_CHUNKS || qp->wq.next == qp->wq.end)
         return false;
-    qp->tx_busy = false;
-    qp->tx_job.kind = SHMND_JOB_NONE;
+    qp->tx.busy = false;
+    qp->tx.job.kind = SHMND_JOB_NONE;
     return true;
 }
 
@@ -211,10 +221,10 @@ static inline bool shmnd_tx_postpone_copy(struct shmnd_qp *qp)
 static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
 {
     if (!shmnd_tx_postpone_copy(qp))
-        return qp->tx_started ? SHMND_IDLE : SHMND_RUN;
+        return qp->tx.started ? SHMND_IDLE : SHMND_RUN;
     enum shmnd_progress p = shmnd_tx_issue(qp);
     shmnd_tx_update_backlog(qp);
-    if (p == SHMND_IDLE && qp->wq_head != qp->wq_tail)
+    if (p == SHMND_IDLE && qp->wq.oldest != qp->wq.end)
         shmnd_tx_request_poll(qp);
     return p;
 }
@@ -223,17 +233,17 @@ static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
  * matched, and so are those before it. */
 static inline bool shmnd_tx_recall_after(struct shmnd_qp *qp, uint64_t pos)
 {
-    while (qp->wq_next - pos > 1) {
-        struct shmnd_wqe *w = &qp->wqes[(qp->wq_next - 1) & qp->wq_mask];
+    while (qp->wq.next - pos > 1) {
+        struct shmnd_wqe *w = &qp->wq.entries[(qp->wq.next - 1) & qp->wq.mask];
         if (w->state == SHMND_WQE_SENT && !shmnd_tx_recall(qp, w))
             return false;
         if (w->state == SHMND_WQE_SENT) {
             w->state = SHMND_WQE_QUEUED;
             w->large = w->pushed = false;
         }
-        qp->wq_next--;
+        qp->wq.next--;
     }
-    qp->wq_push = qp->wq_push < qp->wq_next ? qp->wq_push : qp->wq_next;
+    qp->wq.push = qp->wq.push < qp->wq.next ? qp->wq.push : qp->wq.next;
     return true;
 }
 
@@ -243,29 +253,29 @@ static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *olde
     shmnd_backlog_withdraw(qp);
     if (oldest->state == SHMND_WQE_SENT && oldest->pulled)
         return;
-    if (!shmnd_tx_recall_after(qp, qp->wq_head))
+    if (!shmnd_tx_recall_after(qp, qp->wq.oldest))
         return;
     if (oldest->state == SHMND_WQE_SENT && !shmnd_tx_recall(qp, oldest))
         return;
     shmnd_tx_fail(oldest, SHMND_IO_TIMEOUT);
-    if (qp->wq_next == qp->wq_head)
-        qp->wq_next++;
+    if (qp->wq.next == qp->wq.oldest)
+        qp->wq.next++;
     shmnd_tx_retire(qp);
 }
 
 /* Checks whether the oldest Send waits for a receive, and fails it after its time-out. */
 static inline void shmnd_tx_check_rnr(struct shmnd_qp *qp, uint64_t now_ns)
 {
-    if (qp->wq_head == qp->wq_tail || qp->tx_busy || qp->state != SHMND_QP_CONNECTED)
+    if (qp->wq.oldest == qp->wq.end || qp->tx.busy || qp->state != SHMND_QP_CONNECTED)
         return;
-    struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+    struct shmnd_wqe *w = &qp->wq.entries[qp->wq.oldest & qp->wq.mask];
     shmnd_tx_set_wants_credit(qp, true);
     if (w->type != SHMND_SEND || w->state == SHMND_WQE_DONE || qp->link.their_srq)
         return;
     uint64_t cancelled;
     bool sent = w->state == SHMND_WQE_SENT;
     uint64_t met = sent ? w->message - w->recalled : qp->messages - qp->recalled;
-    if (!(shmnd_tx_update_credit(qp, &cancelled) & 1) && met + cancelled < qp->viewed)
+    if (!(shmnd_tx_update_credit(qp, &cancelled) & 1) && met + cancelled < qp->seen.entries)
         shmnd_count_waiting(qp, w, 0); /* a receive is posted; only the copy is missing */
     else if (w->since_ns == 0)
         shmnd_count_waiting(qp, w, now_ns);

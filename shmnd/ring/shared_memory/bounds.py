@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much shared memory may still be made: by the machine, by the control groups, by choice.
 
-A segment has no name and lies in no mounted file system, so the size of /dev/shm
+A segment has no name and is in no mounted file system, so the size of /dev/shm
 says nothing about it. Its pages count for the machine (MemAvailable) and for the memory control
 group of the process that makes it, of version 2 or 1, and for each group above that one. Where
 one of these is exceeded, the kernel ends a process instead of returning an error; therefore they
@@ -160,7 +160,7 @@ def _group_bounds(read: Read, folder: str) -> Iterator[Bound]:
 
 
 def _cached(stat: str, prefix: str) -> int:
-    """The bytes of cached files in a memory.stat: the kernel gives them up before it fails."""
+    """The bytes of cached files in a memory.stat: the kernel reclaims them before it fails."""
     wanted = {f"{prefix}inactive_file", f"{prefix}active_file"}
     pairs = (line.split() for line in stat.splitlines())
     return sum(int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] in wanted)

@@ -2,10 +2,10 @@
 # cython: language_level=3
 """The open descriptors of segments, and the segment that has to close each.
 
-A child that is forked off closes its copies at once: later it cannot know whether a number is still
-its copy's (shmnd.common.descriptors). A descriptor that is lent to a message stays open until the
-message has left, also where another thread closes its segment: the number may be that of another
-file at once.
+A child that is forked off closes its copies at once: later it cannot decide whether a number is
+still its copy's (shmnd.common.descriptors). A descriptor that is lent to a message stays open until
+the message has left, also where another thread closes its segment: the number may be that of
+another file at once.
 """
 
 import os
@@ -23,7 +23,7 @@ cdef struct Owner:
 # By descriptor. An array: the end of a segment must not fail for want of memory.
 cdef Owner *_owners = NULL
 cdef int _room = 0
-cdef size_t _LENT_ONLY = 1  # no segment lies there
+cdef size_t _LENT_ONLY = 1  # no segment is there
 cdef unsigned int _forks = 0
 
 

@@ -23,9 +23,9 @@ static inline void shmnd_flush_requests(struct shmnd_qp *qp)
     /* Newest first: messages are recalled in that order, as far as possible. A message that stays
      * is matched to a receive by counting, so the messages before it must stay too. */
     bool stays = false;
-    for (uint64_t i = qp->wq_tail; i-- != qp->wq_head;) {
-        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
-        bool running = qp->tx_busy && i == qp->tx_job.request;
+    for (uint64_t i = qp->wq.end; i-- != qp->wq.oldest;) {
+        struct shmnd_wqe *w = &qp->wq.entries[i & qp->wq.mask];
+        bool running = qp->tx.busy && i == qp->tx.job.request;
         bool canceled = w->state == SHMND_WQE_DONE && w->status != SHMND_SUCCESS;
         /* A request whose message is matched, or that a copy of this process is using, is left to
          * complete; the others are cancelled behind it, in order. */
@@ -40,7 +40,7 @@ static inline void shmnd_flush_requests(struct shmnd_qp *qp)
 
 static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t now_ns)
 {
-    if (qp->rx_busy)
+    if (qp->rx.busy)
         return SHMND_IDLE;
     if (!shmnd_rx_withdraw(qp)) {
         shmnd_qp_check_stall(qp, &qp->stalled_since_ns, now_ns);
@@ -49,16 +49,16 @@ static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t
     qp->stalled_since_ns = 0;
     /* Receives of a shared queue are not cancelled: later messages match them. */
     enum shmnd_progress drain = qp->shared ? SHMND_IDLE : shmnd_teardown_drain(qp);
-    if (drain != SHMND_IDLE || qp->rx_open || qp->rx_fault)
+    if (drain != SHMND_IDLE || qp->rx.open || qp->rx.fault)
         return drain;
     uint64_t before = qp->own.matched;
-    if (qp->own.matched < qp->flush_receives)
-        shmnd_cancel_receives(qp, qp->flush_receives);
+    if (qp->own.matched < qp->flush.receives)
+        shmnd_cancel_receives(qp, qp->flush.receives);
     qp->cancelled += qp->own.matched - before;
     /* SYNC flush: release, pairs with acquire in shmnd_tx_update_credit() */
     shmnd_release64(&qp->link.mine->cancelled, qp->cancelled);
     SHMND_KILL_POINT("flush-counted");
-    qp->flush_pending = false;
+    qp->flush.pending = false;
     shmnd_rx_readvertise(qp);
     return SHMND_IDLE;
 }
@@ -77,8 +77,8 @@ static inline void shmnd_qp_flush(struct shmnd_qp *qp)
     shmnd_tx_retire(qp);
     shmnd_backlog_withdraw(qp);
     shmnd_flush_requests(qp);
-    qp->flush_pending = true;
-    qp->flush_receives = qp->own.posted;
+    qp->flush.pending = true;
+    qp->flush.receives = qp->own.posted;
     qp->drain_end = qp->in.read_pos + qp->in.mask + 1;
     shmnd_qp_activate(qp);
 }
@@ -104,17 +104,17 @@ static inline void shmnd_rx_unpin_all(struct shmnd_qp *qp)
 static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
 {
     if (receiving) {
-        qp->rx_needs_segment = false;
-        qp->rx_fault = true;
+        qp->rx.needs_segment = false;
+        qp->rx.fault = true;
         return;
     }
-    struct shmnd_wqe *w = &qp->wqes[qp->tx_job.request & qp->wq_mask];
-    if (qp->tx_job.request < qp->wq_head)
+    struct shmnd_wqe *w = &qp->wq.entries[qp->tx.job.request & qp->wq.mask];
+    if (qp->tx.job.request < qp->wq.oldest)
         return; /* the request has ended meanwhile */
-    if (qp->tx_job.request == qp->wq_next && qp->wq_next != qp->wq_tail) {
+    if (qp->tx.job.request == qp->wq.next && qp->wq.next != qp->wq.end) {
         if (!shmnd_backlog_reclaim(qp, w))
             return;
-        qp->wq_next++;
+        qp->wq.next++;
     }
     shmnd_tx_fail(w, w->type == SHMND_SEND ? SHMND_ACCESS_VIOLATION : shmnd_tx_refused(qp));
 }
@@ -142,7 +142,7 @@ static inline void shmnd_qp_check_peer(struct shmnd_qp *qp)
     uint32_t word = qp->peer->dead ? SHMND_LINK_DEAD : shmnd_acquire32(&qp->link.theirs->state);
     if (word <= SHMND_LINK_OPEN && qp->state == SHMND_QP_CONNECTED)
         return; /* the usual case */
-    qp->rx_lists = word & SHMND_LINK_LISTS;
+    qp->rx.lists = word & SHMND_LINK_LISTS;
     enum shmnd_link_state s = shmnd_link_state_of(word);
     /* An end that opened and closed since the last check did connect. */
     if (qp->state == SHMND_QP_ATTACHED && shmnd_relaxed32(&qp->link.theirs->opened))
@@ -160,16 +160,16 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
     if (!qp->link.theirs)
         return SHMND_IDLE;
     shmnd_qp_check_peer(qp);
-    if (qp->rx_fault && !qp->going_down)
+    if (qp->rx.fault && !qp->going_down)
         shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, shmnd_rx_fault_status(qp));
     shmnd_batch_publish(qp); /* a caller that polls waits for its requests */
     /* A poll returns one job; a second one that it prepared is returned now. */
-    if ((qp->tx_busy && !qp->tx_started) || shmnd_rx_job_is_prepared(qp))
+    if ((qp->tx.busy && !qp->tx.started) || shmnd_rx_job_is_prepared(qp))
         return SHMND_RUN;
     enum shmnd_progress p = SHMND_IDLE;
-    if (qp->flush_pending && !qp->going_down)
+    if (qp->flush.pending && !qp->going_down)
         p = shmnd_flush_step(qp, now_ns);
-    if (p == SHMND_IDLE && qp->wq_head != qp->wq_tail) {
+    if (p == SHMND_IDLE && qp->wq.oldest != qp->wq.end) {
         p = shmnd_tx_advance(qp);
         if (p == SHMND_IDLE)
             shmnd_tx_check_rnr(qp, now_ns);

@@ -43,13 +43,14 @@ static inline bool shmnd_sges_use_region(const struct shmnd_sge *sges, uint32_t 
 /* Does the request at `pos` have an element in the region? Inline data has no elements. */
 static inline bool shmnd_wqe_uses_region(struct shmnd_qp *qp, uint64_t pos, uint32_t token)
 {
-    return shmnd_sges_use_region(shmnd_wqe_sges(qp, pos), qp->wqes[pos & qp->wq_mask].sges, token);
+    return shmnd_sges_use_region(shmnd_wqe_sges(qp, pos), qp->wq.entries[pos & qp->wq.mask].sges,
+                                 token);
 }
 
 /* Is a message in parts being sent? Then the messages before it must not be recalled and resent. */
 static inline bool shmnd_tx_is_sending_parts(const struct shmnd_qp *qp)
 {
-    return qp->wq_next != qp->wq_tail && qp->wqes[qp->wq_next & qp->wq_mask].moved;
+    return qp->wq.next != qp->wq.end && qp->wq.entries[qp->wq.next & qp->wq.mask].moved;
 }
 
 /* Ends the use of the region as the source of messages. A message that waits for a receive fails.
@@ -61,11 +62,11 @@ static inline bool shmnd_tx_drop_region(struct shmnd_qp *qp, uint32_t token)
     if (qp->state != SHMND_QP_CONNECTED)
         return true;
     shmnd_backlog_withdraw(qp);
-    for (uint64_t i = qp->wq_head; i != qp->wq_next; i++) {
-        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+    for (uint64_t i = qp->wq.oldest; i != qp->wq.next; i++) {
+        struct shmnd_wqe *w = &qp->wq.entries[i & qp->wq.mask];
         if (w->moved || w->state != SHMND_WQE_SENT || !shmnd_wqe_uses_region(qp, i, token))
             continue;
-        if (!qp->tx_busy && !shmnd_tx_is_sending_parts(qp) && shmnd_tx_recall_after(qp, i) &&
+        if (!qp->tx.busy && !shmnd_tx_is_sending_parts(qp) && shmnd_tx_recall_after(qp, i) &&
             shmnd_tx_recall(qp, w))
             shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
         else if (w->large || w->pulled)
@@ -80,8 +81,8 @@ static inline bool shmnd_tx_drop_region(struct shmnd_qp *qp, uint32_t token)
  * may have ended meanwhile, and its entry may hold another request. */
 static inline bool shmnd_tx_is_copying(struct shmnd_qp *qp, uint32_t token)
 {
-    return qp->tx_busy && (qp->tx_job.request < qp->wq_head ||
-                           shmnd_wqe_uses_region(qp, qp->tx_job.request, token));
+    return qp->tx.busy && (qp->tx.job.request < qp->wq.oldest ||
+                           shmnd_wqe_uses_region(qp, qp->tx.job.request, token));
 }
 
 /* ---- receives ---------------------------------------------------------------------- */
@@ -90,7 +91,7 @@ static inline bool shmnd_tx_is_copying(struct shmnd_qp *qp, uint32_t token)
  * check again later. */
 static inline bool shmnd_rx_drop_region(struct shmnd_qp *qp, uint32_t token)
 {
-    if (qp->flush_pending)
+    if (qp->flush.pending)
         return false;
     if (qp->shared)
         return true;
@@ -113,21 +114,21 @@ static inline bool shmnd_rx_drop_region(struct shmnd_qp *qp, uint32_t token)
 /* Is a message open that is copied from its sender's memory, with a receive in the region? */
 static inline bool shmnd_rx_is_filling(const struct shmnd_qp *qp, uint32_t token)
 {
-    return qp->rx_open && (qp->rx_kind == SHMND_KIND_LARGE || qp->rx_kind == SHMND_KIND_LISTED) &&
-           shmnd_sges_use_region(qp->rx_sges, qp->rx_rqe.sges, token);
+    return qp->rx.open && (qp->rx.kind == SHMND_KIND_LARGE || qp->rx.kind == SHMND_KIND_LISTED) &&
+           shmnd_sges_use_region(qp->rx.sges, qp->rx.rqe.sges, token);
 }
 
 /* Is its copy by this process prepared or running? */
 static inline bool shmnd_rx_is_copying(const struct shmnd_qp *qp, uint32_t token)
 {
-    return qp->rx_job.kind != SHMND_JOB_NONE && shmnd_rx_is_filling(qp, token);
+    return qp->rx.job.kind != SHMND_JOB_NONE && shmnd_rx_is_filling(qp, token);
 }
 
 /* May its sender still write there? */
 static inline bool shmnd_rx_is_pushed_to(const struct shmnd_qp *qp, uint32_t token)
 {
-    return shmnd_rx_is_filling(qp, token) && qp->rx_kind == SHMND_KIND_LARGE && !qp->peer->dead &&
-           !shmnd_chunks_finished(qp->rx_job.share, &qp->rx_job.chunks);
+    return shmnd_rx_is_filling(qp, token) && qp->rx.kind == SHMND_KIND_LARGE && !qp->peer->dead &&
+           !shmnd_chunks_finished(qp->rx.job.share, &qp->rx.job.chunks);
 }
 
 /* ---- both -------------------------------------------------------------------------- */
@@ -136,7 +137,7 @@ static inline bool shmnd_rx_is_pushed_to(const struct shmnd_qp *qp, uint32_t tok
  * then makes progress on the queue pair before it checks. */
 static inline bool shmnd_qp_needs_progress(const struct shmnd_qp *qp)
 {
-    return (qp->tx_busy && !qp->tx_started) || shmnd_rx_job_is_prepared(qp) || qp->rx_fault ||
+    return (qp->tx.busy && !qp->tx.started) || shmnd_rx_job_is_prepared(qp) || qp->rx.fault ||
            qp->going_down;
 }
 
@@ -150,7 +151,7 @@ static inline bool shmnd_qp_has_released(struct shmnd_qp *qp, uint32_t token, ui
         return false;
     if (qp->state != SHMND_QP_CONNECTED && qp->state != SHMND_QP_ATTACHED)
         return true;
-    if (qp->rx_fault)
+    if (qp->rx.fault)
         return false; /* teardown follows, and the sender may be writing to the refused receive */
     const struct shmnd_region *region = shmnd_region_lookup(qp->registry, token);
     bool sent = shmnd_tx_drop_region(qp, token);

@@ -70,15 +70,15 @@ static inline void shmnd_qp_check_stall(struct shmnd_qp *qp, uint64_t *since_p, 
 /* Takes the messages that arrived into the receive queue's ring. SHMND_IDLE: all are taken. */
 static inline enum shmnd_progress shmnd_teardown_drain(struct shmnd_qp *qp)
 {
-    while (qp->rx_extra_ready || ((shmnd_receives_outstanding(qp->receives) || qp->rx_open) &&
+    while (qp->rx.extra_ready || ((shmnd_receives_outstanding(qp->receives) || qp->rx.open) &&
                                   qp->in.read_pos < qp->drain_end))
         if (!shmnd_qp_consume_one(qp))
             break;
-    if (qp->rx_fault)
+    if (qp->rx.fault)
         return SHMND_IDLE;
-    if (qp->rx_needs_segment)
+    if (qp->rx.needs_segment)
         return SHMND_NEEDS_MAP;
-    return qp->rx_job.kind != SHMND_JOB_NONE ? SHMND_RUN : SHMND_IDLE;
+    return qp->rx.job.kind != SHMND_JOB_NONE ? SHMND_RUN : SHMND_IDLE;
 }
 
 /* For a Send that the reader copies, or helps to copy: has all of it been copied? */
@@ -110,8 +110,8 @@ static inline bool shmnd_teardown_withdraw_large(struct shmnd_qp *qp, struct shm
 static inline bool shmnd_teardown_withdraw(struct shmnd_qp *qp)
 {
     bool quiet = true;
-    for (uint64_t i = qp->wq_head; i != qp->wq_next && !qp->peer->dead; i++) {
-        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+    for (uint64_t i = qp->wq.oldest; i != qp->wq.next && !qp->peer->dead; i++) {
+        struct shmnd_wqe *w = &qp->wq.entries[i & qp->wq.mask];
         if (w->state != SHMND_WQE_SENT)
             continue;
         if (w->pulled)
@@ -133,8 +133,8 @@ static inline bool shmnd_teardown_is_committed(const struct shmnd_qp *qp, const 
 static inline bool shmnd_teardown_recalls_before(const struct shmnd_qp *qp, uint64_t pos,
                                                  uint64_t taken)
 {
-    for (uint64_t i = qp->wq_head; i != pos; i++) {
-        const struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+    for (uint64_t i = qp->wq.oldest; i != pos; i++) {
+        const struct shmnd_wqe *w = &qp->wq.entries[i & qp->wq.mask];
         bool stays =
             w->has_receive || (!(w->flags & SHMND_OP_INVALIDATE) && shmnd_teardown_is_whole(qp, w));
         if (w->state == SHMND_WQE_SENT && w->message >= taken && !stays)
@@ -147,8 +147,8 @@ static inline bool shmnd_teardown_recalls_before(const struct shmnd_qp *qp, uint
  * remain so if the other side closes now, since it takes all messages published before. */
 static inline void shmnd_teardown_commit(struct shmnd_qp *qp, uint64_t pos)
 {
-    for (uint64_t i = qp->wq_head; i <= pos; i++) {
-        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+    for (uint64_t i = qp->wq.oldest; i <= pos; i++) {
+        struct shmnd_wqe *w = &qp->wq.entries[i & qp->wq.mask];
         w->committed = w->committed || (w->state == SHMND_WQE_SENT && w->has_receive && !w->large);
     }
 }
@@ -169,8 +169,8 @@ static inline bool shmnd_teardown_cut_short(struct shmnd_qp *qp, struct shmnd_wq
  * if it could be cut short and no Send before it will be recalled; otherwise `pos`. */
 static inline uint64_t shmnd_teardown_cut_before(struct shmnd_qp *qp, uint64_t pos, uint64_t taken)
 {
-    for (uint64_t i = qp->wq_head; i != pos; i++) {
-        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+    for (uint64_t i = qp->wq.oldest; i != pos; i++) {
+        struct shmnd_wqe *w = &qp->wq.entries[i & qp->wq.mask];
         if (w->state != SHMND_WQE_SENT || w->message < taken || !(w->large || w->pulled) ||
             shmnd_teardown_is_whole(qp, w))
             continue;
@@ -208,8 +208,8 @@ static inline bool shmnd_teardown_recall(struct shmnd_qp *qp)
 {
     /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
-    for (uint64_t i = qp->wq_next; i-- != qp->wq_head;) {
-        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+    for (uint64_t i = qp->wq.next; i-- != qp->wq.oldest;) {
+        struct shmnd_wqe *w = &qp->wq.entries[i & qp->wq.mask];
         bool parts = w->moved != 0, shared = (w->large || w->pulled) && !parts;
         if (w->state != SHMND_WQE_SENT || w->message < taken)
             continue;
@@ -286,8 +286,8 @@ static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool peer
     uint32_t fault = shmnd_relaxed32(&qp->link.theirs->fault);
     uint32_t status = qp->down_status;
     bool failed = false; /* requests after a failed one were recalled, or never sent */
-    while (qp->wq_head != qp->wq_tail) {
-        struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+    while (qp->wq.oldest != qp->wq.end) {
+        struct shmnd_wqe *w = &qp->wq.entries[qp->wq.oldest & qp->wq.mask];
         if (!failed && (shmnd_teardown_invalidated(qp, w) ||
                         shmnd_teardown_delivered(qp, w, taken, peer_continues))) {
             w->status = SHMND_SUCCESS;
@@ -303,7 +303,7 @@ static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool peer
         shmnd_tx_complete(qp, w);
         shmnd_tx_pop_request(qp);
     }
-    qp->wq_next = qp->wq_head;
+    qp->wq.next = qp->wq.oldest;
     shmnd_count_requests(qp);
     shmnd_put64(&qp->counters->waiting_ns, 0);
 }
@@ -326,19 +326,19 @@ static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to)
 static inline void shmnd_teardown_end_open(struct shmnd_qp *qp)
 {
     struct shmnd_cqe e;
-    if (!qp->rx_open)
+    if (!qp->rx.open)
         return;
-    shmnd_rx_cqe(qp, qp->rx_refused ? qp->rx_refused : SHMND_CANCELED, 0, &e);
+    shmnd_rx_cqe(qp, qp->rx.refused ? qp->rx.refused : SHMND_CANCELED, 0, &e);
     shmnd_cq_push(qp->receive_cq, &e);
-    qp->rx_open = false;
-    qp->rx_refused = SHMND_SUCCESS;
-    if (!qp->rx_unbinding)
+    qp->rx.open = false;
+    qp->rx.refused = SHMND_SUCCESS;
+    if (!qp->rx.unbinding)
         return;
     /* The sender stayed in the window that it invalidated, and is not waited for any longer. */
-    qp->rx_unbinding = false;
-    qp->rx_extra.status = SHMND_CANCELED;
-    if (qp->rx_extra.context)
-        shmnd_cq_push(qp->receive_cq, &qp->rx_extra);
+    qp->rx.unbinding = false;
+    qp->rx.extra.status = SHMND_CANCELED;
+    if (qp->rx.extra.context)
+        shmnd_cq_push(qp->receive_cq, &qp->rx.extra);
 }
 
 /* One step of teardown. SHMND_IDLE while `going_down` is still set: call again later. */
@@ -347,7 +347,7 @@ static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint6
     if (qp->down_since_ns == 0)
         qp->down_since_ns = now_ns;
     bool patient = now_ns - qp->down_since_ns <= SHMND_STALL_TIMEOUT_NS;
-    if (qp->tx_busy || qp->rx_busy)
+    if (qp->tx.busy || qp->rx.busy)
         return SHMND_IDLE;
     /* SYNC closing, SYNC placing: `closing` was stored and fenced; wait for a copy into or out of
      * the memory of this side that is in progress. */
@@ -360,7 +360,7 @@ static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint6
         !qp->peer->dead && shmnd_peer_state(qp) <= SHMND_LINK_OPEN && !shmnd_peer_has_refused(qp);
     /* A large message that is not whole now stays so: its sender copies under its hazard word, and
      * begins no copy towards a side that closes. */
-    if (qp->rx_unbinding && patient)
+    if (qp->rx.unbinding && patient)
         return SHMND_IDLE; /* the sender is still accessing the window that it invalidated */
     shmnd_tx_retire_up_to(qp, qp->initiator_cq->bound); /* Sends with a receive by now succeed */
     shmnd_backlog_withdraw(qp);
@@ -374,8 +374,8 @@ static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint6
     shmnd_teardown_cancel_requests(qp, peer_continues);
     shmnd_cancel_receives(qp, qp->own.posted);
     qp->going_down = false;
-    qp->flush_pending = false;
-    qp->rx_stalled = false;
+    qp->flush.pending = false;
+    qp->rx.stalled = false;
     SHMND_KILL_POINT("down-cancelled");
     shmnd_publish_state(qp, qp->down_state);
     shmnd_cq_remove_qp(qp->receive_cq, qp);

@@ -21,7 +21,7 @@
  * count sees the bytes copied before each count. A claimed chunk is copied within the same call, so
  * neither side ever waits for a chunk that the other holds between two of its calls.
  * The two words of a message are reused only when its receiver has taken it: a sender that finishes
- * first must not overwrite the count from which the receiver learns that the message is finished.
+ * first must not overwrite the count by which the receiver finds that the message is finished.
  * If a process dies while it holds a claimed chunk, the message stays unfinished and the connection
  * ends. Serves invariants 2 and 3.
  */

@@ -124,7 +124,7 @@ static inline void shmnd_slots_write(struct shmnd_write_cursor *f, const void *d
         shmnd_put64(&tail->ready_pos, 0); /* relaxed: ordered by the head's release */
         f->at = tail->payload;
         f->left = SHMND_TAIL_PAYLOAD;
-        /* Whole slots, of a length that the compiler knows: most of the time is spent here. */
+        /* Whole slots, of constant length for the compiler: most of the time is spent here. */
         while (bytes > SHMND_TAIL_PAYLOAD) {
             memcpy(f->at, from, SHMND_TAIL_PAYLOAD);
             from += SHMND_TAIL_PAYLOAD;

@@ -43,7 +43,7 @@ static void meet(struct scene *s, enum shmnd_progress then)
     struct shmnd_todo todo;
     EQUAL(shmnd_cq_poll(&s->d.qb->cq, &e, 1, &todo), 0);
     EQUAL(todo.what, then);
-    CHECK(s->d.b->q.rx_open);
+    CHECK(s->d.b->q.rx.open);
 }
 
 static bool lets_go(struct pair *e, uint32_t token)
@@ -77,7 +77,7 @@ static void a_large_message_keeps_its_receive_until_it_is_whole(void)
     struct scene s;
     open_scene(&s, false);
     announce(&s);
-    struct shmnd_job *push = &s.d.a->q.tx_job;
+    struct shmnd_job *push = &s.d.a->q.tx.job;
     CHECK(shmnd_push_enter(&s.d.a->q, push->revision));
     EQUAL(shmnd_chunks_claim_one(push->share, &push->chunks, false), 0);
     meet(&s, SHMND_RUN);
@@ -128,7 +128,7 @@ static void a_receive_that_is_not_met_keeps_its_memory_while_it_is_pushed_to(voi
     struct scene s;
     open_scene(&s, true);
     announce(&s);
-    CHECK(shmnd_push_enter(&s.d.a->q, s.d.a->q.tx_job.revision));
+    CHECK(shmnd_push_enter(&s.d.a->q, s.d.a->q.tx.job.revision));
     region_withdraw(s.d.pb, s.sink);
     CHECK(!lets_go(s.d.b, s.sink));
     shmnd_hazard_leave(&s.d.a->q.link.mine->hazard);
@@ -150,7 +150,7 @@ static void a_message_in_parts_keeps_nothing(void)
     pair_never_bounces(s.d.a);
     EQUAL(post_send(s.d.a, 0, &m, 1, 0), SHMND_SUCCESS);
     meet(&s, SHMND_IDLE);
-    EQUAL(s.d.b->q.rx_kind, SHMND_KIND_PART);
+    EQUAL(s.d.b->q.rx.kind, SHMND_KIND_PART);
     region_withdraw(s.d.pb, r.token);
     CHECK(lets_go(s.d.b, r.token));
     close_scene(&s, into, SHMND_ACCESS_VIOLATION);
@@ -184,8 +184,8 @@ static void a_copy_of_ours_is_over_when_its_thread_says_so(void)
     announce(&s);
     meet(&s, SHMND_RUN);
     region_withdraw(s.d.pb, s.sink);
-    s.d.b->q.rx_busy = true;
-    shmnd_put64(&s.d.b->q.rx_job.share->done, 1ull << 32);
+    s.d.b->q.rx.busy = true;
+    shmnd_put64(&s.d.b->q.rx.job.share->done, 1ull << 32);
     CHECK(!lets_go(s.d.b, s.sink));
     shmnd_rx_run(&s.d.b->q);
     CHECK(!lets_go(s.d.b, s.sink));
@@ -208,11 +208,11 @@ static void a_refused_receive_is_kept_until_the_end(void)
     EQUAL(post_receive(s.d.b, 1, r, 2), SHMND_SUCCESS);
     EQUAL(shmnd_post_send(&s.d.a->q, NULL, &m, 1, 0, &kept), SHMND_SUCCESS);
     EQUAL(shmnd_tx_advance(&s.d.a->q), SHMND_RUN);
-    CHECK(shmnd_push_enter(&s.d.a->q, s.d.a->q.tx_job.revision));
+    CHECK(shmnd_push_enter(&s.d.a->q, s.d.a->q.tx.job.revision));
     region_withdraw(s.d.pb, s.sink);
     EQUAL(shmnd_rx_poll(&s.d.b->q, &e, 1), 0);
     region_withdraw(s.d.pb, other);
-    CHECK(s.d.b->q.rx_fault && shmnd_qp_needs_progress(&s.d.b->q));
+    CHECK(s.d.b->q.rx.fault && shmnd_qp_needs_progress(&s.d.b->q));
     CHECK(!lets_go(s.d.b, s.sink) && !lets_go(s.d.b, other));
     settle(s.d.b);
     CHECK(!lets_go(s.d.b, s.sink) && !lets_go(s.d.b, other));
@@ -233,7 +233,7 @@ static void a_send_keeps_its_source_while_we_copy_it(void)
     open_scene(&s, false);
     struct shmnd_qp *q = &s.d.a->q;
     announce(&s);
-    q->tx_started = true;
+    q->tx.started = true;
     region_withdraw(s.d.pa, s.source);
     CHECK(!lets_go(s.d.a, s.source));
     /* One that closes says later of each whether it took it. */
@@ -241,13 +241,13 @@ static void a_send_keeps_its_source_while_we_copy_it(void)
     shmnd_put64(&q->link.theirs->taken, 1);
     shmnd_tx_retire(q);
     CHECK(!lets_go(s.d.a, s.source));
-    q->credit = q->below = UINT64_MAX;
-    for (uint64_t i = 1; i <= q->wq_mask + 1; i++) {
+    q->seen.credit = q->seen.below = UINT64_MAX;
+    for (uint64_t i = 1; i <= q->wq.mask + 1; i++) {
         EQUAL(shmnd_post_send(q, NULL, NULL, 0, SHMND_OP_SILENT_SUCCESS, &kept), SHMND_SUCCESS);
         shmnd_put64(&q->link.theirs->taken, 1 + i);
         shmnd_tx_retire(q);
     }
-    EQUAL(q->wq_head, q->wq_mask + 2);
+    EQUAL(q->wq.oldest, q->wq.mask + 2);
     CHECK(!lets_go(s.d.a, s.source));
     sender_runs(&s);
     CHECK(lets_go(s.d.a, s.source));

@@ -129,7 +129,7 @@ static void one_that_leaves_waits_for_no_copy_that_never_begins(void)
     EQUAL(shmnd_post_send(&d.a->q, NULL, &m, 1, 0, &kept), SHMND_SUCCESS);
     EQUAL(shmnd_tx_advance(&d.a->q), SHMND_RUN);
     EQUAL(queue_turn(d.qb), 0);
-    CHECK(d.b->q.rx_open);
+    CHECK(d.b->q.rx.open);
     disconnect(d.b);
     CHECK(!d.b->q.going_down);
     shmnd_tx_run(&d.a->q);

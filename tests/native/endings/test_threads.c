@@ -45,8 +45,8 @@ static const struct request *any_memory(struct lane *l)
 {
     const struct shmnd_qp *q = &l->e->q;
     const struct request *r = any(l, 2) ? &l->in[any(l, RECEIVES)] : &l->out[any(l, REQUESTS)];
-    for (uint32_t i = 0; q->rx_open && any(l, 2) && i < RECEIVES; i++)
-        if (l->in[i].token == q->rx_sges[0].token)
+    for (uint32_t i = 0; q->rx.open && any(l, 2) && i < RECEIVES; i++)
+        if (l->in[i].token == q->rx.sges[0].token)
             return &l->in[i];
     return r;
 }

@@ -59,7 +59,7 @@ static void post_receives(struct scene *s, uint32_t from, uint32_t to)
                 shmnd_qp_activate(&s->d.b->q);
         } else {
             EQUAL(post_receive(s->d.b, 1000 + i, &r, 1), SHMND_SUCCESS);
-            if (s->d.b->q.rx_stalled)
+            if (s->d.b->q.rx.stalled)
                 shmnd_qp_activate(&s->d.b->q);
         }
     }
@@ -92,7 +92,7 @@ static void expect_sent(struct scene *s, uint32_t from, uint32_t to, uint32_t st
 {
     for (uint32_t i = from; i < to; i++)
         EXPECT(s->d.qa, SHMND_SEND, i, status);
-    EQUAL(s->d.a->q.listed, 0);
+    EQUAL(s->d.a->q.backlog.count, 0);
 }
 
 /* ---- one of the two sides acts ------------------------------------------------------------ */
@@ -128,23 +128,23 @@ static void a_sender_that_moves_takes_back_what_is_listed(void)
     struct shmnd_todo todo;
     open_scene(&s, MOST, 500, 0, false, MOST);
     post_sends(&s, 0, MOST, 0);
-    uint32_t listed = s.d.a->q.listed;
+    uint32_t listed = s.d.a->q.backlog.count;
     CHECK(listed > 10);
     CHECK(shmnd_relaxed32(&s.d.a->q.link.mine->state) & SHMND_LINK_LISTS);
     post_receives(&s, 0, MOST);
-    for (uint32_t turn = 0; s.d.a->q.listed; turn++) {
+    for (uint32_t turn = 0; s.d.a->q.backlog.count; turn++) {
         CHECK(turn < 100);
-        uint32_t before = s.d.a->q.listed;
+        uint32_t before = s.d.a->q.backlog.count;
         uint32_t n = shmnd_cq_poll(&s.d.qb->cq, out, 4, &todo); /* not to the end of the ring */
         for (uint32_t i = 0; i < n; i++)
             EQUAL(out[i].status, SHMND_SUCCESS);
-        EQUAL(s.d.b->q.rx_job.kind, SHMND_JOB_NONE);
+        EQUAL(s.d.b->q.rx.job.kind, SHMND_JOB_NONE);
         advance(s.d.a);
-        CHECK(s.d.a->q.listed <= before);
+        CHECK(s.d.a->q.backlog.count <= before);
     }
     CHECK(!(shmnd_relaxed32(&s.d.a->q.link.mine->state) & SHMND_LINK_LISTS));
-    for (uint64_t pos = s.d.a->q.wq_head; pos != s.d.a->q.wq_tail; pos++)
-        CHECK(!s.d.a->q.wqes[pos & s.d.a->q.wq_mask].pulled);
+    for (uint64_t pos = s.d.a->q.wq.oldest; pos != s.d.a->q.wq.end; pos++)
+        CHECK(!s.d.a->q.wq.entries[pos & s.d.a->q.wq.mask].pulled);
     expect_sent(&s, 0, MOST, SHMND_SUCCESS);
     for (uint32_t i = 0; i < MOST; i++)
         CHECK(i >= 32 || filled(s.into + i * 500, 500, 1 + i));
@@ -162,8 +162,8 @@ static void what_is_issued_later_is_asked_for(void)
     struct shmnd_marks *marks = s.d.qb->cq.arming.marks;
     post_receives(&s, 0, MOST);
     post_sends(&s, 0, MOST, 0);
-    CHECK(s.d.a->q.listed > 10);
-    for (uint32_t turn = 0; s.d.a->q.wq_next != s.d.a->q.wq_tail; turn++) {
+    CHECK(s.d.a->q.backlog.count > 10);
+    for (uint32_t turn = 0; s.d.a->q.wq.next != s.d.a->q.wq.end; turn++) {
         NOTE("turn %u", turn);
         CHECK(turn < MOST);
         CHECK(shmnd_marks_poll_requested(marks));
@@ -215,7 +215,7 @@ static void any_order_of_turns(void)
             } else if (turn < 6 && asked < all && asked - got < depth) {
                 struct shmnd_sge r = sge(into + asked % depth * room, room, tb);
                 EQUAL(post_receive(d.b, asked++, &r, 1), SHMND_SUCCESS);
-                if (d.b->q.rx_stalled)
+                if (d.b->q.rx.stalled)
                     shmnd_qp_activate(&d.b->q);
             } else if (turn == 6) {
                 queue_turn(d.qa);
@@ -235,7 +235,7 @@ static void any_order_of_turns(void)
                 CHECK(filled(into + got % depth * room, e->bytes, seed + got));
             }
         }
-        EQUAL(d.a->q.listed, 0);
+        EQUAL(d.a->q.backlog.count, 0);
         duo_close(&d);
     }
 }
@@ -245,11 +245,11 @@ static void any_order_of_turns(void)
 /* No share words are left, so that it is listed. */
 static void post_long(struct scene *s)
 {
-    s->d.a->q.larges = SHMND_SHARES;
-    memset(s->d.a->q.share_message, 0xff, sizeof s->d.a->q.share_message);
+    s->d.a->q.shares.count = SHMND_SHARES;
+    memset(s->d.a->q.shares.message, 0xff, sizeof s->d.a->q.shares.message);
     post_receives(s, 0, 2);
     post_sends(s, 0, 2, 0);
-    EQUAL(s->d.a->q.listed, 2);
+    EQUAL(s->d.a->q.backlog.count, 2);
 }
 
 /* One piece of it. */
@@ -259,7 +259,7 @@ static void pull_piece(struct scene *s)
     struct shmnd_todo todo;
     EQUAL(shmnd_cq_poll(&s->d.qb->cq, &out, 1, &todo), 0);
     EQUAL(todo.what, SHMND_RUN);
-    EQUAL(s->d.b->q.rx_job.kind, SHMND_JOB_PULL);
+    EQUAL(s->d.b->q.rx.job.kind, SHMND_JOB_PULL);
     serve(todo.qp, todo.what, todo.receiving);
 }
 
@@ -329,20 +329,20 @@ static void what_is_whole_stays_whole(void)
         open_scene(&s, 2, LONG, 0, false, 4);
         post_long(&s);
         struct shmnd_qp *b = &s.d.b->q;
-        struct shmnd_job *job = &b->rx_job;
+        struct shmnd_job *job = &b->rx.job;
         do
             pull_piece(&s);
         while (job->moved + SHMND_PIECE < LONG);
         struct shmnd_listed *entry = shmnd_peer_backlog_entry(b, 0);
         if (amid) {
-            shmnd_put64(&entry->word, b->rx_listing | SHMND_LISTED_COPYING);
+            shmnd_put64(&entry->word, b->rx.listing | SHMND_LISTED_COPYING);
             disconnect(s.d.a);
             CHECK(s.d.a->q.going_down);
             EQUAL(s.d.qa->cq.write_pos, 0);
-            shmnd_put64(&entry->word, b->rx_listing | SHMND_LISTED_TAKEN);
+            shmnd_put64(&entry->word, b->rx.listing | SHMND_LISTED_TAKEN);
         } else {
             pull_piece(&s);
-            EQUAL(shmnd_relaxed64(&entry->word), b->rx_listing | SHMND_LISTED_DONE);
+            EQUAL(shmnd_relaxed64(&entry->word), b->rx.listing | SHMND_LISTED_DONE);
             disconnect(s.d.a);
         }
         EXPECT(s.d.qb, SHMND_RECEIVE, 1000, amid ? SHMND_CANCELED : SHMND_SUCCESS);
@@ -360,9 +360,9 @@ static void flushed_while_listed(void)
     struct scene s;
     open_scene(&s, MOST, 3000, 0, false, MOST);
     post_sends(&s, 0, MOST, 0);
-    CHECK(s.d.a->q.listed > 10);
+    CHECK(s.d.a->q.backlog.count > 10);
     shmnd_qp_flush(&s.d.a->q);
-    EQUAL(s.d.a->q.listed, 0);
+    EQUAL(s.d.a->q.backlog.count, 0);
     settle(s.d.a);
     post_receives(&s, 0, MOST);
     expect_sent(&s, 0, MOST, SHMND_CANCELED);
@@ -405,7 +405,7 @@ static void deregistered_while_listed(void)
     post_sends(&s, 31, 32, 0);
     region_withdraw(s.d.pa, token);
     CHECK(shmnd_qp_has_released(&s.d.a->q, token, &since, 1));
-    CHECK(s.d.a->q.listed > 5); /* those before it make progress */
+    CHECK(s.d.a->q.backlog.count > 5); /* those before it make progress */
     post_receives(&s, 0, MOST);
     for (uint32_t i = 0; i < 30; i++)
         expect_alone(&s, i);
@@ -422,7 +422,7 @@ static void timed_out_while_listed(void)
     open_scene(&s, MOST, 3000, 0, false, MOST);
     s.d.a->q.rnr_ns = 1;
     post_sends(&s, 0, MOST, 0);
-    CHECK(s.d.a->q.listed > 5);
+    CHECK(s.d.a->q.backlog.count > 5);
     for (uint64_t end = shmnd_now_ns() + 10 * W_SECOND; s.d.qa->taken == s.d.qa->got;) {
         queue_turn(s.d.qa); /* until a coarse clock has moved */
         CHECK(shmnd_now_ns() < end);
@@ -430,7 +430,7 @@ static void timed_out_while_listed(void)
     EXPECT(s.d.qa, SHMND_SEND, 0, SHMND_IO_TIMEOUT);
     for (uint32_t i = 1; i < MOST; i++)
         EXPECT(s.d.qa, SHMND_SEND, i, SHMND_CANCELED);
-    EQUAL(s.d.a->q.listed, 0);
+    EQUAL(s.d.a->q.backlog.count, 0);
     duo_close(&s.d);
 }
 
@@ -451,7 +451,7 @@ static void a_late_reader_takes_nothing(void)
     EXPECT(s.d.qa, SHMND_SEND, 0, SHMND_CANCELED);
     EXPECT(s.d.qa, SHMND_SEND, 1, SHMND_CANCELED);
     post_sends(&s, 2, 4, 0);
-    EQUAL(s.d.a->q.listed, 2);
+    EQUAL(s.d.a->q.backlog.count, 2);
     CHECK(!shmnd_rx_claim_listed(b));
     EXPECT_RECEIVED(s.d.qb, 1000, LONG);
     CHECK(filled(s.into, LONG, 3));
@@ -503,7 +503,7 @@ static void windows_and_inline_data(void)
                     : post_invalidating(s.d.a, i, &m, 1, windows[i], SHMND_OP_SOLICIT),
               SHMND_SUCCESS);
     }
-    CHECK(s.d.a->q.listed > 5);
+    CHECK(s.d.a->q.backlog.count > 5);
     memset(s.from, 0, 1); /* not of one that is inline */
     fill(s.from, 600, 1);
     post_receives(&s, 0, MOST);
@@ -528,8 +528,8 @@ static void out_of_reach_it_waits_for_its_sender(void)
     shmnd_put32(&s.d.b->q.link.mine->reaches, 2);
     s.d.pb->peer.vm = s.d.pa->peer.vm = false;
     post_sends(&s, 0, MOST, 0);
-    EQUAL(s.d.a->q.listed, 0);
-    CHECK(s.d.a->q.wq_next != s.d.a->q.wq_tail);
+    EQUAL(s.d.a->q.backlog.count, 0);
+    CHECK(s.d.a->q.wq.next != s.d.a->q.wq.end);
     post_receives(&s, 0, MOST);
     expect_sent(&s, 0, MOST, SHMND_SUCCESS);
     for (uint32_t i = 0; i < MOST; i++)
@@ -547,12 +547,12 @@ static void a_listing_rings(void)
     while (queue_turn(s.d.qb))
         ;
     shmnd_bell_arm(&s.d.qb->cq.arming, SHMND_ARMED_ANY);
-    uint32_t listed = s.d.a->q.listed;
+    uint32_t listed = s.d.a->q.backlog.count;
     s.d.a->q.out.room_pos = s.d.a->q.out.write_pos;
     shmnd_word64 nonsense = UINT64_MAX; /* a malformed position: no room */
     s.d.a->q.out.read_pos = &nonsense;
     post_sends(&s, 20, 21, 0);
-    EQUAL(s.d.a->q.listed, listed + 1);
+    EQUAL(s.d.a->q.backlog.count, listed + 1);
     EQUAL(shmnd_relaxed64(&s.d.qb->cq.arming.bell->armed), s.d.a->q.link.receive_rung);
     s.d.a->q.out.read_pos = &s.d.a->q.link.theirs->read_pos;
     duo_close(&s.d);
@@ -571,7 +571,7 @@ static void a_reclaimed_message_needs_no_segment(void)
     mapping->base = NULL;
     post_sends(&s, 0, MOST, 0);
     post_receives(&s, 0, MOST);
-    CHECK(s.d.a->q.listed > 0);
+    CHECK(s.d.a->q.backlog.count > 0);
     uint32_t taken = 0;
     while (todo.what == SHMND_IDLE && taken < MOST)
         taken += shmnd_cq_poll(&s.d.qb->cq, &e, 1, &todo);

@@ -252,7 +252,7 @@ static void more_than_the_depth(void)
 {
     struct stage s;
     stage_open(&s, false, 40);
-    s.d.a->q.wq_depth = 8;
+    s.d.a->q.wq.depth = 8;
     for (uint64_t turn = 0; turn < 10; turn++) {
         receives(&s, 100, 40);
         begin(s.d.a);
@@ -524,7 +524,7 @@ static void behind_one_that_failed(void)
     struct shmnd_sge large = sge(s.src, BYTES, s.ta), none = sge(s.src, 8, s.ta + 1);
     EQUAL(shmnd_post_send(q, (void *)0, &large, 1, 0, &kept), SHMND_SUCCESS);
     EQUAL(shmnd_tx_advance(q), SHMND_RUN);
-    struct shmnd_job peers = q->tx_job; /* the peer copies a chunk, long */
+    struct shmnd_job peers = q->tx.job; /* the peer copies a chunk, long */
     CHECK(shmnd_chunks_claim_one(peers.share, &peers.chunks, true) >= 0);
     shmnd_tx_run(q);
     shmnd_tx_run_done(q);

@@ -151,7 +151,7 @@ static void send_one(struct stage *st, struct side *s)
     if (kept)
         posted(s, context);
     check_side(s);
-    if (!(s->e->q.batch && s->e->q.wq_next == s->e->q.wq_tail))
+    if (!(s->e->q.batch && s->e->q.wq.next == s->e->q.wq.end))
         go_on(s);
 }
 

@@ -14,7 +14,7 @@ static void age(struct duo *d, uint64_t slots, uint64_t messages)
         q->out.room_pos = slots + SHMND_RING_USUAL;
         q->in.read_pos = q->in.returned_pos = slots;
         shmnd_put64(q->in.read_pos_shared, slots);
-        q->messages = q->taken = q->credit = q->viewed = messages;
+        q->messages = q->taken = q->seen.credit = q->seen.entries = messages;
         q->posted_base = q->own.matched - messages;
         shmnd_put64(&q->link.mine->taken, messages);
         shmnd_put64(&q->link.mine->posted, messages);
@@ -142,7 +142,7 @@ static void one_way(struct way y)
     CHECK(memcmp(src, dst, 3 * n) == 0);
     CHECK(nothing(d.qa) && nothing(d.qb));
     EQUAL(d.a->q.state, SHMND_QP_CONNECTED);
-    EQUAL(d.a->q.listed, 0);
+    EQUAL(d.a->q.backlog.count, 0);
     duo_close(&d);
 }
 
@@ -183,7 +183,7 @@ static void private_memory_is_placed(void)
         EQUAL(post_receive(d.b, 2, &r, 1), SHMND_SUCCESS);
         EQUAL(post_send(d.a, 1, &s, 1, 0), SHMND_SUCCESS);
         EXPECT(d.qa, SHMND_SEND, 1, SHMND_SUCCESS);
-        EQUAL(d.a->q.larges, !placed);
+        EQUAL(d.a->q.shares.count, !placed);
         EXPECT_RECEIVED(d.qb, 2, n);
         CHECK(filled(dst, n, n));
         duo_close(&d);
@@ -336,7 +336,7 @@ static void silent_successes_take_no_place(void)
         EQUAL(d.pa->given_sum, sum);
         EQUAL(shmnd_cq_count(&d.qa->cq), 0);
     }
-    EQUAL(d.a->q.wq_released, d.a->q.wq_head);
+    EQUAL(d.a->q.wq.released, d.a->q.wq.oldest);
     duo_close(&d);
 }
 
@@ -558,7 +558,7 @@ static void a_refused_receive_is_told_after_the_copy_into_it(void)
     EQUAL(post_receive(d.b, 1, &r, 1), SHMND_SUCCESS);
     EQUAL(shmnd_post_send(&d.a->q, NULL, &s, 1, 0, &kept), SHMND_SUCCESS);
     EQUAL(shmnd_tx_advance(&d.a->q), SHMND_RUN);
-    CHECK(shmnd_push_enter(&d.a->q, d.a->q.tx_job.revision));
+    CHECK(shmnd_push_enter(&d.a->q, d.a->q.tx.job.revision));
     shmnd_region_lookup(&d.pb->registry, tb)->length = 0;
     for (uint32_t i = 0; i < 8; i++)
         EQUAL(queue_turn(d.qb), 0);

@@ -530,10 +530,10 @@ static void room_for_all(void)
         windows[i] = window_bind(s.d.b, s.open, 64, ALL, TOLD + i);
     s.d.qb->cq.limit = 1;
     queue_reserve(s.d.qb, 0);
-    s.d.a->q.wq_depth = 63;
-    s.d.a->q.wq_mask = 63;
-    s.d.a->q.wqes = guard_alloc(64 * sizeof(struct shmnd_wqe));
-    s.d.a->q.wqe_sges = guard_alloc(64 * 4 * sizeof(struct shmnd_sge));
+    s.d.a->q.wq.depth = 63;
+    s.d.a->q.wq.mask = 63;
+    s.d.a->q.wq.entries = guard_alloc(64 * sizeof(struct shmnd_wqe));
+    s.d.a->q.wq.sges = guard_alloc(64 * 4 * sizeof(struct shmnd_sge));
     for (uint64_t i = 0; i < 40; i++) {
         stage_receive(&s, i);
         stage_send(&s, 100 + i, windows[i]);

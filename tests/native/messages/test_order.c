@@ -143,7 +143,7 @@ static void prepare(struct scene *s, uint32_t bytes)
     EQUAL(post_receive(s->asked, 0, &to, 1), SHMND_SUCCESS);
     EQUAL(shmnd_post_send(&s->asks->q, NULL, &from, 1, 0, &kept), SHMND_SUCCESS);
     EQUAL(shmnd_tx_advance(&s->asks->q), SHMND_RUN);
-    s->asks->q.tx_started = true;
+    s->asks->q.tx.started = true;
 }
 
 static void far_answers(struct scene *s)
@@ -171,7 +171,7 @@ static void expect_done(struct scene *s)
 {
     settle(s->asks);
     CHECK(nothing(s->tiny));
-    EQUAL(s->asks->q.wq_head, s->asks->q.wq_tail);
+    EQUAL(s->asks->q.wq.oldest, s->asks->q.wq.end);
     EQUAL(s->asks->q.messages, 1);
     EQUAL(s->asks->q.state, SHMND_QP_CONNECTED);
     world_close(&s->w);
@@ -220,7 +220,7 @@ static void a_send_that_was_told_too_early_is_told_once(void)
     for (uint32_t i = 0; i < 2; i++)
         shmnd_cq_complete_finished(&s.tiny->cq);
     EQUAL(shmnd_cq_count(&s.tiny->cq), 1);
-    s.asks->q.tx_job.result = SHMND_ACCESS_VIOLATION;
+    s.asks->q.tx.job.result = SHMND_ACCESS_VIOLATION;
     shmnd_tx_run_done(&s.asks->q);
     settle(s.asks);
     EXPECT(s.tiny, SHMND_SEND, 0, SHMND_SUCCESS);

@@ -34,13 +34,13 @@ static bool run_piece(struct scene *s)
 {
     struct shmnd_qp *q = &s->d.a->q;
     EQUAL(shmnd_tx_advance(q), SHMND_RUN);
-    q->tx_started = true;
+    q->tx.started = true;
     shmnd_tx_run(q);
     shmnd_tx_run_done(q);
     EQUAL(shmnd_relaxed64(&q->link.mine->hazard), 0);
-    CHECK(!q->tx_started);
-    CHECK(!q->tx_busy || q->tx_job.piece <= SHMND_PIECE + SHMND_CHUNK_MAX);
-    return q->tx_busy;
+    CHECK(!q->tx.started);
+    CHECK(!q->tx.busy || q->tx.job.piece <= SHMND_PIECE + SHMND_CHUNK_MAX);
+    return q->tx.busy;
 }
 
 static void post_write(struct scene *s)
@@ -67,7 +67,7 @@ static void a_write_in_pieces(void)
             CHECK(memcmp(s.src, s.dst, done) == 0);
             EQUAL(s.dst[done], 0);
             EQUAL(s.dst[BYTES - 1], 0);
-            EQUAL(s.d.a->q.wq_head, 0);
+            EQUAL(s.d.a->q.wq.oldest, 0);
             CHECK(shmnd_cq_has_unfinished_copy(&s.d.qa->cq));
             CHECK(shmnd_cq_next_poll_ns(&s.d.qa->cq, W_SECOND) <= shmnd_now_ns());
         }
@@ -103,10 +103,10 @@ static void a_grant_withdrawn_by_a_side_that_has_closed(void)
     struct shmnd_qp *q = &s.d.a->q;
     disconnect(s.d.b);
     region_withdraw(s.d.pb, s.tb);
-    struct shmnd_job job = q->tx_job;
-    struct shmnd_wqe *w = &q->wqes[job.request & q->wq_mask];
+    struct shmnd_job job = q->tx.job;
+    struct shmnd_wqe *w = &q->wq.entries[job.request & q->wq.mask];
     const struct shmnd_sge *sges = shmnd_wqe_sges(q, job.request);
-    EQUAL(shmnd_run_rdma(q, &q->tx_job), SHMND_CANCELED);
+    EQUAL(shmnd_run_rdma(q, &q->tx.job), SHMND_CANCELED);
     EQUAL(shmnd_tx_resolve_rdma(q, w, sges, NULL, &job), SHMND_CANCELED);
     EXPECT(s.d.qa, SHMND_WRITE, 1, SHMND_CANCELED);
     EQUAL(s.dst[SHMND_PIECE], 0);

@@ -149,7 +149,7 @@ static void met_in_parts(void)
     pair_never_bounces(d.a);
     EQUAL(post_send(d.a, 2, &m, 1, 0), SHMND_SUCCESS);
     settle(d.a);
-    CHECK(d.a->q.wqes[d.a->q.wq_head & d.a->q.wq_mask].state == SHMND_WQE_SENT);
+    CHECK(d.a->q.wq.entries[d.a->q.wq.oldest & d.a->q.wq.mask].state == SHMND_WQE_SENT);
     EQUAL(COUNT(d.a, waiting_ns), 0);
     EXPECT_RECEIVED(d.qb, 1, 8000);
     EXPECT(d.qa, SHMND_SEND, 2, SHMND_SUCCESS);
