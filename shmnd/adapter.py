@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["Adapter"]
 
 _Made = TypeVar("_Made", bound=OverlappedObject)
-_Queue = TypeVar("_Queue", CompletionQueue, SharedReceiveQueue)
 
 _FIRST_READ_ONLY: Final = 1 << 30
 """Segments with these numbers (tables, bells, counters) are written by their owner alone."""
@@ -296,8 +295,8 @@ class Adapter(Closing):
         """
         call = "Adapter.create_queue_pair"
         self._check_open(call)
-        self._own_queue(call, 2, receive_cq, CompletionQueue)
-        self._own_queue(call, 3, initiator_cq, CompletionQueue)
+        self._own_queue(call, 2, "receive_cq", receive_cq, CompletionQueue)
+        self._own_queue(call, 3, "initiator_cq", initiator_cq, CompletionQueue)
         limits = self._limits
         depths = all_within(
             call,
@@ -323,9 +322,9 @@ class Adapter(Closing):
         """Create a queue pair that takes its Receives from a shared receive queue."""
         call = "Adapter.create_queue_pair_with_srq"
         self._check_open(call)
-        self._own_queue(call, 2, receive_cq, CompletionQueue)
-        self._own_queue(call, 3, initiator_cq, CompletionQueue)
-        self._own_queue(call, 4, srq, SharedReceiveQueue)
+        self._own_queue(call, 2, "receive_cq", receive_cq, CompletionQueue)
+        self._own_queue(call, 3, "initiator_cq", initiator_cq, CompletionQueue)
+        self._own_queue(call, 4, "srq", srq, SharedReceiveQueue)
         limits = self._limits
         depths = all_within(
             call,
@@ -350,7 +349,7 @@ class Adapter(Closing):
             srq._tick()  # its waiter polls one more queue now
         return pair
 
-    def _own_queue(self, call: str, parameter: int, queue: object, kind: type[_Queue]) -> None:
+    def _own_queue(self, call: str, number: int, name: str, queue: object, kind: type[Any]) -> None:
         why = f"the {kind.__name__} is closed"
         if not isinstance(queue, kind):
             why = wrong_kind(queue, kind.__name__)
@@ -358,7 +357,7 @@ class Adapter(Closing):
             why = f"the {kind.__name__} is of another adapter"
         elif not queue._closed:
             return
-        raise error(parameter_status(parameter), call, why)
+        raise error(parameter_status(number), call, f"{name}: {why}")
 
     # -- connections --
 

@@ -115,7 +115,7 @@ def parse_host(host: object, call: str, parameter: int) -> str:
 def parse(address: object, call: str, parameter: int) -> Address:
     """Normalise `(host, port)`. `parameter` is its number in `call`, for the status of an error.
 
-    The four-part form that the socket module gives for IPv6 is taken too.
+    The four-part form that the socket module returns for IPv6 is taken too.
     """
     if not isinstance(address, (tuple, list)) or len(address) not in (2, 4):
         raise error(
@@ -269,12 +269,18 @@ def writable_bytes(call: str, buffer: Buffer | None, parameter: int = 1) -> memo
         view = memoryview(b"" if buffer is None else buffer)
     except TypeError:
         raise error(
-            parameter_status(parameter), call, f"{type(buffer).__name__} object is not a buffer"
+            parameter_status(parameter),
+            call,
+            f"{type(buffer).__name__} is not a buffer; pass a bytearray, or None for the size",
         ) from None
     if view.nbytes == 0:
         return memoryview(b"")
     if view.readonly or not view.c_contiguous:
-        raise error(parameter_status(parameter), call, "buffer is not writable contiguous memory")
+        raise error(
+            parameter_status(parameter),
+            call,
+            f"{type(buffer).__name__} is not writable contiguous memory; pass a bytearray",
+        )
     if holds_objects(view.format, buffer):
         raise error(parameter_status(parameter), call, f"{type(buffer).__name__} of {REMEDY}")
     return view.cast("B")
@@ -299,7 +305,7 @@ def into(
     *,
     parameter: int = 1,
 ) -> int:
-    """Fill a caller's buffer by the size-query rules of the interface; give the bytes used.
+    """Fill a caller's buffer by the size-query rules of the interface; return the bytes used.
 
     None and an empty buffer ask for the size. A buffer that is too small is BUFFER_OVERFLOW with
     `.required` set, and stays untouched, or with `partial` gets what fits.

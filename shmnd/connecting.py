@@ -72,6 +72,10 @@ async def aconnect(
         return attempt.connection("aconnect")
 
 
+_SHORT: Final = 1.0
+"""Seconds in which a broker that runs, or that has to be started, mostly answers."""
+
+
 class _Attempt:
     """A connection that is asked for, if need be in a thread that may wait for the broker."""
 
@@ -125,10 +129,13 @@ class _Attempt:
             return TimeoutError(
                 f"{call}: {self._address!r} did not accept within {timeout} seconds"
             )
+        hint = "is it stopped? 'shmnd broker stop' ends it, the next call that needs one starts"
+        hint += " another"
+        if timeout is not None and timeout < _SHORT:
+            hint = "pass a longer time-out: it may have to start"
         return TimeoutError(
             f"{call}: the broker at {self._place.socket} did not answer within {timeout} seconds;"
-            " is it stopped? 'shmnd broker stop' ends it, the next call that needs one starts"
-            " another"
+            f" {hint}"
         )
 
     def connection(self, call: str) -> Connection:

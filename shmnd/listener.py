@@ -56,7 +56,7 @@ class Listener(PortHolder):
                 raise error(
                     Status.ADDRESS_ALREADY_ASSOCIATED,
                     call,
-                    f"the listener is bound to {self._port.address}",
+                    f"the listener is bound to {self._port.address}; create one for each address",
                 )
             port = Port(self._adapter, self, "listener", wanted, self._protocol)
             port.bind(call)

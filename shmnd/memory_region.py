@@ -178,12 +178,7 @@ class MemoryRegion(OverlappedObject):
         """Release the registration. Completes when no request accesses the memory any more."""
         call = "MemoryRegion.deregister"
         self._adapter._check_open(call)
-        if not self._token or self._leaving:
-            raise error(
-                Status.INVALID_DEVICE_STATE,
-                call,
-                "no buffer is registered here; call register first",
-            )
+        self._registered(call)
         bound = [window for window in self._windows.those() if window._keeps_bound()]
         if bound:
             raise error(
@@ -211,7 +206,7 @@ class MemoryRegion(OverlappedObject):
         return False
 
     def _let_go(self) -> bool:
-        """Release the buffer, if nothing touches it any more; tell whether it is released."""
+        """Release the buffer, if nothing uses it any more; return whether it is released."""
         if not self._leaving:
             return True
         registry, leaving = self._adapter._registry, self._token
@@ -290,10 +285,9 @@ class MemoryRegion(OverlappedObject):
 
     def _registered(self, call: str) -> int:
         if not self._token or self._leaving:
+            why = "no buffer is registered here; call register first"
             raise error(
-                Status.INVALID_DEVICE_STATE,
-                call,
-                "no buffer is registered here; call register first",
+                Status.INVALID_DEVICE_STATE, call, "the region is closed" if self._closed else why
             )
         return self._token
 

@@ -7,6 +7,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from shmnd.common.arguments import wrong_kind
 from shmnd.common.closing import Closing
 from shmnd.common.held import Attempted
 from shmnd.handshake.queue_pair_link import QpState
@@ -69,8 +70,7 @@ class MemoryWindow(Closing):
     ) -> None:
         call = "QueuePair.bind"
         if not isinstance(region, MemoryRegion):
-            kind = type(region).__name__
-            raise error(Status.INVALID_PARAMETER_2, call, f"{kind} is not a MemoryRegion")
+            raise error(Status.INVALID_PARAMETER_2, call, wrong_kind(region, "MemoryRegion"))
         if region._adapter is not qp._adapter:
             raise error(Status.INVALID_PARAMETER_2, call, "the region is of another adapter")
         self._check_usable(qp, call, Status.INVALID_PARAMETER_3)
@@ -111,7 +111,7 @@ class MemoryWindow(Closing):
     def _bind(
         self, qp: QueuePair, region: MemoryRegion, address: int, length: int, flags: int
     ) -> tuple[int, int]:
-        """Bind it now; give what the request completes with, and the token.
+        """Bind it now; return what the request completes with, and the token.
 
         Of two threads that bind it at once, the second finds it bound.
         """
@@ -149,7 +149,7 @@ class MemoryWindow(Closing):
         return Status.SUCCESS, token
 
     def _invalidate(self, qp: QueuePair) -> tuple[int, int]:
-        """Take the peer's access away; give what the request completes with, and the token."""
+        """Revoke the peer's access; return what the request completes with, and the token."""
         if not self._is_bound() or self._qp is None or self._qp() is not qp:
             return Status.INVALID_DEVICE_REQUEST, 0
         token = self._drop()

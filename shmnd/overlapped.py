@@ -6,10 +6,9 @@ object. From the moment the call returned it, its end is delivered exactly once 
 overlapped file of its object, also when it was over at once (rule G1 of the interface).
 
 References point one way: an object keeps its pending operations, an operation keeps its file and
-its progress engine, and knows its object only weakly. So the last reference to an object releases
-it at once, pending operations or not, and those end with CANCELED. Until it is over an operation
-keeps what it was given to work on: the queue pair of a Connect or Accept, the connector of a
-request.
+its progress engine, and refers to its object only weakly. So the last reference to an object
+releases it at once, pending operations or not, and those end with CANCELED. Until it is over an
+operation keeps its arguments: the queue pair of a Connect or Accept, the connector of a request.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _REASONS: Final = {
 class Overlapped(Operation):
     """An operation that was accepted and may still be pending. Use it in a way that suits:
 
-    `result()` waits; `done()` and `status` return at once; `await` gives way to other tasks; and
+    `result()` waits; `done()` and `status` return at once; `await` lets other tasks run; and
     the overlapped file of its object delivers it. Cancelling a task that awaits it does not cancel
     the operation; `cancel_overlapped_requests` of its object does.
     """
@@ -106,7 +105,7 @@ class Overlapped(Operation):
         return self._detail
 
     def _wait(self, timeout: float | None) -> bool:
-        """Wait until it is over or the time ends; tell whether it is over."""
+        """Wait until it is over or the time ends; return whether it is over."""
         return self._over() or not self._engine.alive or self._engine.wait(self._over, timeout)
 
     def _raise_if_failed(self) -> None:
@@ -121,7 +120,7 @@ class OverlappedObject(Closing):
     _engine: ProgressEngine
     _file: OverlappedFile | None
     _operation: ClassVar[type[Overlapped]] = Overlapped
-    """What its operations are; version 1 gives other statuses."""
+    """The class of its operations; those of version 1 have other statuses."""
 
     def __init__(self, engine: ProgressEngine, file: OverlappedFile | None = None) -> None:
         self._engine = engine
@@ -153,7 +152,7 @@ class OverlappedObject(Closing):
             raise error(
                 Status.INVALID_PARAMETER_1,
                 f"{type(self).__name__}.get_overlapped_result",
-                f"{type(overlapped).__name__} object is not an Overlapped",
+                f"{type(overlapped).__name__} is not an Overlapped; pass what the call returned",
             )
         if wait:
             overlapped._wait(None)
@@ -250,7 +249,7 @@ class OverlappedFile(Deliveries, Closing):
         except IndexError:
             pass  # another thread took the last one
         except BaseException:
-            self._queue.extendleft(reversed(taken))  # Ctrl-C: the next poll gives them
+            self._queue.extendleft(reversed(taken))  # Ctrl-C: the next poll returns them
             raise
         finally:
             if self._queue:

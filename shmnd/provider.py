@@ -56,7 +56,11 @@ class Provider(Closing):
         """Open the adapter of this id; each call returns a separate adapter."""
         call = "Provider.open_adapter"
         if adapter_id != _adapter_id():
-            raise error(Status.INVALID_PARAMETER, call, f"adapter id {adapter_id!r} is unknown")
+            raise error(
+                Status.INVALID_PARAMETER,
+                call,
+                f"adapter id {adapter_id!r} is unknown; Provider.resolve_address returns one",
+            )
         return Adapter("127.0.0.1", namespace=self._namespace, group=self._group)
 
     def __repr__(self) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from shmnd.common.arguments import integer
 from shmnd.common.interruption import Ignoring, pass_on
 from shmnd.common.shortages import remedy
 from shmnd.common.steps import step
@@ -93,7 +94,7 @@ def is_one_user(uid: int) -> bool:
 def process_of(pidfd: int) -> int:
     """Return the process that a pidfd stands for, in this PID namespace.
 
-    -1 when it is dead, 0 when it is not visible here or /proc does not tell. OSError when no
+    -1 when it is dead, 0 when it is not visible here or /proc does not show it. OSError when no
     descriptor is free to ask.
     """
     try:
@@ -124,10 +125,17 @@ def access_of(group: int | str | None = None) -> Access:
 
 def _gid_of(given: int | str) -> int:
     text = str(given)
-    if isinstance(given, int) or text.isdecimal():
-        if isinstance(given, bool) or not 0 <= int(given) < 2**32 - 1:
+    number = int(text) if text.isdecimal() else integer(given)
+    if number is not None:
+        if isinstance(given, bool) or not 0 <= number < 2**32 - 1:
             raise error(Status.INVALID_PARAMETER, _CALL, f"group {given!r} is not a group id")
-        return int(given)
+        return number
+    if not isinstance(given, str):
+        raise error(
+            Status.INVALID_PARAMETER,
+            _CALL,
+            f"group {given!r} is a {type(given).__name__}; pass the name or the number of a group",
+        )
     import grp  # rarely needed
 
     try:
@@ -157,7 +165,7 @@ class Access:
     def make(self, directory: Path) -> None:
         """Make a directory for the users that may come in, unless there is one.
 
-        They find it as it is to be or not at all, also when this process dies in the midst of it.
+        They find it complete or not at all, also when this process dies in between.
         """
         if os.path.lexists(directory):
             return

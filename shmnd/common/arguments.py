@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that programs give: Python's own or another library's, such as numpy's."""
+"""Numbers that programs pass: Python's own or another library's, such as numpy's."""
 
 from __future__ import annotations
 
@@ -25,6 +25,17 @@ __all__ = [
 
 
 _ENDLESS: Final = "; 0 does not wait, None waits without an end"
+_MAKERS: Final = {
+    "CompletionQueue": "Adapter.create_completion_queue",
+    "Connector": "Adapter.create_connector",
+    "Endpoint": "Connector.create_endpoint",
+    "MemoryRegion": "Adapter.create_memory_region",
+    "MemoryWindow": "Adapter.create_memory_window",
+    "OverlappedFile": "Adapter.create_overlapped_file",
+    "QueuePair": "Adapter.create_queue_pair",
+    "SharedReceiveQueue": "Adapter.create_shared_receive_queue",
+}
+"""The call that makes an object of each class, of either version."""
 
 
 def integer(value: object) -> int | None:
@@ -41,7 +52,7 @@ def wrong_kind(value: object, wanted: str) -> str:
     article = "an" if wanted[0] in "AEIOU" else "a"
     name = type(value).__name__
     if name != wanted:
-        return f"{name} is not {article} {wanted}"
+        return f"{name} is not {article} {wanted}; {_MAKERS[wanted]} makes one"
     return f"{name} of {type(value).__module__} is not {article} {wanted} of this version"
 
 

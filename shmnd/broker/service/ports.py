@@ -46,7 +46,8 @@ class PortSpace(Generic[Holder]):
             port = self._choose(protocol, host)
         elif not self._free(protocol, host, port):
             raise Refusal(
-                Status.SHARING_VIOLATION, f"{written((host, port))} is in use (protocol {protocol})"
+                Status.SHARING_VIOLATION,
+                f"{written((host, port))} is in use (protocol {protocol}); 0 takes a free port",
             )
         self._holders.setdefault((protocol, port), {})[host] = holder
         return port

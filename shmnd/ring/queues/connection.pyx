@@ -14,8 +14,8 @@ from shmnd.ring.process.peer cimport (
     INITIATOR_BELL, INITIATOR_BIT, PARTS, RECEIVE_BELL, RECEIVE_BIT, SHARED, Link, PeerAdapter,
 )
 from shmnd.ring.queues.posting cimport PostingCore
+from shmnd.ring.queues.reasons cimport state_of
 
-from shmnd.ring.queues.reasons import STATE_NAMES
 from shmnd.status import Status, error
 from shmnd.common.steps import step
 
@@ -90,7 +90,7 @@ cdef class ConnectionCore(PostingCore):
         self.usable("_begin_connect")
         if self.q.state != c.SHMND_QP_IDLE:
             raise error(Status.CONNECTION_ACTIVE, "Connector.connect",
-                        f"the queue pair is {STATE_NAMES[self.q.state]}")
+                        f"the queue pair is {state_of(self)}")
         c.shmnd_qp_set_state(&self.q, c.SHMND_QP_CONNECTING)
 
     def _end_connect(self) -> None:
@@ -112,7 +112,7 @@ cdef class ConnectionCore(PostingCore):
         self.usable("_attach")
         if self.q.state != c.SHMND_QP_CONNECTING:
             raise error(Status.CONNECTION_INVALID, "QueuePair._attach",
-                        f"the queue pair is {STATE_NAMES[self.q.state]}")
+                        f"the queue pair is {state_of(self)}")
         if not link.fits(self._describe(), remote):
             raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
                         "the link was made for another queue pair or another peer")
@@ -218,7 +218,7 @@ cdef class ConnectionCore(PostingCore):
         self.usable("_open")
         if self.q.state != c.SHMND_QP_ATTACHED:
             raise error(Status.CONNECTION_INVALID, "QueuePair._open",
-                        f"the queue pair is {STATE_NAMES[self.q.state]}")
+                        f"the queue pair is {state_of(self)}")
         c.shmnd_put32(&self.q.link.mine.opened, 1)
         step("opened")
         c.shmnd_qp_set_state(&self.q, c.SHMND_QP_CONNECTED)

@@ -51,7 +51,7 @@ cdef class PollingCore(RingCore):
     cdef object failure(self, const c.shmnd_cqe *e)
     cdef explain(self, list results, const c.shmnd_cqe *last, uint32_t n)
     cdef void cqe_of(self, object result, c.shmnd_cqe *e) noexcept
-    cdef know(self, PairCore pair)
+    cdef add_user(self, PairCore pair)
     cdef _poll_elsewhere(self)
     cdef int _do_periodic_work(self) except -1
     cdef uint64_t gather(self) except? 0xFFFFFFFFFFFFFFFF

@@ -221,7 +221,7 @@ cdef class PollingCore(RingCore):
             result = results[len(results) - n + i]
             if not isinstance(result, FailedResult):
                 continue
-            # With several queue pairs of one context, a reason counts only if all of them give it.
+            # With several queue pairs of one context, a reason counts only if all of them have it.
             reasons = set()
             for reference in self.users.get(<size_t>last[i].qp_context, ()):
                 pair = reference()
@@ -230,7 +230,7 @@ cdef class PollingCore(RingCore):
             if len(reasons) == 1:
                 (<FailedResult>result).why = reasons.pop() or (<FailedResult>result).why
 
-    cdef know(self, PairCore pair):
+    cdef add_user(self, PairCore pair):
         """Add a queue pair that completes here, for the reasons of failed results."""
         cdef size_t key = <size_t>pair.q.context
         living = [reference for reference in self.users.get(key, ()) if reference() is not None]
@@ -319,7 +319,7 @@ cdef class PollingCore(RingCore):
         Py_INCREF(r.queue_pair_context)
         e.status, e.type, e.bytes, e.flags = r.status, r.request_type, r.bytes, r.flags
 
-    cdef bint is_solicited(self, object result) noexcept:  # those of version 1 do not tell
+    cdef bint is_solicited(self, object result) noexcept:  # those of version 1 have no flags
         return (not isinstance(result, Result) or (<Result>result).status is not _SUCCESS
                 or (<Result>result).flags & c.SHMND_CQE_SOLICITED)
 

@@ -25,6 +25,7 @@ cdef class ProgressCore(PairCore):
     cdef uint32_t born  # NOT_MADE until it can be used
     cdef c.shmnd_pace pace
     cdef str title  # its name in messages
+    cdef bint released  # its program has closed it
 
     cdef advance(self)
     cdef int64_t run_tx(self) except -1

@@ -8,7 +8,6 @@ from shmnd.ring.shared_memory.segment cimport Segment
 
 cdef class QueuePair(ConnectionCore):
     cdef uint64_t reserved_receive, reserved_initiator
-    cdef bint released
     cdef bint joined
     cdef bint given_back
     cdef tuple place  # segment and offset of its counters

@@ -19,12 +19,12 @@ from shmnd.ring.process.forks cimport forks
 from shmnd.ring.shared_memory.registry cimport Registry, release_contexts
 from shmnd.ring.queues.connection cimport ConnectionCore
 from shmnd.ring.queues.completion_queue cimport CompletionCore
+from shmnd.ring.queues.reasons cimport state_of
 from shmnd.ring.queues.shared_receive_queue cimport ReceiveCore
 from shmnd.ring.shared_memory.segment cimport Segment
 
 from shmnd.common.closing import refuse_copy
 from shmnd.common.interruption import is_interruption
-from shmnd.ring.queues.reasons import STATE_NAMES
 from shmnd.status import Status, error
 from shmnd.common.arguments import within
 
@@ -92,11 +92,11 @@ cdef class QueuePair(ConnectionCore):
         except BaseException:
             receive_cq.unreserve(self.reserved_receive)
             raise
-        # From here on `close` gives the room back, also if something below raises.
+        # From here on `close` releases the room, also if something below raises.
         self.joined = True
         self.born = forks
-        receive_cq.know(self)
-        initiator_cq.know(self)
+        receive_cq.add_user(self)
+        initiator_cq.add_user(self)
         if srq is not None:
             srq.members.append(weakref.ref(self, srq.members.remove))
             # Either queue takes messages when it is polled.
@@ -170,7 +170,7 @@ cdef class QueuePair(ConnectionCore):
             c.shmnd_qp_check_peer(&self.q)
         if self.q.state != c.SHMND_QP_CONNECTED:
             raise error(Status.CONNECTION_INVALID, call,
-                        f"the queue pair is {STATE_NAMES[self.q.state]}")
+                        f"the queue pair is {state_of(self)}")
         if self.q.outbound_read_limit == 0:
             raise error(Status.INVALID_DEVICE_REQUEST, call,
                         "the connection has an outbound read limit of 0; connect with one")
@@ -291,7 +291,7 @@ cdef class QueuePair(ConnectionCore):
             self.counter_table.give_back(self.place, self.q.counters)
 
     def __repr__(self) -> str:
-        cdef list said = [STATE_NAMES[self.q.state]]
+        cdef list said = [state_of(self)]
         if self.peer is not None:
             said[0] += " to" if self.q.state == c.SHMND_QP_CONNECTED else ","
             if self.ends is not None:

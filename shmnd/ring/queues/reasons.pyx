@@ -10,8 +10,8 @@ from shmnd.ring.shared_memory.sge cimport Sge
 
 from shmnd.status import OpFlag, Status, error
 
-STATE_NAMES = ("not connected", "connecting", "not yet connected", "connected",
-               "no longer connected", "disconnected")
+cdef tuple _STATES = ("not connected", "connecting", "not yet connected", "connected",
+                      "no longer connected", "disconnected")
 
 cdef dict _LEGAL = {
     "send": c.SHMND_SEND_FLAGS, "send_and_invalidate": c.SHMND_SEND_FLAGS,
@@ -23,6 +23,11 @@ cdef dict _IN_VERSION_1 = {
     "receive_depth": "inbound_entries", "inline_size": "",
 }
 cdef tuple _ENDED = (int(Status.IO_TIMEOUT), int(Status.CANCELED))
+
+
+cdef str state_of(ProgressCore pair):
+    """Return the state of a queue pair, as errors and its representation name it."""
+    return "closed" if pair.released else _STATES[pair.q.state]
 
 
 # -- calls that were refused --
@@ -46,7 +51,7 @@ cdef refuse(ProgressCore pair, str method, uint32_t status, object sge, object f
         detail = (f"{c.shmnd_requests_taken(&pair.q)} requests are outstanding, the queue "
                   f"holds {pair.q.wq.depth}; reap completions and post again")
     elif status == Status.CONNECTION_INVALID:
-        detail = f"the queue pair is {STATE_NAMES[pair.q.state]}; " + (
+        detail = f"the queue pair is {state_of(pair)}; " + (
             "make a new one" if pair.q.state >= c.SHMND_QP_DOWN
             else "connect and complete_connect, or accept, come first")
     else:
@@ -60,6 +65,9 @@ cdef refuse_receive(ProgressCore pair, uint32_t status, object sge):
     if (status == Status.NO_MORE_ENTRIES
             and c.shmnd_receives_outstanding(&pair.q.own) < pair.q.own.depth):
         raise error(status, f"{pair.title}.receive", _untaken(pair.receive_cq))
+    if status == Status.CONNECTION_INVALID:
+        raise error(status, f"{pair.title}.receive",
+                    f"the queue pair is {state_of(pair)}; make a new one")
     raise error(status, f"{pair.title}.receive",
                 receive_reason(status, sge, &pair.q.own, pair.q.max_transfer,
                                _ask(pair, "max_receive_sge"), _ask(pair, "receive_depth")))

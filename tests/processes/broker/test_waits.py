@@ -38,6 +38,12 @@ def test_connect_waits_for_a_stopped_broker_no_longer_than_it_was_told() -> None
             for _ in range(2):
                 with pytest.raises(TimeoutError, match=r"broker.sock did not answer within 0.05 s"):
                     shmnd.connect(server.address, timeout=0.05)
+            with pytest.raises(TimeoutError, match="pass a longer time-out"):
+                shmnd.connect(server.address, timeout=0)
+            with pytest.raises(
+                TimeoutError, match=r"did not answer within 1\.0 s.*is it stopped\?"
+            ):
+                shmnd.connect(server.address, timeout=1.0)
             with pytest.raises(TimeoutError, match=r"broker.sock did not answer within 0.05 s"):
                 asyncio.run(shmnd.aconnect(server.address, timeout=0.05))
         connect_once(server)

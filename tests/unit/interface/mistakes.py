@@ -35,7 +35,10 @@ def ends_of(adapter: shmnd.Adapter) -> Ends:
         adapter.create_overlapped_file(),
     )
     e.closed_listener = adapter.create_listener()
-    for each in (e.closed_cq, e.closed_file, e.closed_listener):
+    e.closed_region = adapter.create_memory_region()
+    e.closed_region.register(e.memory).result(5)
+    e.closed_qp = adapter.create_queue_pair(e.cq, e.cq)
+    for each in (e.closed_cq, e.closed_file, e.closed_listener, e.closed_region, e.closed_qp):
         each.close()
     e.sge = e.region.sge()
     return e
@@ -74,7 +77,10 @@ MISTAKES: dict[str, Call] = {
     "no time to wait": lambda e: shmnd.open_adapter(rnr_timeout=0),
     "negative time to wait": lambda e: shmnd.open_adapter(rnr_timeout=-1),
     "time to wait as a text": lambda e: shmnd.open_adapter(rnr_timeout="2"),
+    "group of a float": lambda e: shmnd.open_adapter(group=1.5),
     "no group": lambda e: shmnd.open_adapter(group="no such group"),
+    "information for a text": lambda e: e.adapter.query_into("buffer"),
+    "information for bytes": lambda e: e.adapter.query_into(bytes(96)),
     "unknown adapter": lambda e: shmnd.Provider().open_adapter(7),
     "address to resolve": lambda e: shmnd.Provider().resolve_address("8.8.8.8"),
     # memory
@@ -107,6 +113,9 @@ MISTAKES: dict[str, Call] = {
     "length before registering": lambda e: e.empty.length,
     "sge before registering": lambda e: e.empty.sge(),
     "deregister before registering": lambda e: e.empty.deregister(),
+    "token of a closed region": lambda e: e.closed_region.local_token,
+    "sge of a closed region": lambda e: e.closed_region.sge(),
+    "deregister a closed region": lambda e: e.closed_region.deregister(),
     "sge beyond the end": lambda e: e.region.sge(65),
     "sge too long": lambda e: e.region.sge(0, 65),
     "sge too long from an offset": lambda e: e.region.sge(60, 5),
@@ -172,6 +181,11 @@ MISTAKES: dict[str, Call] = {
     "send before connecting": lambda e: e.qp.send(e.sge),
     "read before connecting": lambda e: e.qp.read(e.sge, 4096, 1),
     "write before connecting": lambda e: e.qp.write(e.sge, 4096, 1),
+    "send by a closed pair": lambda e: e.closed_qp.send(e.sge),
+    "receive by a closed pair": lambda e: e.closed_qp.receive(e.sge),
+    "read by a closed pair": lambda e: e.closed_qp.read(e.sge, 4096, 1),
+    "view by a closed pair": lambda e: e.closed_qp.view(4096, 1, 8),
+    "connect a closed pair": lambda e: e.connector.connect(e.closed_qp, ("127.0.0.1", 5)),
     "send flags as a context": lambda e: e.qp.send(e.sge, OpFlag.INLINE),
     "send flags of memory as a context": lambda e: e.qp.send(e.sge, MrFlag.ALLOW_LOCAL_WRITE),
     "send with flags of memory": lambda e: e.qp.send(e.sge, flags=MrFlag.ALLOW_LOCAL_WRITE),
@@ -250,6 +264,7 @@ MISTAKES: dict[str, Call] = {
     "request before listening": lambda e: e.listener.get_connection_request(e.connector),
     "request without a connector": lambda e: e.listening.get_connection_request(None),
     "request of a closed listener": lambda e: e.closed_listener.get_connection_request(e.connector),
+    "result of a number": lambda e: e.connector.get_overlapped_result(3),
     "result in vain": lambda e: e.cq.notify().result(0),
     "result less than nothing": lambda e: e.cq.notify().result(-1),
     # messages

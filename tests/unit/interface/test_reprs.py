@@ -162,7 +162,7 @@ def test_a_connection_and_what_it_is_made_of() -> None:
     near.close()
     server.close()
     says(near, "<Connection closed .*>")
-    says(near.qp, "<QueuePair disconnected, .*>")
+    says(near.qp, "<QueuePair closed, .*>")
     says(near.connector, "<Connector closed>")
     says(server, rf"<Server closed, was at {AT}, .*>")
 
