@@ -164,7 +164,7 @@ _PROVOKED: Final = re.compile(r"\| `(\w+)` (\*completes\* )?\| `(\w+)` \| (?!not
 
 
 def _read_statuses() -> dict[str, dict[str, list[str]]]:
-    """What each method gives, and what its requests complete with, from the page of statuses."""
+    """Return the statuses of each method, and those of its requests, from the page of statuses."""
     page = Path(__file__).parent / "reference" / "statuses.md"
     found: dict[str, dict[str, list[str]]] = {}
     package = interface = ""
@@ -175,7 +175,7 @@ def _read_statuses() -> dict[str, dict[str, list[str]]]:
             interface = words.title().replace(" ", "")
         elif row := _PROVOKED.match(line):
             kinds = found.setdefault(f"{package}.{interface}.{row[1]}", {})
-            kinds.setdefault("Completes with" if row[2] else "Gives", []).append(row[3])
+            kinds.setdefault("Completes with" if row[2] else "Returns", []).append(row[3])
     return found
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A NetworkDirect provider between the processes of one host, over shared memory.
 
-`listen()` and `connect()` make a connection in one call each; `open_adapter()` gives the single
+`listen()` and `connect()` make a connection in one call each; `open_adapter()` opens the single
 objects. The names of the interface are kept, one class per interface; a failing status is an
 `NdError`, an overlapped operation is an `Overlapped`. `shmnd.ipc` passes arrays and objects between
 processes, `shmnd.mpi` runs programs written for mpi4py, `shmnd.nd1` is version 1 of the interface.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection that carries messages, and gives access to every object that it consists of.
+"""A connection that carries messages, and shows every object that it consists of.
 
 `messages.pyx` moves the messages; `Connection` waits for them: blocking, in asyncio, or as an
 iterator. Its names and its behaviour are those of `multiprocessing.connection.Connection` where
@@ -273,7 +273,7 @@ class Connection(Closing):
         """Return a descriptor that is readable when `poll()` may return True.
 
         For `select`, selectors, event loops and `multiprocessing.connection.wait`. It may be
-        readable where nothing has arrived, since only a poll can tell: ask `poll()` before a
+        readable where nothing has arrived, since only a poll can decide: ask `poll()` before a
         `recv_bytes` that shall not wait. A poll that finds nothing asks for the next message.
         """
         if self._refusal:
@@ -289,7 +289,7 @@ class Connection(Closing):
         return bool(self._refusal) or self._messages.ready()
 
     def _watch(self) -> None:
-        """After a poll: ask for the next message, and tell the descriptor of those that came."""
+        """After a poll: ask for the next message, and make the descriptor readable if some came."""
         waiter = self._waiter
         if waiter is None or self._refusal:
             return

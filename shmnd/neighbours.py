@@ -26,7 +26,7 @@ __all__ = ["AGAIN", "Neighbour"]
 _MOST_SEGMENT: Final = (1 << 29) - 1
 """Numbers above are not of memory that `Adapter.allocate` made."""
 AGAIN: Final = 0.1
-"""Seconds until memory that the broker does not know yet is asked for again."""
+"""Seconds until memory that is not reported to the broker yet is asked for again."""
 
 
 class Neighbour(Closing):
@@ -60,7 +60,7 @@ class Neighbour(Closing):
         raise self._not_ready(call, "itself")
 
     def _not_ready(self, call: str, what: str) -> NdError:
-        """The present broker does not know something of its process yet: try again."""
+        """Its process has not reported all to the present broker yet: try again."""
         self._adapter._engine.wake_at(time.monotonic() + AGAIN)
         return error(
             Status.DEVICE_NOT_READY,
@@ -77,7 +77,7 @@ class Neighbour(Closing):
 
     @property
     def same_user(self) -> bool:
-        """True when the broker knows that its process belongs to the user of this one."""
+        """True when the broker has found that its process belongs to the user of this one."""
         return self._peer.same_user
 
     def ring(self) -> None:
@@ -133,7 +133,7 @@ class Neighbour(Closing):
         return view if writable else view.toreadonly()
 
     def has(self, segment: int) -> bool:
-        """Return whether its adapter still shares a segment, as far as this process knows."""
+        """Return whether its adapter still shares a segment, by the last event of the broker."""
         return self._peer.segment(segment) is not None
 
     def _mapped(self, number: int, call: str) -> Segment:

@@ -209,7 +209,7 @@ class NdError(Exception):
     def __new__(cls, status: int, message: str, *, required: int | None = None) -> Self:
         """Choose the family of the status, unless a subclass was asked for by name."""
         family = _FAMILY.get(Status(status), NdError) if cls is NdError else cls
-        # CPython wants the __new__ of the base that gives the object its memory layout.
+        # CPython requires the __new__ of the base that determines the memory layout of the object.
         if issubclass(family, OSError):
             return cast("Self", OSError.__new__(family, message))
         return cast("Self", Exception.__new__(family, message))

@@ -70,7 +70,7 @@ def perform(
     """Run a benchmark as the options say, and print and write its report; or be a server.
 
     `record` says whether each round of a loop is timed by itself. Questions in a row of which
-    `together` gives the same are measured in the rounds of one run, and the next ones after it.
+    `together` returns the same are measured in the rounds of one run, and the next ones after it.
     """
     if args.server is not None:
         return apart.serve(args)

@@ -18,7 +18,7 @@ from ..subjects.subject import WorkerSubject
 from ..workers.worker import CLIENT
 
 _MOST: Final = 4096
-"""A pipe takes and gives so many bytes in one piece."""
+"""The bytes that a pipe moves in one piece."""
 
 
 class BareAsyncio(WorkerSubject):

@@ -68,7 +68,7 @@ class MemcpyEnd:
         """There is no other side."""
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
-        """Copy `count` times; give the seconds that the copies themselves took."""
+        """Copy `count` times; return the seconds that the copies themselves took."""
         target, source = self.areas(question.size)
         return Reading(self._copy(target, source, count))
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the ends of all libraries with topics have in common.
 
-A library gives the inner loops, each written as a program of that library would write it, without
-a call of Python between the loop and the library. The clock is read in the same way for all.
+A library provides the inner loops, each written as a program of that library would write it,
+without a call of Python between the loop and the library. The clock is read in one way for all.
 """
 
 import abc

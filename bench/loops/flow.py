@@ -99,7 +99,7 @@ def _take(lanes: Sequence[Lane], results: Sequence["Result"], credits: list[int]
 
 
 def _add(results: Sequence["Result"], sums: list[int], step: int) -> int:
-    """Add `step` to the sum of the lane of each result; give how many there were."""
+    """Add `step` to the sum of the lane of each result; return how many there were."""
     number = check(results)
     if len(sums) == 1:
         sums[0] += step * number

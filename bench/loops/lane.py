@@ -136,7 +136,7 @@ class Lane:
         queues: Queues,
         place: int = 0,
     ) -> Lane:
-        """Make all objects and post the first Receives; results tell the `place` of the lane."""
+        """Make all objects and post the first Receives; results carry the `place` of the lane."""
         size, how = question.size, question.how
         span = span_of(size)
         into = how.into or how.memory

@@ -64,7 +64,7 @@ def paced_read(lane: Lane, count: int, rate: float, times: Stamps) -> None:
     read(lane, count, True, times, rate)
 
 
-# -- streams: each gives the loop, with all that it needs made before the clock runs --
+# -- streams: each returns the loop, with all that it needs made before the clock runs --
 
 
 def stream(lanes: Sequence[Lane], *, credit: bool) -> Callable[[int, bool], object]:

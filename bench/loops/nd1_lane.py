@@ -28,9 +28,9 @@ _REQUESTS: Final = {
 
 
 class Ticket(nd.Result):
-    """The caller's own result object, which knows what it was given to.
+    """The caller's own result object, with the request that it was passed to.
 
-    Version 1 tells no more of a completion than which object came back.
+    Version 1 reports no more of a completion than which object came back.
     """
 
     __slots__ = ("queue_pair_context", "request_type")
@@ -105,7 +105,7 @@ class Nd1Lane:
         self._hear()
         self.target = nd.MwDescriptor.unpack(learned)
 
-    # The two sides tell each other where their inboxes are. All Receives lie in the inbox and are
+    # The two sides send each other where their inboxes are. All Receives are in the inbox and are
     # as long as the messages, so a descriptor travels in pieces, and strictly in turns: a piece
     # that arrived before its predecessor was read would overwrite it, and a piece that is placed
     # late would overwrite what the peer has written into the inbox. The active side's empty

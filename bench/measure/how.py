@@ -32,7 +32,7 @@ class Memory(enum.StrEnum):
     PRIVATE = "private"
     """In an ordinary array."""
     NUMPY = "numpy"
-    """In an array of numpy, which lies where its library has it."""
+    """In an array of numpy, in the memory that its library takes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All subjects by the name that the command line knows them by."""
+"""All subjects by their names on the command line."""
 
 import argparse
 import os

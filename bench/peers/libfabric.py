@@ -20,7 +20,7 @@ class FiPingpong(Program):
     variable: ClassVar[str] = "SHMND_BENCH_FI_PINGPONG"
 
     def answers(self, question: Question) -> bool:
-        """It knows only ping-pong."""
+        """It measures only ping-pong."""
         return question.kind is Kind.PINGPONG and self.plain(question)
 
     def command(self, question: Question, count: int, port: int, host: str | None) -> list[str]:

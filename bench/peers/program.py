@@ -45,7 +45,7 @@ class Program(Subject):
         """Read seconds per message from what the client printed."""
 
     def plain(self, question: Question) -> bool:
-        """Return whether a question has no wishes that only shmnd knows."""
+        """Return whether a question has no option that only shmnd supports."""
         return question.how == USUAL and not question.idle
 
     def missing(self) -> str | None:

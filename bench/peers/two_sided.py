@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all peers that send and receive from Python have in common: the loops.
 
-A peer gives two calls without arguments, as cheap as it can make them, and both the measured
+A peer provides two calls without arguments, as cheap as it can make them, and both the measured
 loop and the reading of the clock are the same for all of them.
 """
 
@@ -28,7 +28,7 @@ class TwoSided(WorkerSubject):
     """A waiter sleeps in the kernel at once, as `Wait.EVENT` demands."""
 
     def answers(self, question: Question) -> bool:
-        """Ping-pong and streams, with no wishes that only shmnd knows."""
+        """Ping-pong and streams, with no option that only shmnd supports."""
         if question.idle:
             return False
         if self.sleeps and question.kind is Kind.PINGPONG:

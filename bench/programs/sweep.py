@@ -30,7 +30,7 @@ FACTOR: Final = 1.3
 """From one size to the next; a greater ratio of their times is a step."""
 _LAST: Final = 16 << 20
 _LONG: Final = 4096
-"""The calls take most of the time of a shorter message, so it does not tell what a byte takes."""
+"""The calls take most of the time of a shorter message, so it does not show the time of a byte."""
 _KINDS: Final = {"pingpong": Kind.PINGPONG, "ping": Kind.STREAM}
 _WAYS: Final = {
     "private-private": How(memory=Memory.PRIVATE),

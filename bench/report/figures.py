@@ -49,7 +49,7 @@ def latency_cells(answer: Answer, notes: Notes) -> list[str]:
     if answer.spread is None:
         return [size, "0", notes.refer(answer.reason), *[""] * (len(LATENCY_HEADINGS) - 3)]
     if histogram is None:
-        # A program of its own tells a mean and nothing else.
+        # A program of its own reports a mean and nothing else.
         mean = number(answer.spread.median * 1e6)
         return [size, rounds, "", "", "", mean, *[""] * (len(LATENCY_HEADINGS) - 6)]
     typical, *percentiles = (histogram.percentile(percent) for percent in PERCENTILES)

@@ -35,7 +35,7 @@ def draw(path: Path, answers: Iterable[Answer], title: str = "") -> None:
     panels = [panel for panel in (_sizes, _curves, _bandwidths) if panel(None, good, {})]
     if not panels:
         raise ValueError("there is nothing to draw: no question was answered")
-    # Not through pyplot: that would look for a screen, and keep the figure.
+    # Not through pyplot: that would search for a screen, and keep the figure.
     figure: Any = importlib.import_module("matplotlib.figure").Figure(
         figsize=(_WIDTH * len(panels), _HEIGHT), dpi=_DPI, layout="constrained"
     )

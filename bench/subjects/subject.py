@@ -41,9 +41,9 @@ class Subject(abc.ABC):
 
     @abc.abstractmethod
     def measure(self, question: Question, count: int, record: bool = False) -> Reading:
-        """Do `count` rounds; give seconds per message.
+        """Do `count` rounds; return seconds per message.
 
-        With `record`, give the time of each round, too, where it can be seen.
+        With `record`, return the time of each round, too, where it can be measured.
         """
 
     def stop(self, *, orderly: bool = True) -> None:  # noqa: B027  # not all have something to end

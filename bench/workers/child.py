@@ -56,7 +56,7 @@ class Child:
         return f"{how}: {words}" if words else how
 
     def finish(self, limit: float) -> str:
-        """Wait until it ended well; give its standard output."""
+        """Wait until it ended well; return its standard output."""
         try:
             output, _ = self.process.communicate(timeout=limit)
         except subprocess.TimeoutExpired as exc:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same conversation as in `control`, over a connection of shmnd, for ends started apart.
 
-The broker knows that the client is of the same user, and the namespace is that of the traffic which
-is to be measured.
+The broker has found that the client is of the same user, and the namespace is that of the traffic
+to be measured.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ class Workers:
             raise HarnessError(f"workers did not start within {START_LIMIT:g} s")
 
     def open(self, end: str, options: Mapping[str, Any]) -> dict[str, str]:
-        """Load the transport in each process; give its versions."""
+        """Load the transport in each process; return its versions."""
         answers = self._all({"do": "open", "end": end, "options": dict(options)}, START_LIMIT)
         versions: dict[str, str] = answers[self._roles[0]]
         return versions
@@ -235,7 +235,7 @@ class Workers:
         self._all({"do": "join", **asked, "offer": offer}, COMMAND_LIMIT)
 
     def run(self, question: Question, count: int, record: bool = False) -> Reading:
-        """Do `count` rounds; give what the client's clock said, of each round if it can."""
+        """Do `count` rounds; return the times by the client's clock, of each round if it can."""
         asked = {"question": question.as_json(), "count": count, "record": record}
         message = {"do": "run", **asked}
         return Reading.from_json(self._all(message, COMMAND_LIMIT)[CLIENT])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One end of a measured pair: a process that does what the harness tells it.
+"""One end of a measured pair: a process that executes the commands of the harness.
 
-An *end* is an object that knows one transport. The worker finds its class by name, so that a
+An *end* is an object that uses one transport. The worker finds its class by name, so that a
 transport is one file and this one never changes.
 """
 
@@ -38,13 +38,13 @@ class End(Protocol):
         """Name versions, for the report."""
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Server only: make ready for a client; give what the client needs to find it."""
+        """Server only: make ready for a client; return what the client needs to find it."""
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:
         """Both: connect. The client calls it with what the server offered."""
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
-        """Both: do `count` rounds; give what the clock said, of each round if it can.
+        """Both: do `count` rounds; return the times by the clock, of each round if it can.
 
         The client's answer counts.
         """
@@ -102,7 +102,7 @@ class Worker:
                 raise ValueError(f"unknown command {other!r}")
 
     def open(self, end: str, options: dict[str, Any]) -> object:
-        """Load a transport; give its versions."""
+        """Load a transport; return its versions."""
         self._end = load(end)(self._role, options)
         return self._end.describe()
 

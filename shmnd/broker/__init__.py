@@ -3,7 +3,7 @@
 
 It owns the port space, carries connect, accept and reject with their private data, and hands
 descriptors from process to process. It never touches a message, and it may die at any moment:
-connections do not notice, and clients tell the next broker what they hold.
+connections do not notice, and clients report to the next broker what they hold.
 
     place.py         the directory of a namespace, its lock and its socket
     access.py        which users and groups may enter

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 if not __package__:
-    # Run as a file by an interpreter in isolated mode, which does not know where shmnd lies. Last
+    # Run as a file by an interpreter in isolated mode, whose path does not contain shmnd. Last
     # in the path, so that nothing next to the package hides a module of the standard library.
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
@@ -92,7 +92,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--replace",
         action="store_true",
-        help="take the place of a broker that runs; its clients tell this one what they hold",
+        help="take the place of a broker that runs; its clients report to this one what they hold",
     )
     # Between spawn.py and here: the directory is made and checked, the lock is taken.
     parser.add_argument("--directory", help=argparse.SUPPRESS)
@@ -152,7 +152,7 @@ def _replace(place: Place) -> int | None:
             return lock
         with visit(place) as observer:
             if observer is not None:
-                # Its clients learn of the end at the same moment, and one of them wants the lock
+                # Its clients detect the end at the same moment, and one of them takes the lock
                 # too: one that asks for it only after the process is gone is always second.
                 taken: list[int] = []
                 observer.end(functools.partial(_take, place, taken))

@@ -44,7 +44,7 @@ class Leftover:
     kind: str
     """`socket`, `segment`, `name`, or `namespace`, which is unused."""
     stale: bool
-    """Its owner is proven dead; else it is in use, or too young to tell."""
+    """Its owner is proven dead; else it is in use, or too young to decide."""
     nbytes: int = 0
 
 
@@ -57,7 +57,7 @@ def find_leftovers(base: str | None = None) -> list[Leftover]:
 
 
 def remove_leftovers(found: list[Leftover]) -> list[Leftover]:
-    """Remove those that are stale, each only while its lock proves it; give those that stayed."""
+    """Remove those that are stale, each only while its lock proves it; return those that stayed."""
     return [each for each in found if each.stale and not _REMOVE[each.kind](each.path)]
 
 
@@ -85,7 +85,7 @@ def _leftovers_of(place: Place) -> Iterator[Leftover]:
 
 
 def _only_ours(place: Place) -> bool:
-    """Return whether nothing lies there but a lock file."""
+    """Return whether nothing is there but a lock file."""
     try:
         return {entry.name for entry in place.directory.iterdir()} <= {place.lock.name}
     except OSError:

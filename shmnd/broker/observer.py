@@ -33,7 +33,7 @@ class Observer:
         self._path = path
         self._limit = LIMIT if limit is None else limit
         self.pid: int = caller_at(sock).pid
-        """The broker's process, as the kernel knows it; 0 where that cannot be seen from here."""
+        """The broker's process id, as the kernel reports it; 0 where it is not visible."""
 
     def counts(self) -> dict[str, int]:
         """Ask how many processes, adapters, listeners and connections there are."""
@@ -106,7 +106,7 @@ class Observer:
         except ProcessLookupError:
             return True
         try:
-            for number in (signal.SIGTERM, signal.SIGKILL):  # a stopped one hears only the second
+            for number in (signal.SIGTERM, signal.SIGKILL):  # a stopped one handles only the second
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handle, number)
                 deadline = time.monotonic() + LIMIT
@@ -133,7 +133,7 @@ def visit(place: Place, limit: float | None = None) -> Iterator[Observer | None]
 
 
 def facts(place: Place, observer: Observer | None) -> dict[str, Any]:
-    """Return whether a broker runs, which, and how many it knows of."""
+    """Return whether a broker runs, which, and how many processes it has."""
     found = {"namespace": place.directory.name, "running": observer is not None}
     return found if observer is None else {**found, "pid": observer.pid, **observer.counts()}
 

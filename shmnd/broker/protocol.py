@@ -66,7 +66,7 @@ VERSION: Final = 10
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 FIRST_FOR_TOOLS: Final = 1 << 31
-"""Segments with these numbers are for observers; peers do not learn of them."""
+"""Segments with these numbers are for observers; peers do not receive them."""
 
 MAX_MESSAGE: Final = 32768
 """Bytes of one datagram, in both directions."""
@@ -120,7 +120,7 @@ class Descriptor(Owned):
             self._take(int, fd)
 
     def kind(self) -> str:
-        """Name what it refers to, as the kernel calls it; empty where /proc does not tell."""
+        """Return the kernel's name of what it refers to; empty where /proc does not show it."""
         try:
             return str(Path(f"/proc/self/fd/{self.fd}").readlink())
         except OSError as exc:
@@ -133,7 +133,7 @@ class Descriptor(Owned):
             return process_of(self.fd)
         except OSError as exc:
             pass_on(exc)
-            return 0  # no descriptor is free to learn it
+            return 0  # no descriptor is free to read it
 
     def size(self) -> int:
         """Return the size of shared memory that no process can truncate, -1 for anything else.
@@ -383,7 +383,7 @@ def written(address: Address) -> str:
 def name_of(key: str) -> str:
     """Return the public name of a process or an adapter, which only the owner of its key can claim.
 
-    Peers learn the name. Without the key none of them can pose as its owner before a new broker,
+    Peers receive the name. Without the key none of them can pose as its owner before a new broker,
     which remembers nothing of the old one.
     """
     return hashlib.sha256(bytes.fromhex(key)).hexdigest()[:32]

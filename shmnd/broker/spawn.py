@@ -135,7 +135,7 @@ def _start(place: Place, lock: int, idle: float) -> subprocess.Popen[bytes]:
         raise error(
             Status.DEVICE_NOT_READY,
             _CALL,
-            "no broker is running, and this embedded interpreter does not know its own program;"
+            "no broker is running, and this embedded interpreter has no path of its own program;"
             " start one with 'python -m shmnd.broker'",
         )
     command = [

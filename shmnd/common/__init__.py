@@ -13,7 +13,7 @@ from typing import Final
 __all__ = ["require_gil", "require_main_interpreter"]
 
 _INTERPRETERS: Final = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
-"""The module of the standard library that knows."""
+"""The module of the standard library that names the interpreter it runs in."""
 
 
 def require_main_interpreter() -> None:

@@ -3,7 +3,7 @@
 
 A call that finds the broker slow then raises `TooLate`, after it has taken back what it asked for,
 so that all can be done again by a thread that may wait. Only calls that can be taken back ask
-whether the waits of their thread are brief; all others wait as ever. A signal handler that runs
+whether the waits of their thread are brief; all others wait as usual. A signal handler that runs
 meanwhile has brief waits too: `TooLate` is an IO_TIMEOUT to it.
 """
 

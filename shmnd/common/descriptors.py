@@ -63,7 +63,7 @@ def taking_from_the_system(call: str) -> Iterator[None]:
                 call,
                 f"{exc.strerror} (errno {exc.errno}): the kernel is too old, or a filter of system"
                 " calls (seccomp, of a container for instance) forbids what this needs; `shmnd"
-                " doctor` tells what that is",
+                " doctor` shows it",
             ) from exc
         limit = remedy(exc, _LIMITS.get(exc.errno or 0, ""))
         if not limit:
@@ -111,7 +111,7 @@ _open: weakref.WeakSet[Descriptor] = weakref.WeakSet()
 def _after_fork_in_child() -> None:
     """Close the copies that fork() made, while their numbers are their own.
 
-    Later a child cannot know that: a program that becomes a daemon closes all descriptors, and
+    Later a child cannot find that out: a program that becomes a daemon closes all descriptors, and
     opens others, which the end of an object of its parent would close.
     """
     for descriptor in list(_open):

@@ -33,7 +33,7 @@ class Entry:
     pid: int
     number: int
     since: int = field(default=0, compare=False)
-    """Of one that is announced again, to a broker that did not know it: the time (CLOCK_MONOTONIC,
+    """Of one that is announced again, to a broker that did not have it: the time (CLOCK_MONOTONIC,
     in µs) by which its process had announced it first. 0 of one that is new."""
 
     def came_after(self, time_us: int) -> bool:
@@ -53,14 +53,14 @@ class Change:
     entry: Entry
     gone: bool
     _first: bool = field(default=False, compare=False, repr=False)
-    """Whether the watch did not know the record before."""
+    """Whether the record is new to the watch."""
 
 
 def _merged(changes: deque[Change]) -> deque[Change]:
     """Return the changes without those that a later one makes needless, in their order.
 
     Of a record that came and went there are none. Others keep the last state, behind the end of
-    the one before where the reader knows that one.
+    the one before where the reader has that one.
     """
     kept: dict[tuple[tuple[str, int], bool], Change] = {}  # by record, and whether it is its end
     for change in changes:
@@ -96,7 +96,7 @@ class Watch:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All records that exist now, as far as this process knows."""
+        """All records that exist now, as far as this process has received them."""
         self._progress()
         with Held(self._lock):
             return tuple(self._known.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the two sides of a connection attempt tell each other, and where a connector stands."""
+"""What the two sides of a connection attempt exchange, and the state of a connector."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class BrokerSide:
         return 0, connection, (local[0], port.address[1])
 
     def withdraw(self, attempt: Attempt, port: Port | None) -> None:
-        """Withdraw an offer. Before the broker has answered, it knows the offer by its port."""
+        """Withdraw an offer: by its port, as long as the broker has not answered."""
         if not self.unanswered:
             self._engine.post("withdraw", connection=attempt.connection)
         elif port is not None:

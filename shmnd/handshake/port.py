@@ -35,7 +35,7 @@ class Port:
     ) -> None:
         self._engine: Final[ProgressEngine] = adapter._engine
         self.object: Final = self._engine.new_number()
-        """What the broker knows it by."""
+        """Its number at the broker."""
         self.address = wanted
         self.protocol: Final = protocol
         self._record = Bound(adapter.uid, kind, *wanted, protocol)

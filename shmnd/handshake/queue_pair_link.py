@@ -2,7 +2,7 @@
 """The link between a connector and its queue pair: everything that touches the data plane.
 
 A connector holds its queue pair weakly, because dropping the last reference to a queue pair
-releases it. The queue pair tells the link when that happens. Once it is connected it holds its
+releases it. The queue pair notifies the link when that happens. Once it is connected it holds its
 connector, so that the connection lasts as long as the queue pair, also without the connector.
 """
 
@@ -125,7 +125,7 @@ class QueuePairLink:
             qp._on_release(_telling(self, connector))
 
     def queue_pair_released(self) -> None:
-        """The queue pair is being closed, or dies. It tells its peer itself."""
+        """The queue pair is being closed, or dies. It notifies its peer itself."""
         self._released = True
         if self._listener is not None:
             self._listener()
@@ -222,7 +222,7 @@ class QueuePairLink:
         self._require_living("Connector.complete_connect")._open()
 
     def give_up(self, *, rejected: bool = False) -> None:
-        """The attempt is over: tell the other side if there is a link. The pair is as before.
+        """The attempt is over: notify the other side if there is a link. The pair is as before.
 
         A call that a handler of a signal has interrupted is continued by the next one.
         """

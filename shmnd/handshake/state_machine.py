@@ -123,7 +123,7 @@ class ConnectionStateMachine(PortHolder):
         self._finish()
 
     def _queue_pair_gone(self) -> None:
-        """End the attempt: the queue pair was released. The peer knows; tell the broker."""
+        """End the attempt, because the queue pair was released. Its peer is notified already."""
         assert self._qp_link is not None
         if self._state is State.CONNECTING:
             given_up = self._qp_link.given_up
@@ -301,7 +301,10 @@ class ConnectionStateMachine(PortHolder):
             raise error(Status.CONNECTION_ABORTED, call, "the active side has given up")
 
     def _finish_if_aborted(self, exc: BaseException) -> None:
-        """The broker knows that the active side is gone before its event has come."""
+        """End the attempt if the broker refused a request because the active side is gone.
+
+        The event that says so may come later.
+        """
         if isinstance(exc, NdError) and exc.status is Status.CONNECTION_ABORTED:
             self._finish(aborted=True)
 

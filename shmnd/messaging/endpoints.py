@@ -32,7 +32,7 @@ _LEAST: Final = 4096
 class SharedAdapter:
     """An adapter that is closed with its last user.
 
-    It knows its users, and does not keep them: one that the handler of a signal ends in the making
+    It lists its users, and does not keep them: one that the handler of a signal ends in the making
     is none any more.
     """
 

@@ -2,8 +2,8 @@
 # cython: language_level=3
 """Messages of any length over one queue pair: fragments, posted receives, credits.
 
-Both sides post as many receives as the other may have fragments under way, and some for what the
-two tell each other besides. A side sends a fragment only when it knows of a receive for it, so
+Both sides post as many receives as the other may have fragments under way, and some for words
+without a fragment. A side sends a fragment only when it has a credit, a receive of the other, so
 every Send is over when its call returns: nothing waits for a sender that computes, and a message
 that was not sent in time was not sent at all. Credits travel in the fragments of the opposite
 direction, or in a message of their own when half of them are due.
@@ -74,7 +74,7 @@ cdef str _OVER = "the connection ended"
 
 
 cdef class Slot:
-    """The context of one of these receives: where it lies."""
+    """The context of one of these receives: where its memory is."""
 
 
 cdef class Messages:

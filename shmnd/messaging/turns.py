@@ -29,7 +29,7 @@ class Turns:
     def of_thread(self, call: str, left: float | None) -> Attempted:
         """Return the turn of a thread, a `with` block whose `as` is False when the time ended.
 
-        RuntimeError in an event loop that is in the midst of a message: it would wait for itself.
+        RuntimeError in an event loop that has begun another message: it would wait for itself.
         """
         loop = running_loop()
         tasks = self._tasks
@@ -52,7 +52,7 @@ class Turns:
 
     def of_task(self, call: str) -> Attempted:
         """Return the turn of the task that has the lock of its loop. RuntimeError if a thread, or a
-        task of another loop, is in the midst of a message.
+        task of another loop, has begun a message and not ended it.
         """
         if self._lock.locked():
             raise RuntimeError(

@@ -47,7 +47,7 @@ class _Region(MemoryRegion):
 class Adapter(OverlappedObject):
     """An open adapter. Every operation on it, and on all made from it, comes out of its one file.
 
-    Registering gives local use only; peers reach memory through bound windows.
+    Registering allows local use only; peers reach memory through bound windows.
     """
 
     def __init__(

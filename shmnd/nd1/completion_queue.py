@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The completion queue of version 1: gives callers the results back that they posted with."""
+"""The completion queue of version 1: returns to callers the results that they posted with."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class Connector(Front):
         return *limits, data
 
     def get_connection_data_into(self, buffer: Buffer | None) -> tuple[int, int, int]:
-        """Fill a buffer with the private data; give the read limits and its length.
+        """Fill a buffer with the private data; return the read limits and its length.
 
         BUFFER_OVERFLOW when it does not fit: what fits is filled, `.required` is the length, and
         `.read_limits` the two limits.
@@ -249,7 +249,7 @@ class Connector(Front):
         return self._core.get_overlapped_result(overlapped, wait)
 
     def close(self) -> None:
-        """Release it: it withdraws, gives up, or disconnects, as its state wants it."""
+        """Release it: it withdraws, ends the attempt, or disconnects, depending on its state."""
         self._core.close()
 
     def __repr__(self) -> str:

@@ -87,7 +87,7 @@ class Endpoint(EndpointCore, Front):
     ) -> MwDescriptor:
         """Let the peer read or write a part of a registration through a window.
 
-        The descriptor is valid when this returns, for the next Send to tell the peer.
+        The descriptor is valid when this returns, for the next Send to carry to the peer.
         """
         call = "Endpoint.bind"
         region = self._nd1_adapter._region(memory_handle)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statuses of the core in the words of version 1, whether a call, an operation or a request ends.
 
-Some statuses came with version 2. A program of version 1 does not know them and would take them
+Some statuses came with version 2. A program of version 1 does not expect them and would take them
 for something fatal.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bells of an adapter's completion queues, and their marks.
 
-A bell lies where only its owner writes, and its marks where all peers do, so that no peer can
+A bell is where only its owner writes, and its marks where all peers do, so that no peer can
 silence what others ring.
 """
 
@@ -46,7 +46,7 @@ class Bell:
 class Bells:
     """All bells of one adapter.
 
-    `announce(seg, segment, call)` tells the peers of a new segment that a call needs, and
+    `announce(seg, segment, call)` announces to the peers a new segment that a call needs, and
     `withdraw(seg)` that it is gone.
     """
 

@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 Description = Mapping[str, Any]
-"""What another process must know of an adapter; JSON."""
+"""The description of an adapter for other processes; JSON."""
 
 PairDescription = tuple[int, ...]
-"""What the other end must know of a queue pair; empty when it is gone."""
+"""The description of a queue pair for the other end; empty when it is gone."""
 
 Event = Mapping[str, Any]
 """A message of the broker."""
@@ -122,11 +122,11 @@ class SegmentOwner(Protocol):
 
     @property
     def _key(self) -> str:
-        """32 hexadecimal digits that only this process and the broker know."""
+        """32 hexadecimal digits that only this process and the broker have."""
 
     @property
     def uid(self) -> str:
-        """The name that peers know, made of the key."""
+        """The name for peers, made of the key."""
 
     def _segments(self) -> Iterable[tuple[int, int, int, bool]]:
         """All its shared segments: number, bytes, descriptor, whether peers may write.
@@ -151,7 +151,7 @@ class LinkLike(Protocol):
 
 
 class PeerLike(Protocol):
-    """What this process knows of one adapter of another."""
+    """The state of one adapter of another process, as far as it was received."""
 
     @property
     def uid(self) -> str:
@@ -352,7 +352,7 @@ class BrokerLike(Protocol):
         """Take unsolicited messages, without waiting; the descriptors belong to the caller."""
 
     def reconnect(self) -> None:
-        """Find or start another broker and tell it what this process holds."""
+        """Find or start another broker and report to it what this process holds."""
 
     def close(self) -> None:
         """Hang up."""

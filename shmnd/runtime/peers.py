@@ -29,7 +29,7 @@ __all__ = ["Peers"]
 
 
 class _Process:
-    """A process that has, or had, adapters that this one knows."""
+    """A process that has, or had, adapters that this one has met."""
 
     def __init__(
         self, uid: str, doorbell: Descriptor, pidfd: Descriptor, near: bool, wait_set: WaitSet
@@ -61,7 +61,7 @@ class _Process:
     def ring_by(self, doorbell: Descriptor) -> None:
         """Take a new doorbell in place of the present one, if that has lost its reader."""
         if self.listens_no_more():
-            # The ringing thread continues with the number that it knows; its ring may be lost.
+            # The ringing thread continues with the number that it read; its ring may be lost.
             os.dup2(doorbell.fileno(), self.doorbell.fileno(), inheritable=False)
             ring(self.doorbell)
 
@@ -117,8 +117,8 @@ class Peers:
         doorbell, pidfd = (Descriptor.of(fds.pop, 0) for _ in range(2))
         process = self._processes.get(event["process"])
         if process is None or not process.watched:
-            # Only the broker knows whose pidfd it is, and only here is known which number that has.
-            # Without a descriptor to learn it, the introduction is repeated (OSError).
+            # The broker reports whose pidfd it is; only this process can find its number here.
+            # Without a free descriptor to find out, the introduction is repeated (OSError).
             near = event["same_user"] and process_of(pidfd.fileno()) == event["pid"]
             process = _Process(event["process"], doorbell, pidfd, near, self._wait_set)
             self._processes[process.uid] = process

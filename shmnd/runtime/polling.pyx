@@ -161,7 +161,7 @@ cdef inline double _now() noexcept:
 cdef class CallLock:
     """The lock of a connector or listener, which a thread may take again. Its holder polls nothing.
 
-    A signal handler, a finaliser or a trace function may poll in the midst of a call of the object.
+    A signal handler, a finaliser or a trace function may poll during a call of the object.
     An event delivered then would find the object half changed, or not yet entered as its target.
     It waits for the next poll. Compiled, so that no signal handler runs between taking and marking.
     """

@@ -90,7 +90,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
             if engine is None:
                 raise too_late("open_adapter")
             return engine
-        # A lock for each namespace: a call that gives back the engine of another one, maybe in an
+        # A lock for each namespace: a call that releases the engine of another one, maybe in an
         # event loop, does not wait for this broker.
         with taking_from_the_system("open_adapter"), Held(cls._joining[key]):
             engine = cls._taken(key, user)
@@ -145,7 +145,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
         self, join: Callable[[ProgressEngine], BrokerLike], data_plane: DataPlaneLike
     ) -> None:
         self.key: Final = os.urandom(16).hex()
-        """Only this process and the broker know it; what peers know is the name made of it."""
+        """Only this process and the broker have it; peers get the name made of it."""
         self.process: Final = name_of(self.key)
         self.data_plane: Final = data_plane
         self.attempts = threading.RLock()
@@ -366,7 +366,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
     # -- the end --
 
     def close(self) -> None:
-        """Leave the broker and give everything back. One that was interrupted continues."""
+        """Leave the broker and release everything. One that was interrupted continues."""
         if self._ended == IN_CHILD or self._has_left:
             return
         self.pending_operations.close()

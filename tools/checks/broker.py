@@ -43,7 +43,7 @@ def check(namespace: str | None, group: str | None = None) -> Iterator[Finding]:
 
 
 def _processes(namespace: str | None, group: str | None) -> str:
-    """Count the processes of the namespace, whether the broker knows them or not."""
+    """Count the processes of the namespace, registered with the broker or not."""
     reader = CounterReader(namespace, group)
     reader.refresh()
     scene = Scene()

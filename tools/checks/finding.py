@@ -54,7 +54,7 @@ def mebibytes(nbytes: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The files that tell how the machine is set up, below `root`."""
+    """The files with the settings of the machine, below `root`."""
 
     root: Path = Path("/")
 

@@ -40,7 +40,7 @@ def check(host: Host) -> Iterator[Finding]:
 
 
 def _opened(check: str, name: str, call: Callable[[], int], meaning: str, remedy: str) -> Finding:
-    """Try a call that gives a descriptor."""
+    """Try a call that returns a descriptor."""
     try:
         os.close(call())
     except OSError as exc:

@@ -49,7 +49,7 @@ def _own_view(host: Host, root: PurePosixPath) -> Finding:
     if over and any(part.startswith("systemd-private-") for part in over[-1].root.split("/")):
         return warning(
             check,
-            f"{root} lies in a {over[-1].at} that only this unit sees (PrivateTmp=)",
+            f"{root} is in a {over[-1].at} that only this unit sees (PrivateTmp=)",
             "processes outside the unit have another directory under the same path, and do not"
             " find those inside",
             f"PrivateTmp=no, JoinsNamespaceOf= the other unit, or set {_ELSEWHERE}",

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a shell completes, and the scripts that tell it."""
+"""What a shell completes, and the scripts that it loads."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The completion script of each shell.
 
-All work the same way: go through the words before the cursor, which give the command that is
+All work the same way: go through the words before the cursor, which determine the command that is
 reached; then offer what the option before the cursor takes, or what can follow the command.
 """
 
@@ -150,7 +150,7 @@ def _fish_takes(option: Option) -> str:
 
 
 def _fish(text: str) -> str:
-    """Quote a text for fish, which knows two escapes between single quotes and no others."""
+    """Quote a text for fish, which has two escapes between single quotes and no others."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 

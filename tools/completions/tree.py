@@ -18,7 +18,7 @@ class Takes(enum.Enum):
     """One of its words."""
     FILE = enum.auto()
     VALUE = enum.auto()
-    """Something that only the user knows."""
+    """A value that no list contains: the user types it."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ alone. An sdist also contains the files named as `depends`.
 A wheel is built without symbols, in place for work on shmnd with the names of its functions. For
 lines too, in a debugger, set SHMND_CFLAGS=-g.
 
-With SHMND_LINETRACE set the modules tell a tracer which line they run, for `./run coverage`.
+With SHMND_LINETRACE set the modules report to a tracer which line they run, for `./run coverage`.
 SHMND_CFLAGS, if set, adds flags for the compiler, as a build with a sanitizer needs them.
 """
 

@@ -20,7 +20,7 @@ Counts = dict[str, dict[int, int]]
 
 
 def run(program: Path) -> dict[str, Any]:
-    """Build one test program, run it, and give what gcov says of it."""
+    """Build one test program, run it, and return the lines of gcov."""
     build = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O0", "--coverage", f"-I{RING}", f"-I{NATIVE}"]
     build += ["-pthread", str(program), "-o", program.stem]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find the counters of a namespace: those that the broker hands out, and those that /proc shows.
 
-The broker knows the processes that have spoken to it, of whatever user. After a restart it does not
-know a process that has not spoken to it yet. So every process of this user is searched as well: the
-segments of counters lie open there, under their name. Neither way needs the processes themselves.
+The broker has the processes that are registered with it, of any user. After a restart it lacks
+those that have not registered again. So every process of this user is searched as well: the
+segments of counters are open there, under their name. Neither way needs the processes themselves.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CounterReader:
         self.connects: list[dict[str, Any]] = []
         """Connects without an answer, as the broker reports connections."""
         self.processes: dict[str, int] = {}
-        """Process ids by adapter, as the broker tells."""
+        """Process ids by adapter, as the broker reports."""
         self.note = ""
         """Why the broker was not asked, if so."""
 
@@ -85,7 +85,7 @@ class CounterReader:
             print(f"shmnd: {note}: only processes of this user are shown", file=sys.stderr)
 
     def _ask(self, place: Place) -> dict[_File, Page]:
-        """Ask the broker for what it knows; nothing where none answers."""
+        """Ask the broker for its adapters; nothing where none answers."""
         self.processes, self.connects, self.note = {}, [], ""
         try:
             with visit(place, _PATIENCE) as observer:
@@ -132,7 +132,7 @@ class CounterReader:
 
 
 def _own_id(pid: int) -> int:
-    """Return the process id by which a process knows itself, in its own PID namespace."""
+    """Return the process id of a process in its own PID namespace."""
     try:
         status = (_PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
     except OSError:

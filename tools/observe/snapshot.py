@@ -28,7 +28,7 @@ _BOTH_ROLES: Final = 3
 
 @dataclass(frozen=True)
 class Process:
-    """A process, as the kernel knows it."""
+    """A process, as the kernel reports it."""
 
     pid: int
     state: str
@@ -67,7 +67,7 @@ class End:
 
     @property
     def identity(self) -> tuple[str, int, int]:
-        """What tells it from all others, also in a later snapshot."""
+        """What distinguishes it from all others, also in a later snapshot."""
         return self.adapter, self.index, self.words["name"]
 
     @property

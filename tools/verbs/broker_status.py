@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is a broker there, and which processes does it know?"""
+"""Is a broker there, and which processes does it have?"""
 
 import argparse
 from typing import Any, Final
@@ -10,7 +10,7 @@ from shmnd.broker.protocol import written
 
 from ..output import add_format, add_namespace, show_facts, show_rows
 
-HELP = "show whether a broker runs, and the objects it knows"
+HELP = "show whether a broker runs, and the objects it has"
 EXAMPLE = "shmnd broker status connections"
 FAILURE = "no broker runs, or it does not answer"
 

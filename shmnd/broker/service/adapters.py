@@ -74,7 +74,7 @@ class AdapterRequests:
         del self._adapters[adapter.uid], process.adapters[adapter.uid]
 
     def segment(self, process: Process, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
-        """Register a segment, and share it with every process that knows the adapter."""
+        """Register a segment, and share it with every process that has the adapter."""
         adapter = own_adapter(process, fields["adapter"])
         size = fields["size"]
         if not 0 < size <= fds[0].size():

@@ -71,7 +71,7 @@ class Client:
     """Its messages go at the end of the turn."""
 
     def close(self) -> None:
-        """Hang up, and give back the descriptors that waited."""
+        """Hang up, and close the descriptors that waited."""
         self.sock.close()
         self.queue.clear()
         self.gathered.clear()
@@ -122,7 +122,7 @@ class Clients:
             self._doomed.setdefault(number, why)
 
     def take_doomed(self) -> tuple[Client, str] | None:
-        """Close and give one of those that have to go, and why; None when none is left."""
+        """Close and return one of those that have to go, and why; None when none is left."""
         if not self._doomed:
             return None
         number, why = self._doomed.popitem()

@@ -130,7 +130,7 @@ class Ends:
         )
 
     def _withdraw(self, connection: Connection) -> None:
-        """The active side is not there any more; the passive one may have to know."""
+        """End what the active side has begun, which is gone, and notify the passive side."""
         passive = None if connection.passive.over else connection.passive.process
         if connection.stage is Stage.ACCEPTED:
             self._end(connection, connection.active)

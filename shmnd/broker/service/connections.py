@@ -7,7 +7,7 @@ that the two belong together: whether the active side completed, and which one d
 in the memory that they share.
 
 A process that loses the broker while it holds an accepted connection leaves its end *vacant*: if
-it comes back (or if a new broker hears of the connection first from the other side), it claims
+it comes back (or if the other side reports the connection to a new broker first), it claims
 the end again. When it has reported everything it holds and did not name a connection, its end is
 over, and an active end that is over after accept means to the passive side that it was abandoned.
 """
@@ -26,7 +26,7 @@ __all__ = ["Connections"]
 
 
 class Connections(Ends):
-    """All connections that the broker knows of, and what clients do with them."""
+    """All connections of the broker, and the requests of clients that change them."""
 
     # --- requests of the active side -----------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Connections(Ends):
                 self._refuse(connection, "")
 
     def share_segment(self, adapter: Adapter) -> None:
-        """Send a new segment to each process that knows the adapter through a connection."""
+        """Send a new segment to each process that has the adapter through a connection."""
         left = set(adapter.known_by)
         for end, connection in adapter.ends.items():
             other = connection.other(end)
@@ -228,7 +228,7 @@ class Connections(Ends):
         if other.over:
             return
         if other.process is not None:
-            # Each may have declared segments while there was no broker: tell both everything.
+            # Each may have declared segments while there was no broker: send all to both.
             for end in (connection.active, connection.passive):
                 assert end.process is not None
                 end.process.unheard.add(connection.other(end).adapter)
@@ -343,7 +343,7 @@ def _new_number(*parties: Process) -> int:
 
 
 def _from_held(held: Fields) -> Connection:
-    """Make the record of a connection that the broker hears of from one side only."""
+    """Make the record of a connection that one side alone has reported."""
     mine = End(held["adapter"], held["local"])
     theirs = End(held["peer_adapter"], held["peer"])
     active, passive = (mine, theirs) if held["role"] == "active" else (theirs, mine)

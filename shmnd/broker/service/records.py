@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the broker knows: processes, their adapters and bound objects, and connections.
+"""The records of the broker: processes, their adapters and bound objects, and connections.
 
 Records only; the rules for changing them are in `rendezvous.py` and `connections.py`. Every
 record is compared by identity. Limits bound what one process can make the broker remember.
@@ -67,7 +67,7 @@ class Outgoing(NamedTuple):
 class Outbox:
     """Collects the messages of one step of the broker, in order, for the owner of the sockets.
 
-    First the doorbells, then the answer, then the events that follow from it: none learns of a
+    First the doorbells, then the answer, then the events that follow from it: none sees a
     process before that has its doorbell.
     """
 

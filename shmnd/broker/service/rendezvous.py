@@ -98,7 +98,7 @@ class Rendezvous:
     # --- clients -------------------------------------------------------------------------------
 
     def admit(self, client: int, trusted_pid: int, user: int) -> None:
-        """Take note of a new client, with the process and user id that the kernel knows it by."""
+        """Take note of a new client, with the process and user id that the kernel reports."""
         self._callers[client] = trusted_pid, user
 
     def greeted(self, client: int) -> bool:

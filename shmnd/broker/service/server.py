@@ -47,7 +47,7 @@ _SPARE_DESCRIPTORS: Final = 64
 
 
 class Server:
-    """A broker at its place; the caller holds the lock and gives it along."""
+    """A broker at its place; the caller holds the lock and passes it."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Server:
     def _leave_if_no_client_comes(self) -> None:
         """A client that connected in time is served; one that is late finds no socket.
 
-        Between the two lies the moment of removal: a client that connected just before it finds
+        Between the two the socket is removed: a client that connected just before it finds
         its connection closed without a reply to hello, and tries again.
         """
         self._accept()
@@ -186,7 +186,7 @@ class Server:
                 self._place.remove(self._lock)
         self._listener.close()
         for number in self._clients.close():
-            self._state.leave(number)  # gives its descriptors back
+            self._state.leave(number)  # which also releases its descriptors
         self._state.outbox.items.clear()
         self._selector.close()
         self._wake_receiver.close()
@@ -338,7 +338,7 @@ class Server:
 
 
 def _raise_descriptor_limit() -> int:
-    """Allow as many descriptors as the system lets us, and give the number left for clients."""
+    """Raise the limit of descriptors as far as allowed; return the number left for clients."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         hard = 1 << 20

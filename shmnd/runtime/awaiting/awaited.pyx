@@ -15,7 +15,7 @@ cdef class Awaited:
 
     That task continues in the same turn of its loop. A future of asyncio resumes it in the next
     one, for which the loop asks the kernel for events once more. For asyncio this is a future: it
-    has the methods and the attribute by which tasks, `wait` and `gather` know one.
+    has the methods and the attribute by which tasks, `wait` and `gather` recognise one.
     """
 
     def __init__(self, *, loop=None):

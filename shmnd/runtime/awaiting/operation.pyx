@@ -99,7 +99,7 @@ cdef class Operation:
         return 0.0 if owner is None else owner._poll_window()
 
     def _complete(self, status, detail="") -> bool:
-        """End the operation, unless it is over: tell whether this call did. Delivers and wakes."""
+        """End the operation, deliver it and wake. Return False if it was over before."""
         if self.claimed:
             return False
         self.claimed = True

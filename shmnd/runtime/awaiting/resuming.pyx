@@ -36,7 +36,7 @@ cdef int _have_asyncio() except -1:
     return 0
 
 
-@cython.no_gc_clear  # its parts are used without a look for None
+@cython.no_gc_clear  # its parts are used without a check for None
 cdef class LoopPolls:
     """The callback of a loop that polls, the loops that have it, and the futures which it ends."""
 
@@ -165,7 +165,7 @@ cdef class UntilWoken:
     """
 
     def __cinit__(self, engine, list waiters not None, over):
-        self.loops = <LoopPolls?>engine.loops  # not None: its methods would not look
+        self.loops = <LoopPolls?>engine.loops  # not None: its methods would not check
         self.sleepers = <Sleepers?>engine.request_progress
         self.waiters = waiters
         self.over = over

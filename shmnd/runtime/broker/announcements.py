@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this process announces and watches at the broker, and how a new broker learns of it.
+"""What this process announces and watches at the broker, and reports to a new broker.
 
 After a restart of the broker processes come back one by one. A record that is known and that the
 new broker has not heard of yet is therefore kept: while its adapter is a neighbour that lives, and
@@ -40,7 +40,7 @@ class Names:
         self._watches: dict[_Watched, Living[Watch]] = {}
         self._watching = threading.RLock()  # of a moment; a finaliser may end a watch inside
         self._unconfirmed: dict[tuple[str, int], float] = {}
-        self._broker = ""  # from which the watches know what they know
+        self._broker = ""  # from which the watches have their records
 
     # -- what this process announces --
 

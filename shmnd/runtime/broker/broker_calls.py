@@ -4,7 +4,7 @@
 A call is first made by its caller, with brief waits (`brief_waits`). If the broker does not answer
 at once, what the call did is taken back, and a thread makes it again. The caller then waits as long
 as it wants to, whatever locks such a call waits for, and its event loop runs meanwhile. A call that
-is abandoned continues to its end: ended in the midst of an exchange, it would take the session of
+is abandoned continues to its end: ended during an exchange, it would take the session of
 the whole process along.
 
 The thread is the exception, because it and its caller take turns with the lock of the interpreter,

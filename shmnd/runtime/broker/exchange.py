@@ -157,7 +157,7 @@ class BrokerExchange(EventDispatch):
     ) -> int:
         """Ask the broker and do not wait: the answer is an event for `end`. 0: not asked.
 
-        With `hold`, `end` lives until the answer has come, so that it learns of a refusal.
+        With `hold`, `end` lives until the answer has come, so that it receives a refusal.
         Nothing is asked without a broker: `call` finds one. Nor while so many answers are to come
         that they, and what follows from them, might fill the broker's queue for this process.
         """
@@ -204,7 +204,7 @@ class BrokerExchange(EventDispatch):
     def _intake(self) -> None:
         """Sort the messages of the broker; tables at once, the rest into the event queue.
 
-        A signal handler or a finaliser that calls in the midst of it, in the same thread, leaves
+        A signal handler or a finaliser that calls during it, in the same thread, leaves
         them to the call that it interrupted. A handler that raises ends it after the last of them,
         or leaves the rest to the next poll.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which adapters of this process have met which others, and how a new broker learns of it."""
+"""Which adapters of this process have met which others: a new broker gets their names."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ class Meetings:
         return (owner.uid, peer) in self._tokens and self._engine.has(owner)
 
     def came(self, peer: str) -> None:
-        """The present broker knows an adapter; its process reports its segments next."""
+        """The present broker has an adapter; its process reports its segments next."""
         if peer in self._came:
             self._came[peer] = time.monotonic()
 
     def awaits(self, peer: str) -> bool:
-        """Return whether the present broker may not know all segments of an adapter yet."""
+        """Return whether the present broker may not have all segments of an adapter yet."""
         came = self._came.get(peer, -_SETTLING)  # another thread may part at any time
         return came is None or time.monotonic() < came + _SETTLING
 

@@ -3,7 +3,7 @@
 
 A process that listens is to be found by others while it calls nothing, so it starts a broker where
 none runs. Any other process joins the broker that another one has started: tools and a restarted
-broker then know of it soon. Until one is there, it tries to connect once a second.
+broker then detect it soon. Until one is there, it tries to connect once a second.
 """
 
 from __future__ import annotations
