@@ -51,7 +51,7 @@ class CompletionQueue(NotifyCore, OverlappedObject):
         OverlappedObject.__init__(self, adapter._engine, file)
         self._place = adapter._bells.take()
         self._cancel_notify = without_owner(self._forget_notify)
-        NotifyCore.__init__(self, adapter, depth, self._place, adapter._engine.doorbell_fd)
+        NotifyCore.__init__(self, adapter, depth, self._place)
         self._engine.request_progress.add(self)
 
     # -- one result at a time --

@@ -14,6 +14,7 @@ from shmnd.ring.c_waiting cimport *
 cdef extern from "send/post.h" nogil:
     uint64_t shmnd_now_ns()
     struct shmnd_pace:
+        uint32_t left
         uint64_t seen_ns
     cbool shmnd_pace_due(shmnd_pace *pace)
     uint64_t shmnd_coarse_ns()
@@ -40,6 +41,8 @@ cdef extern from "send/post.h" nogil:
 
     void shmnd_bell_arm(shmnd_arming *a, uint32_t mode)
     void shmnd_bell_disarm(shmnd_arming *a)
+    uint32_t shmnd_bell_arm_at_word(shmnd_arming *a)
+    void shmnd_wake_at_word(shmnd_marks *marks)
     cbool shmnd_marks_poll_requested(const shmnd_marks *marks)
     void shmnd_marks_accept_request(shmnd_marks *marks)
 

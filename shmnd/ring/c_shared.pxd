@@ -104,6 +104,7 @@ cdef extern from "send/post.h" nogil:
 
     struct shmnd_marks:
         word64 *ready
+        word32 rings
 
     struct shmnd_grant:
         word32 token

@@ -6,6 +6,9 @@ from libc.stdint cimport uint32_t, uint64_t
 cdef extern from "wire/atomics.h" nogil:
     ctypedef bint cbool "bool"
 
+cdef extern from "wire/futex.h" nogil:
+    cbool shmnd_futex_sleep(const void *word, uint32_t seen, uint64_t ns)
+
 cdef extern from "wire/cpus.h" nogil:
     cbool shmnd_on_one_cpu()
     void shmnd_yield()

@@ -76,7 +76,7 @@ cdef class PendingCore:
         """Have the next poll, which comes soon, continue what an exception has interrupted."""
         self._put_off.append(late)
         if self._wait_set is not None:
-            c.shmnd_ring_eventfd(self._wait_set.own)
+            self._wait_set.ring_own()
 
     cdef finish(self):
         """Continue ends that were put off."""
@@ -216,7 +216,7 @@ cdef class EngineCore:
     def _hand_over_rings(self) -> None:
         """Have all polled again: an exception ended a poll or a wait, and the rings are taken."""
         if self.alive and self._wait_set is not None:
-            c.shmnd_ring_eventfd(self._wait_set.own)
+            self._wait_set.ring_own()
 
     cdef bint leaves_broker(self, list readable) except -1:
         """Return whether a call leaves the messages of the broker to a later poll.

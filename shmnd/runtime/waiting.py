@@ -140,7 +140,7 @@ class WaitSet(WaitSetCore):
 
     def ring(self) -> None:
         """Make the epoll readable, as a peer would."""
-        self._own.add()
+        self.ring_own()
 
     def _make_lock(self) -> None:
         self._lock = threading.RLock()  # a finaliser may take it again
@@ -155,6 +155,7 @@ class WaitSet(WaitSetCore):
     def _nudge_leader(self) -> None:
         self._nudged = True
         self._nudge.add()
+        self.leave_word()
 
     def _take_nudge(self) -> None:
         with Held(self._lock):

@@ -227,7 +227,10 @@ static void act(struct actor *a, uint32_t salt)
         pair_never_bounces(a->pair);
     else
         a->pair->q.bounces.refused = false;
-    shmnd_bell_arm(arming, SHMND_ARMED_ANY);
+    if (salt / 2 % 2)
+        (void)shmnd_bell_arm_at_word(arming);
+    else
+        shmnd_bell_arm(arming, SHMND_ARMED_ANY);
     for (int i = 0; i < 5; i++) {
         send_bytes(a, sizes[i], i == 3 || (i == 4 && salt % 4 == 3));
         if (salt % 3)

@@ -5,7 +5,18 @@ from collections.abc import Callable
 
 import pytest
 
-from model.explorer import Thread, clear_bits, explore, fence, load, release, set_bits, store
+from model.explorer import (
+    Thread,
+    acquire,
+    add,
+    clear_bits,
+    explore,
+    fence,
+    load,
+    release,
+    set_bits,
+    store,
+)
 from model.verdict import violated
 
 # -- SYNC arm: no wake-up is lost, also when a producer dies before it rings --
@@ -49,6 +60,73 @@ def test_no_wake_up_is_lost(dies: bool) -> None:
 @pytest.mark.parametrize(("producer", "consumer"), [(False, True), (True, False)])
 def test_arming_needs_both_fences(producer: bool, consumer: bool) -> None:
     assert violated(lambda: arming(producer, consumer, dies=True))
+
+
+# -- SYNC word: the kernel compares the word as it puts the consumer to sleep --
+
+
+def sleeper_at_word(weak: str) -> Thread:
+    """A consumer. The kernel compares, and puts it to sleep, under a lock ("lock")."""
+    if weak != "word before the poll":
+        word = yield acquire("word")
+    yield store("armed", 1)
+    if weak != "fence of the consumer":
+        yield fence()
+    messages = [(yield load("message1")), (yield load("message2"))]
+    if weak == "word before the poll":
+        word = yield acquire("word")
+    if not any(messages):
+        yield add("lock", 1)
+        now = yield load("word")
+        if weak == "the comparison" or now == word:
+            yield store("asleep", 1)
+
+
+def waker_at_word(number: int, weak: str, dies: bool) -> Thread:
+    """A producer. Its wake-up takes that lock first, and finds no sleeper, or wakes it."""
+    yield release(f"message{number}", 1)
+    if weak != "fence of the producer":
+        yield fence()
+    armed = yield load("armed")
+    if armed and not dies:
+        if weak != "the change":
+            yield add("word", 1)
+        came_first = yield add("lock", 1)
+        if came_first:
+            yield store("woken", 1)
+
+
+def at_word(weak: str, dies: bool) -> int:
+    def final(memory: dict[str, int]) -> None:
+        # A producer that died after it published: the next one wakes the consumer.
+        assert memory["woken"] or not memory["asleep"], "asleep with a message"
+
+    names = ("armed", "word", "message1", "message2", "lock", "asleep", "woken")
+    threads = [
+        lambda: sleeper_at_word(weak),
+        lambda: waker_at_word(1, weak, dies),
+        lambda: waker_at_word(2, weak, False),
+    ]
+    return explore(threads, dict.fromkeys(names, 0), final)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_no_wake_up_at_the_word_is_lost(dies: bool) -> None:
+    assert at_word("", dies) > 50
+
+
+@pytest.mark.parametrize(
+    "weak",
+    [
+        "word before the poll",
+        "fence of the consumer",
+        "fence of the producer",
+        "the change",
+        "the comparison",
+    ],
+)
+def test_each_order_of_sleeping_at_the_word_is_needed(weak: str) -> None:
+    assert violated(lambda: at_word(weak, dies=True))
 
 
 # -- SYNC ready: a producer leaves a set bit, and its message is found nevertheless --

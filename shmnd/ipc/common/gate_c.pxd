@@ -26,8 +26,8 @@ cdef extern from "common/gate.h" nogil:
     void shmnd_gate_joined()
     void shmnd_gate_clear(word32 *gate, uint32_t word, uint32_t bit)
 
-cdef extern from "common/futex.h" nogil:
-    void shmnd_futex_sleep(const void *word, uint32_t seen, uint64_t ns)
+cdef extern from "wire/futex.h" nogil:
+    bint shmnd_futex_sleep(const void *word, uint32_t seen, uint64_t ns)
     long shmnd_futex_wake(const void *word, int most)
 
 cdef extern from "wire/clock.h" nogil:

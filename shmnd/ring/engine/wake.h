@@ -21,8 +21,34 @@
 #define SHMND_ENGINE_WAKE_H
 
 #include "engine/completion_queue.h"
+#include "wire/futex.h"
 
 /* ---- waking the other side ----------------------------------------------------------- */
+
+/* Wakes the thread that sleeps at the word of a bell. */
+static inline void shmnd_wake_at_word(struct shmnd_marks *marks)
+{
+    shmnd_bell_change_word(marks);
+    (void)shmnd_futex_wake((const void *)&marks->rings, 1);
+}
+
+/* Rings the peer for an arming of one of its bells, in the way in which its thread sleeps. */
+static inline void shmnd_ring_peer(struct shmnd_qp *qp, uint64_t armed, struct shmnd_marks *marks)
+{
+    if (armed & SHMND_ARMED_AT_WORD)
+        shmnd_wake_at_word(marks);
+    else
+        shmnd_ring_doorbell(qp->peer->doorbell);
+}
+
+/* After a fence: wakes the thread that sleeps at the word of a bell of the peer, if one does. */
+static inline void shmnd_wake_peer_at_word(const struct shmnd_bell *bell, struct shmnd_marks *marks,
+                                           uint64_t *rung)
+{
+    if (shmnd_relaxed64(&bell->armed) & SHMND_ARMED_AT_WORD &&
+        shmnd_bell_must_ring(bell, true, rung))
+        shmnd_wake_at_word(marks);
+}
 
 /* After the caller has published: fences, then marks the link and rings if the bell requires it. */
 static inline void shmnd_notify_receiver(struct shmnd_qp *qp, bool solicited)
@@ -33,7 +59,7 @@ static inline void shmnd_notify_receiver(struct shmnd_qp *qp, bool solicited)
     SHMND_KILL_POINT("receiver-notifying");
     shmnd_bell_mark_ready(l->receive_bell, l->receive_marks, l->receive_bit);
     if (shmnd_bell_must_ring(l->receive_bell, solicited, &l->receive_rung))
-        shmnd_ring_doorbell(qp->peer->doorbell);
+        shmnd_ring_peer(qp, l->receive_rung, l->receive_marks);
     SHMND_KILL_POINT("receiver-notified");
 }
 
@@ -45,7 +71,7 @@ static inline void shmnd_notify_initiator(struct shmnd_qp *qp)
     SHMND_KILL_POINT("initiator-notifying");
     shmnd_bell_mark_ready(l->initiator_bell, l->initiator_marks, l->initiator_bit);
     if (shmnd_bell_must_ring(l->initiator_bell, true, &l->initiator_rung))
-        shmnd_ring_doorbell(qp->peer->doorbell);
+        shmnd_ring_peer(qp, l->initiator_rung, l->initiator_marks);
 }
 
 /* A message that was sent needs a call of the peer, which may be sleeping for another event or
@@ -56,7 +82,7 @@ static inline void shmnd_notify_request_poll(struct shmnd_qp *qp)
     /* SYNC asked: fence of the producer */
     shmnd_store_then_load();
     if (shmnd_bell_request_poll(l->receive_bell, l->receive_marks, &l->receive_rung))
-        shmnd_ring_doorbell(qp->peer->doorbell);
+        shmnd_ring_peer(qp, l->receive_rung, l->receive_marks);
 }
 
 /* After space was returned or a receive posted: wakes the peer if one of its Sends waits. */

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from shmnd.ring cimport c
+
 
 cdef extern from "sys/epoll.h" nogil:
     union epoll_data:
@@ -11,10 +13,14 @@ cdef extern from "sys/epoll.h" nogil:
         epoll_data data
 
 
+cdef uint64_t AT_WORD_NS
 cdef double LONGEST  # seconds after which a sleeper polls in any case
 
 
 cdef int milliseconds_until(uint64_t until) except -1
+
+
+cdef class WaitSetCore
 
 
 cdef class Sleepers:
@@ -23,6 +29,7 @@ cdef class Sleepers:
     cdef public set _watched  # the keys of queues that ring for requests in progress
     cdef public dict _queues
     cdef public object _lock
+    cdef public WaitSetCore _wait_set
     cdef uint64_t unattended_polls  # how often `poll_unattended` was called
     cdef public object _others_are_idle  # of the completion queues
 
@@ -45,8 +52,15 @@ cdef class WaitSetCore:
     cdef public object _timer
     cdef list _visited
     cdef int epoll, own, nudge
+    cdef c.shmnd_marks *word  # the leader sleeps at the word there, or is about to; NULL: does not
+    cdef uint32_t word_of  # the number of forks when that was set
 
+    cpdef void ring_own(self) noexcept
+    cpdef void leave_word(self) noexcept
+    cdef uint32_t arm_at_word(self, c.shmnd_arming *arming) noexcept
+    cdef bint sleep_at_word(self, uint64_t seen, uint32_t rings, uint64_t until) except -1
     cdef bint is_led_elsewhere(self) noexcept
+    cdef bint leads_alone(self) noexcept
     cdef bint sleep_once(self, uint64_t seen, int milliseconds, list others) except -1
     cdef bint has_pending(self, object engine) except -1
     cdef object sleep_alone(self, object engine, object sleeper, object predicate, uint64_t end)

@@ -6,6 +6,10 @@ Because of the GIL, each call here is atomic for all threads of the process. A l
 fields without holding the condition of the followers. Therefore a follower increments
 `_followers` before it reads `_generation` and `_leader`, and the leader reads `_followers` after
 it wrote them: at least one of the two sees the other.
+
+The leader of a completion queue may sleep at the word of its bell in place of the epoll. It sets
+`word` before it polls and reads anything that may keep it from sleeping; others ring or nudge it
+after they wrote such a thing, and `leave_word` reads `word` then: again, one sees the other.
 """
 
 import os
@@ -17,6 +21,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint64_t
 
 from shmnd.ring cimport c
+from shmnd.ring.process.forks cimport forks
 
 from shmnd.common.descriptors import refuse_closed
 
@@ -38,12 +43,20 @@ cdef enum:
 LONGEST_SLEEP = 1.0
 """Seconds after which a sleeper polls in any case; every event wakes it before."""
 LONGEST = LONGEST_SLEEP
+# The longest sleep at a word, in which no message of the broker and no death of a peer is noticed.
+AT_WORD_NS = 10_000_000
 
 
 def set_longest_sleep(seconds: float) -> None:
     """Set `LONGEST_SLEEP` for compiled waits: tests do, where it would hide a lost wake-up."""
     global LONGEST
     LONGEST = seconds
+
+
+def set_longest_at_word(seconds: float) -> None:
+    """Set the longest sleep at the word of a bell, as `set_longest_sleep`; 0.0 for none at all."""
+    global AT_WORD_NS
+    AT_WORD_NS = <uint64_t>(seconds * 1e9)
 
 
 cdef int milliseconds_until(uint64_t until) except -1:
@@ -74,6 +87,8 @@ cdef class Sleepers:
     cpdef begin(self, object sleeper):
         """Register a thread, a task or a descriptor that is about to sleep."""
         self._sleepers.add(sleeper)
+        if self._wait_set is not None:
+            self._wait_set.leave_word()  # rings for this sleeper come at the epoll
         self.poll_unattended()
 
     cpdef bint begin_if_alone(self, object sleeper) except -1:
@@ -144,6 +159,7 @@ cdef class WaitSetCore:
     def _sleep_on(self, epoll: int, own: int, nudge: int) -> None:
         """Use these descriptors; -1 when they are closed."""
         self.epoll, self.own, self.nudge = epoll, own, nudge
+        self.word = NULL
 
     cdef bint is_led_elsewhere(self) noexcept:
         return self._leader != 0 and self._leader != PyThread_get_thread_ident()
@@ -155,6 +171,10 @@ cdef class WaitSetCore:
         self._leader = PyThread_get_thread_ident()
         self._polling = polling
         return True
+
+    cdef bint leads_alone(self) noexcept:
+        """Return whether this thread is the leader, and has no followers."""
+        return self._leader == PyThread_get_thread_ident() and self._followers == 0
 
     cdef bint sleep_once(self, uint64_t seen, int milliseconds, list others) except -1:
         """Sleep in the kernel, as the leader, unless the generation has changed from `seen`.
@@ -182,6 +202,54 @@ cdef class WaitSetCore:
         # signal that came during the sleep, and raises, would lose them.
         PyErr_CheckSignals()
         return self.read_doorbells(events, n, others)
+
+    # -- at the word of a bell --
+
+    cdef uint32_t arm_at_word(self, c.shmnd_arming *arming) noexcept:
+        """Arm the bell of a queue for its waiter, the leader, which is about to sleep at the word.
+
+        The caller polls afterwards, and checks all else that may keep it from sleeping there.
+        """
+        self.word, self.word_of = arming.marks, forks
+        return c.shmnd_bell_arm_at_word(arming)
+
+    cdef bint sleep_at_word(self, uint64_t seen, uint32_t rings, uint64_t until) except -1:
+        """Sleep at the word that `arm_at_word` has set, unless something has come since.
+
+        Return whether it lasted `until` that time. Peers that ring for that queue end it, and all
+        that wakes a leader within this process; nothing else from outside does.
+        """
+        cdef c.shmnd_marks *marks
+        cdef uint64_t now
+        cdef bint over = False
+        PyErr_CheckSignals()
+        marks = self.word
+        if marks == NULL or self._generation != seen or self.word_of != forks:
+            return False
+        now = c.shmnd_now_ns()
+        if now >= until:
+            return False
+        self._polling = True
+        with nogil:
+            over = c.shmnd_futex_sleep(<const void *>&marks.rings, rings, until - now)
+        self._polling = False
+        self.word = NULL
+        if self._nudged:
+            self._take_nudge()
+        PyErr_CheckSignals()  # before results are taken, as in `sleep_once`
+        return over
+
+    cpdef void leave_word(self) noexcept:
+        """Wake the leader if it sleeps at a word: something has come that the word does not show."""
+        cdef c.shmnd_marks *marks = self.word
+        self.word = NULL
+        if marks != NULL and self.word_of == forks:  # a child has no such thread, nor the memory
+            c.shmnd_wake_at_word(marks)
+
+    cpdef void ring_own(self) noexcept:
+        """Wake the sleeping threads of this process to poll, as a peer would."""
+        c.shmnd_ring_eventfd(self.own)
+        self.leave_word()
 
     def ready(self, list found=None) -> tuple:
         """Return whether a doorbell or the timer is readable now, and which other descriptors.
@@ -318,6 +386,7 @@ cdef class WaitSetCore:
         """Cease to be the leader, if this thread is."""
         if self._leader == PyThread_get_thread_ident():
             self._leader = 0
+            self.word = NULL
             if self._followers:
                 self._notify_followers()
 

@@ -12,7 +12,7 @@ from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
-from shmnd.ring.process.waiting cimport Sleepers, WaitSetCore, milliseconds_until
+from shmnd.ring.process.waiting cimport AT_WORD_NS, Sleepers, WaitSetCore, milliseconds_until
 from shmnd.ring.queues.polling cimport PairCore
 
 from shmnd.common.arguments import seconds, within
@@ -23,6 +23,8 @@ cdef object _ONE = 1
 cdef uint64_t _KEEP_LOCK_NS = 3000
 # The number of pieces that a sleeper copies before it polls all else.
 cdef int _PIECES = 16
+# The number of waits that leave the word alone after a message has been found late there.
+cdef uint32_t _AWAY_FROM_WORD = 1000
 # Seconds that count as unlimited.
 cdef double _LONG = 1e9
 
@@ -71,6 +73,20 @@ def others_are_idle(references, alone, bint announcing) -> bool:
         if announcing and queue.asked():
             return False
     return True
+
+
+cdef bint _another_receives(dict queues, CompletionCore alone) except -1:
+    """Return whether messages may arrive at another queue."""
+    cdef CompletionCore queue
+    cdef uint32_t i
+    for reference in list(queues.values()):
+        queue = reference()
+        if queue is None or queue is alone:
+            continue
+        for i in range(queue.raw.link_count):
+            if queue.raw.links[i].receive_cq == &queue.raw:
+                return True
+    return False
 
 
 cdef int _add(CompletionCore queue, list results, list taken) except -1:
@@ -123,7 +139,7 @@ cdef class CompletionCore(PollingCore):
             # The handler of a signal raised. The rings that this thread took may be others'.
             self.give_back(results)
             if self.born == forks:
-                c.shmnd_ring_eventfd(self.doorbell)
+                self.wake_sleepers()
             raise
         self.count_wait(c.shmnd_now_ns() - began, bool(results))
         if not results and self.taking != forks:
@@ -276,25 +292,35 @@ cdef class CompletionCore(PollingCore):
         finally:
             self.sleepers -= 1
             self._counter_table.count_sleeper(-1)
-            self._rearm()
             wait_set.stop_leading()
+            self._rearm()
             others.end_for_now(self)
 
     cdef bint _nap_until(
         self, Py_ssize_t max, uint64_t until, list results, Sleepers sleeping
     ) except -1:
-        """Sleep and poll in turn; False when this thread cannot continue to do so alone."""
+        """Sleep and poll in turn; False when this thread cannot continue to do so alone.
+
+        It sleeps at the word of its bell first, where a ring takes fewer system calls. Nothing else
+        from outside this process wakes it there: so that is short, and for waiters of which nothing
+        else is expected.
+        """
         cdef WaitSetCore wait_set = self._wait_set_core
         cdef object engine = self.engine
-        cdef uint64_t seen
+        cdef uint64_t seen, word_end = self._end_at_word(until)
+        cdef uint32_t rings = 0
         cdef int milliseconds
-        cdef bint rung
+        cdef bint rung, at_word
         cdef list others
         while True:
             seen = wait_set._generation  # first: later changes of the engine must be noticed
             if not engine.alive:
                 engine.check("wait")
-            self._rearm()
+            at_word = c.shmnd_now_ns() < word_end and self._needs_rings_alone(sleeping)
+            if at_word:
+                rings = wait_set.arm_at_word(&self.raw.arming)
+            else:
+                self._rearm()
             self.collect()  # a hostile peer may have cleared marks
             if self.count():
                 _add(self, results, self.poll_results(max))
@@ -307,9 +333,15 @@ cdef class CompletionCore(PollingCore):
                     or not sleeping.others_need_no_polls(self)):
                 return False
             others = []
-            rung = wait_set.sleep_once(seen, milliseconds, others)
+            if at_word:
+                self._sleep_at_word(seen, rings, word_end, sleeping)
+                rung = True
+            else:
+                rung = wait_set.sleep_once(seen, milliseconds, others)
             if not rung and not others:
                 continue
+            if self.born != forks:
+                return True  # the handler of a signal has forked: this is the child
             wait_set.wake_others()
             if self.notify_mode or self.readiness is not None:
                 _add(self, results, self.poll_results(max))
@@ -320,6 +352,41 @@ cdef class CompletionCore(PollingCore):
                 engine.attend(others, rung)
             if results:
                 return True
+
+    cdef uint64_t _end_at_word(self, uint64_t until) noexcept:
+        """Return until when a wait may sleep at the word of its bell; 0 for not at all."""
+        cdef uint64_t end
+        if self.away_from_word:
+            self.away_from_word -= 1
+            return 0
+        end = c.shmnd_now_ns() + AT_WORD_NS
+        return min(end, until) if until else end
+
+    cdef int _sleep_at_word(
+        self, uint64_t seen, uint32_t rings, uint64_t until, Sleepers sleeping
+    ) except -1:
+        """Sleep at the word of the bell, for which it is armed, if it may still be there."""
+        if (self._needs_rings_alone(sleeping)
+                and self._wait_set_core.sleep_at_word(seen, rings, until)
+                and self.born == forks):
+            self.collect()
+            if self.count():
+                self.away_from_word = _AWAY_FROM_WORD  # a peer may keep the rings from it
+        self.pace.left = 0  # the next call notices what the word does not show
+        return 0
+
+    cdef bint _needs_rings_alone(self, Sleepers sleeping) except -1:
+        """Return whether the rings of this queue are all that the sleeping thread waits for.
+
+        A queue has one arming, so rings at the word reach no other thread, Notify or descriptor;
+        and where another queue receives, its senders may ask for a poll by a doorbell.
+        """
+        cdef WaitSetCore wait_set = self._wait_set_core
+        return (self.sleepers == 1 and self.notify_mode == 0 and self.readiness is None
+                and self.raw.unsettled == 0 and c.shmnd_cq_next_poll_ns(&self.raw, 1) == 0
+                and len(sleeping._sleepers) == 1 and wait_set.leads_alone()
+                and not wait_set.has_pending(self.engine)
+                and not _another_receives(sleeping._queues, self))
 
     cdef bint _over(self) except -1:
         """Before a sleep: return whether it must not begin, and set the time of the next poll."""

@@ -25,7 +25,6 @@ cdef class RingCore:
     cdef bint given_any, given_solicited  # they satisfy a Notify of this kind
     cdef list feeders  # weak references to shared receive queues
     cdef bint fired  # a completion was taken that satisfies a Notify, which is not complete yet
-    cdef int doorbell
     cdef bint closed
     cdef object adapter
     cdef object engine  # its progress engine
@@ -60,4 +59,5 @@ cdef class RingCore:
     cdef announce(self, bint value)
     cdef bint asked(self) noexcept
     cdef void pushed(self) noexcept
+    cdef void wake_sleepers(self) noexcept
     cdef int usable(self, str call) except -1

@@ -31,9 +31,8 @@ cdef class RingCore:
         self.born = self.taking = NOT_MADE
         self._free_bits = []
         self.feeders = []
-        self.doorbell = -1
 
-    def __init__(self, adapter, int depth, bell, int doorbell):
+    def __init__(self, adapter, int depth, bell):
         cdef Segment bells = bell.bells, marks = bell.marks
         cdef size_t index = bell.index
         if self.born != NOT_MADE:
@@ -47,7 +46,6 @@ cdef class RingCore:
         self._counter_table = adapter._counter_table
         self._wait_set_core = self.engine.wait_set
         self.depth = depth
-        self.doorbell = doorbell
         self.bell_place = bell.where
         self._bells, self._marks = bells, marks
         self.spin = 50e-6
@@ -130,6 +128,12 @@ cdef class RingCore:
         return self.raw.arming.mode != c.SHMND_ARMED_NOT
 
     @property
+    def _at_word(self) -> bool:
+        """Whether a thread sleeps at the word of its bell, or is about to."""
+        return (self._wait_set_core is not None and self._wait_set_core.word != NULL
+                and self._wait_set_core.word == self.raw.arming.marks)
+
+    @property
     def _attended(self) -> bool:
         """Whether a thread sleeps for it, or a Notify is pending."""
         return self.sleepers != 0 or self.notify_mode != 0
@@ -170,7 +174,7 @@ cdef class RingCore:
 
     cdef tell_kept(self):
         """Wake the threads that wait for results."""
-        c.shmnd_ring_eventfd(self.doorbell)  # the next poll completes a Notify
+        self.wake_sleepers()  # the next poll completes a Notify
         if self.readiness is not None:
             self.readiness.set()
 
@@ -317,6 +321,8 @@ cdef class RingCore:
         cdef uint32_t mode = self.notify_mode
         if self.born != forks:
             return
+        if self._wait_set_core is not None and self._wait_set_core.word == self.raw.arming.marks:
+            self._wait_set_core.leave_word()  # others need rings, too
         if self.sleepers:
             mode = c.SHMND_ARMED_ANY
         elif self.announcing and not mode:
@@ -336,7 +342,12 @@ cdef class RingCore:
                 return
             self.announcing = False
         if self.born == forks:
-            c.shmnd_ring_eventfd(self.doorbell)
+            self.wake_sleepers()
+
+    cdef void wake_sleepers(self) noexcept:
+        """Wake the sleeping threads of this process to poll."""
+        if self._wait_set_core is not None:
+            self._wait_set_core.ring_own()
 
     cpdef _arm_for(self, uint32_t mode):
         """Arm for Notify requests: 1 any completion, 2 solicited ones and errors, 0 none."""

@@ -38,6 +38,9 @@ static inline void shmnd_publish_state(struct shmnd_qp *qp, enum shmnd_link_stat
     shmnd_bell_mark_ready(qp->link.receive_bell, qp->link.receive_marks, qp->link.receive_bit);
     shmnd_bell_mark_ready(qp->link.initiator_bell, qp->link.initiator_marks,
                           qp->link.initiator_bit);
+    shmnd_wake_peer_at_word(qp->link.receive_bell, qp->link.receive_marks, &qp->link.receive_rung);
+    shmnd_wake_peer_at_word(qp->link.initiator_bell, qp->link.initiator_marks,
+                            &qp->link.initiator_rung);
     shmnd_ring_doorbell(qp->peer->doorbell);
 }
 

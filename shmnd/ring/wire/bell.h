@@ -27,6 +27,14 @@
  * clears the word, fences and then checks the rings; a sender that finds `asked` set leaves
  * it, as it leaves a bit.
  *
+ * A consumer may sleep at `rings` in place of its descriptors (SYNC word), which takes fewer system
+ * calls. It loads the word, arms, checks its rings, and sleeps while the word is as loaded: the
+ * kernel compares under the lock that a wake-up takes. A producer that finds the bell armed so adds
+ * one, and then wakes. It has read an `armed` that was stored behind the load, so it changes the
+ * word as loaded: before the comparison, which fails then, or behind it, and the wake-up finds the
+ * sleeper. A producer that dies in between, or a hostile peer that sets the word back, delays the
+ * consumer to the end of that sleep, which is short.
+ *
  * A hostile peer that clears the bits of others only delays them: the consumer polls all
  * links before it sleeps, when it wakes, and periodically in between.
  * Serves invariants 3 and 5.
@@ -41,14 +49,14 @@ struct shmnd_arming {
     struct shmnd_bell *bell;
     struct shmnd_marks *marks;
     uint64_t number;
-    uint32_t mode;
+    uint32_t mode; /* with SHMND_ARMED_AT_WORD, while a thread sleeps there */
 };
 
 static inline void shmnd_bell_arm(struct shmnd_arming *a, uint32_t mode)
 {
     a->mode = mode;
     a->number++;
-    shmnd_put64(&a->bell->armed, a->number << 2 | mode);
+    shmnd_put64(&a->bell->armed, a->number << 3 | mode);
     /* SYNC arm: fence, pairs with the fence in shmnd_bell_must_ring() */
     shmnd_store_then_load();
     SHMND_KILL_POINT("bell-armed");
@@ -58,8 +66,27 @@ static inline void shmnd_bell_disarm(struct shmnd_arming *a)
 {
     a->mode = SHMND_ARMED_NOT;
     /* relaxed: a producer that still sees it armed rings once too often */
-    shmnd_put64(&a->bell->armed, a->number << 2);
+    shmnd_put64(&a->bell->armed, a->number << 3);
     SHMND_KILL_POINT("bell-disarmed");
+}
+
+/* For a consumer that is about to sleep at the word: returns what the word is. The consumer checks
+ * its rings afterwards, and sleeps while the word is that. */
+static inline uint32_t shmnd_bell_arm_at_word(struct shmnd_arming *a)
+{
+    /* SYNC word: acquire before `armed`, pairs with the addition in shmnd_bell_change_word() */
+    uint32_t rings = shmnd_acquire32(&a->marks->rings);
+    shmnd_bell_arm(a, SHMND_ARMED_ANY | SHMND_ARMED_AT_WORD);
+    return rings;
+}
+
+/* For a producer that found it armed so, or a thread of the consumer: changes the word. The caller
+ * wakes the sleeper afterwards. */
+static inline void shmnd_bell_change_word(struct shmnd_marks *marks)
+{
+    /* SYNC word: acquire and release behind `armed`, pairs with shmnd_bell_arm_at_word() */
+    (void)shmnd_add32(&marks->rings, 1);
+    SHMND_KILL_POINT("word-changed");
 }
 
 /* For a producer, after its fence: must it ring? True once for each arming; `rung` is the

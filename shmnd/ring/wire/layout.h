@@ -13,7 +13,7 @@
 #include "wire/atomics.h"
 #include "wire/kill_point.h"
 
-#define SHMND_LAYOUT_VERSION 8u
+#define SHMND_LAYOUT_VERSION 9u
 #define SHMND_LINK_MAGIC 0x6b6e696c646e6d73ull /* "smndlink" */
 
 /* ---- the slot ring: one per direction of a link ------------------------- */
@@ -237,12 +237,14 @@ enum shmnd_armed {
     /* The owner sleeps for another event: only shmnd_bell_request_poll() rings. */
     SHMND_ARMED_ASKED = 3,
     SHMND_ARMED_MASK = 3,
+    /* With ANY: the owner sleeps at `rings` of its marks, which a ring has to change. */
+    SHMND_ARMED_AT_WORD = 4,
 };
 
 /* In a segment of the consumer's adapter that peers map read-only, so that no peer can keep the
  * others from waking the consumer. Written by the consumer, read by producers after a message. */
 struct shmnd_bell {
-    shmnd_word64 armed;      /* arming number << 2 | enum shmnd_armed */
+    shmnd_word64 armed;      /* arming number << 3 | enum shmnd_armed */
     shmnd_word32 use_bitmap; /* too many links to poll each one: producers set a bit */
     uint8_t pad[116];
 };
@@ -251,7 +253,8 @@ struct shmnd_bell {
 struct shmnd_marks {
     shmnd_word64 ready[SHMND_READY_WORDS];
     shmnd_word32 asked; /* a message waits for its reader, which may be polling another queue */
-    uint8_t pad[124];
+    shmnd_word32 rings; /* counts the rings of an owner that sleeps at this word */
+    uint8_t pad[120];
 };
 
 _Static_assert(sizeof(struct shmnd_bell) == 128, "lines two apart; ABI of the bell");

@@ -4,7 +4,7 @@
  * memory in which anything may stand.
  */
 #include "topic.h"
-#include "common/futex.h"
+#include "wire/futex.h"
 #include "wire/clock.h"
 #include <pthread.h>
 #include <sched.h>

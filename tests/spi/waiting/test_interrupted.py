@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from shmnd import CqNotify, OpFlag, Status
+from shmnd.ring.process.waiting import set_longest_at_word
 from spi.harness import WAIT, contexts, final, nd_error, wait_until
 from spi.pair import Pair
 from spi.remote import Ends
@@ -108,11 +109,13 @@ def interrupt_after_taking(
         end.qp.receive(None, "kept")
         thread = threading.Thread(target=send)
         thread.start()
+        set_longest_at_word(0.0)  # behind a sleep there no function of Python runs
         try:
             end.cq.wait(64, WAIT)
         except Interrupted:
             return
         finally:
+            set_longest_at_word(0.01)
             thread.join(WAIT)
         monkeypatch.undo()  # it came before the wait had begun to sleep: no function ran behind it
     pytest.fail("no wait was interrupted")
