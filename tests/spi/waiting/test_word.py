@@ -98,6 +98,7 @@ def in_loop(queue: Any, got: list[Any]) -> None:
 WAYS: dict[str, Callable[[Any, list[Any]], object]] = {
     "thread": lambda queue, got: got.extend(queue.wait(1, WAIT)),
     "Notify": lambda queue, got: got.append(queue.notify().result(WAIT)),
+    "Notify that is only pending": lambda queue, got: got.append(queue.notify()),
     "descriptor": lambda queue, got: got.append(queue.fileno()),
     "loop": in_loop,
 }
@@ -146,6 +147,24 @@ def test_one_that_waits_for_another_queue_is_woken(
     if first == "elsewhere":
         pair.passive.qp.send(None)
         ended(thread)
+    assert contexts(got) == ["word"]
+
+
+def test_it_sleeps_elsewhere_while_a_thread_sleeps_for_something_else(pair: Pair) -> None:
+    """What that waits for, a sample perhaps, comes by a doorbell."""
+    got: list[Any] = []
+    found: list[bool] = []
+    pair.active.qp.receive(None, "word")
+    first = waiting(pair.active.cq, got)
+    engine = pair.active.adapter._engine
+    second = threading.Thread(target=lambda: engine.wait(lambda: bool(found), WAIT))
+    second.start()
+    wait_until(lambda: not asleep(pair.active.cq), "it sleeps elsewhere")
+    found.append(True)
+    engine.ring()
+    ended(second)
+    pair.passive.qp.send(None)
+    ended(first)
     assert contexts(got) == ["word"]
 
 
