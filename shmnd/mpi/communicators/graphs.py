@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm import Comm
-from shmnd.mpi.communicators.intracomm import Intracomm
+from shmnd.mpi.communicators.intracomm import Intracomm, counted_up
 from shmnd.mpi.communicators.topology import Topocomm, on_first_ranks
 from shmnd.mpi.constants import UNWEIGHTED, WEIGHTS_EMPTY
 from shmnd.mpi.objects.errhandler import raise_error
@@ -56,9 +56,7 @@ class Graphcomm(Topocomm):
     @classmethod
     def _make(cls, parent: Intracomm, index: Sequence[int], edges: Sequence[int]) -> Graphcomm:
         parent._state("Create_graph")
-        index = [int(each) for each in index]
-        if len(index) > 1 and index[0] == 0:
-            index = index[1:]  # the form with the zero before it
+        index = counted_up([int(each) for each in index], len(edges))
         nodes = len(index)
         size = parent.Get_size()
         if nodes > size:
@@ -67,7 +65,7 @@ class Graphcomm(Topocomm):
                 constants.ERR_ARG,
                 f"Comm.Create_graph: {nodes} nodes, the communicator has {size}",
             )
-        edges = tuple(operator.index(each) for each in edges)
+        edges = tuple(operator.index(each) for each in edges[: index[-1] if index else 0])
         _check_edges(parent, edges, nodes, "Create_graph", constants.ERR_ARG)
         if index != sorted(index) or any(each < 0 for each in index) or index[-1:] > [len(edges)]:
             raise_error(

@@ -25,6 +25,14 @@ _FROM_GROUPS = 8
 """The context for news of communicators that have no parent."""
 
 
+def counted_up(index: list[int], edges: int) -> list[int]:
+    """Return the index of a graph without the zero before it.
+
+    There is one, as in mpi4py, if the last number counts all edges; else the first node has none.
+    """
+    return index[1:] if index and index[0] == 0 and index[-1] == edges else index
+
+
 class Intracomm(Comm, ScanCalls, ObjectScans):
     """Intracommunicator."""
 
@@ -139,7 +147,8 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
     def Graph_map(self, index: Sequence[int], edges: Sequence[int]) -> int:
         """Determine optimal process placement on a graph topology."""
         rank = self.Get_rank()
-        return rank if rank < len(index) else constants.UNDEFINED
+        nodes = len(counted_up([int(each) for each in index], len(edges)))
+        return rank if rank < nodes else constants.UNDEFINED
 
     # -- two groups, other processes --
 

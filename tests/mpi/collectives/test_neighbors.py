@@ -67,3 +67,31 @@ def test_the_count_of_no_block_asks_for_no_memory() -> None:
         for call in every_form("graph", name, f"[{given}, 4, MPI.INT], [got, 4, MPI.INT]")
     ]
     launch(2, "-c", ALONE.replace("CALLS", repr(calls)))
+
+
+NODES = """
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+# with a zero before it, if the last number counts all edges; what follows those counted is not used
+for index, edges, nodes, topology in [
+    ([], [], 0, None),
+    ([0], [], 0, None),
+    ([0], [0], 1, ([0], [])),
+    ([0, 0], [], 1, ([0], [])),
+    ([0, 1], [0], 1, ([1], [0])),
+    ([0, 1], [0, 1], 2, ([0, 1], [0])),
+    ([0, 1, 2], [1, 0], 2, ([1, 2], [1, 0])),
+    ([0, 1, 2], [1, 0, 0], 3, ([0, 1, 2], [1, 0])),
+]:
+    made = comm.Create_graph(index, edges)
+    assert (made == MPI.COMM_NULL) == (comm.rank >= nodes), (index, edges)
+    assert comm.Graph_map(index, edges) == (comm.rank if comm.rank < nodes else MPI.UNDEFINED)
+    if made != MPI.COMM_NULL:
+        assert made.Get_topo() == topology, (index, edges)
+        made.Free()
+"""
+
+
+def test_a_graph_has_the_nodes_that_its_index_counts() -> None:
+    """As mpi4py reads it, on Open MPI and on MPICH."""
+    launch(3, "-c", NODES)
