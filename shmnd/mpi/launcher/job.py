@@ -71,8 +71,11 @@ class Job:
 
     # -- starting --
 
-    def run(self) -> int:
-        """Start all ranks, wait for all of them, and return the exit code of the job."""
+    def run(self, *, leaves: bool = False) -> int:
+        """Start all ranks, wait for all of them, and return the exit code of the job.
+
+        This process `leaves` with that code: a later signal ends it at once, and with the same.
+        """
         options = self._options
         if self._crowded and not options.oversubscribe:
             unbound = "" if options.bind == "core" else " and nothing is bound"
@@ -85,7 +88,7 @@ class Job:
                 f"{Path(options.command[0]).name} {option} ignores PYTHONPATH, by which the ranks "
                 "find this mpi4py; with an installed one each is a job of one rank"
             )
-        give_back = signals.take(
+        taken = signals.take(
             {
                 signal.SIGINT: self._interrupted,
                 signal.SIGTSTP: self._stopped,
@@ -105,7 +108,13 @@ class Job:
                 self._output.finish(self._gives_up)
             finally:
                 self._close()
-                give_back()
+                if leaves:
+                    taken.end_at_once(self._exit_code())
+                else:
+                    taken.give_back()
+        return self._exit_code()
+
+    def _exit_code(self) -> int:
         return self._code or (0 if self._succeeded else self._worst)
 
     def _close(self) -> None:
@@ -379,4 +388,4 @@ def main(arguments: list[str], prog: str = "shmnd mpiexec") -> int:
     options = parse(arguments, prog)
     if elsewhere.is_wanted(options.hosts):
         elsewhere.hand_over(options)
-    return Job(options).run()
+    return Job(options).run(leaves=True)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The signals of a job: how the launcher takes them, and gives them back."""
 
+import atexit
 import os
 import signal
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 ENDS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """End the job. Ctrl-C (SIGINT) does so, too, in two steps."""
@@ -15,22 +16,42 @@ _ALWAYS: Final = (signal.SIGINT, signal.SIGTERM)
 Handler = Callable[[int, Any], None]
 
 
-def take(handlers: Mapping[signal.Signals, Handler]) -> Callable[[], None]:
-    """Have signals call functions; return the way back.
+class Taken(NamedTuple):
+    """Signals that call functions of the job, each with what it did before."""
+
+    before: dict[signal.Signals, Any]
+
+    def give_back(self) -> None:
+        """Have them do what they did before."""
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def end_at_once(self, code: int) -> None:
+        """Have each of them end this process with an exit code, which is on its way out with it.
+
+        The interpreter gives them their defaults back while it ends, but for those ignored.
+        """
+        for number in self.before:
+            signal.signal(number, lambda *_: os._exit(code))
+        atexit.register(self._ignore)
+
+    def _ignore(self) -> None:
+        for number in self.before:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def take(handlers: Mapping[signal.Signals, Handler]) -> Taken:
+    """Have signals call functions.
 
     One that is ignored, such as a hangup under nohup, stays so.
     """
-    before = {
-        number: signal.signal(number, handler)
-        for number, handler in handlers.items()
-        if number in _ALWAYS or signal.getsignal(number) is not signal.SIG_IGN
-    }
-
-    def give_back() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    return give_back
+    return Taken(
+        {
+            number: signal.signal(number, handler)
+            for number, handler in handlers.items()
+            if number in _ALWAYS or signal.getsignal(number) is not signal.SIG_IGN
+        }
+    )
 
 
 def stop_here() -> None:

@@ -84,6 +84,32 @@ def test_a_hangup_that_is_ignored_stays_so() -> None:
     assert ran.returncode == 0
 
 
+AGAIN = """
+import atexit, os, signal, sys
+from shmnd.mpi.launcher.job import main
+
+def again(kill=os.kill, process=os.getpid(), how=signal.SIGTERM):
+    kill(process, how)
+
+class Late:
+    __del__ = lambda self, again=again: again()
+
+code = main(["-n", "1", "-c", "import os, signal, time; "
+             "os.kill(int(os.environ['SHMND_MPI_LAUNCHER']), signal.SIGTERM); time.sleep(60)"])
+{moment}
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    "moment", ["again()", "atexit.register(again)", "late = Late()"], ids=["main", "atexit", "late"]
+)
+def test_a_second_signal_while_the_launcher_leaves_does_not_change_its_code(moment: str) -> None:
+    line = [sys.executable, "-c", AGAIN.format(moment=moment)]
+    ran = subprocess.run(line, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)
+    assert ran.returncode == 128 + signal.SIGTERM
+
+
 SLEEPS = ["-n", "3", "--oversubscribe", "-c", "import time; time.sleep(60)"]
 
 
