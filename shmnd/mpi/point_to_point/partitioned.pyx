@@ -8,10 +8,14 @@ They are messages of a context of their own, so that they match no others.
 
 from typing import Any
 
+from libc.stdlib cimport free
+
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
-from shmnd.mpi.transport.engine cimport poll, refuse, shut
+from shmnd.mpi.datatypes.type_state cimport TypeState
+from shmnd.mpi.transport.engine cimport poll, refuse, shmpi_req, shut
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.point_to_point.operation cimport Point
+from shmnd.mpi.point_to_point.status cimport Status
 from shmnd.mpi.point_to_point.persistent cimport Prequest, prequest_of
 from shmnd.mpi.buffers.spec cimport spec_simple
 
@@ -26,9 +30,11 @@ cdef class Partitioned(Point):
 
     cdef int partitions
     cdef set open_
+    cdef bint unpacked
 
     cdef int begin(self) except -1:
         self.open_ = set(range(self.partitions))
+        self.unpacked = False
         if self.receives or self.peer == PROC_NULL:
             Point.begin(self)
         self.active = True
@@ -44,26 +50,55 @@ cdef class Partitioned(Point):
         if shut:
             refuse("Prequest.Pready")
         for partition in range(low, high + 1):
-            if not self.active or self.receives or partition not in self.open_:
-                mpi_error(
-                    self.comm, constants.ERR_ARG,
-                    f"Prequest.Pready({partition}): of {self.partitions} partitions of a send "
-                    "under way, each is marked once",
-                )
-            self.open_.discard(partition)
+            self._check(partition, False, "Pready")
+            if not self.active:
+                self._refuse("Pready", partition, "the send is not under way; call Start first")
+            if partition not in self.open_:
+                self._refuse("Pready", partition, "the partition is marked already")
+        self.open_.difference_update(range(low, high + 1))
         if not self.open_ and self.req == NULL and self.peer != PROC_NULL:
             Point.begin(self)
 
     def parrived(self, int partition) -> bool:
-        """Return whether a partition has come."""
-        if not 0 <= partition < self.partitions or not self.receives:
-            mpi_error(
-                self.comm, constants.ERR_ARG,
-                f"Prequest.Parrived({partition}): the receive has {self.partitions} partitions",
-            )
+        """Return whether a partition has come, and can be read."""
+        self._check(partition, True, "Parrived")
         if self.active and not self.ready():
             poll()
-        return not self.active or self.ready()
+        if self.active and not self.ready():
+            return False
+        self._unpack()
+        return True
+
+    cdef object end(self, Status status):
+        # A program may write what it has read: it is not unpacked again.
+        if self.unpacked and self.staged != NULL:
+            free(self.staged)
+            self.staged = NULL
+        return Point.end(self, status)
+
+    cdef int _unpack(self) except -1:
+        """Unpack a message that is whole before its end, of which an error is for the end."""
+        cdef shmpi_req *r = self.req
+        if self.unpacked or self.staged == NULL or r == NULL or r.fault or r.cancelled:
+            return 0
+        (<TypeState>self.spec.type).unpack_bytes(self.staged, r.got, self.spec.addr)
+        self.unpacked = True
+        return 0
+
+    cdef int _check(self, int partition, bint receives, str call) except -1:
+        """Raise ERR_ARG for a partition that the request does not have, or for another request."""
+        if self.receives != receives:
+            what = "receive" if self.receives else "send"
+            self._refuse(call, partition, f"the request is of a {what}")
+        if not 0 <= partition < self.partitions:
+            self._refuse(call, partition, f"the partitions are 0 to {self.partitions - 1}")
+        return 0
+
+    cdef int _refuse(self, str call, int partition, str why) except -1:
+        mpi_error(
+            self.comm, constants.ERR_ARG,
+            f"Prequest.{call}({partition}) of {self.comm.title(self.state)}: {why}",
+        )
 
 
 cdef Prequest _prepared(

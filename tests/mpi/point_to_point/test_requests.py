@@ -4,6 +4,7 @@
 import gc
 import weakref
 
+import numpy as np
 import pytest
 
 from mpi.launcher.jobs import launch
@@ -354,3 +355,44 @@ def test_a_generalized_request_is_completed_once() -> None:
     with pytest.raises(MPI.Exception, match="Complete: it is complete"):
         request.complete(6)
     assert request.wait() == 5
+
+
+def test_a_partition_that_has_come_can_be_read_before_the_receive_ends() -> None:
+    """Also one of a type with gaps, whose bytes come packed; the program may write there then."""
+    comm = MPI.COMM_SELF
+    gaps = MPI.INT.Create_vector(2, 1, 2).Commit()
+    sent, got = np.arange(8, dtype="i4"), np.full(8, -1, "i4")
+    send = comm.Psend_init([sent, 1, gaps], 2, 0)
+    receive = comm.Precv_init([got, 1, gaps], 2, 0)
+    for turn in range(2):
+        got[:] = -1
+        send.Start()
+        receive.Start()
+        assert not receive.Parrived(0)
+        send.Pready_range(0, 1)
+        assert receive.Parrived(0)
+        assert got.tolist() == [0, -1, 2, 3, -1, 5, -1, -1], turn
+        assert receive.Parrived(1)
+        got[0] = 9
+        assert MPI.Request.Waitall([send, receive])
+        assert got.tolist() == [9, -1, 2, 3, -1, 5, -1, -1], turn
+    send.Free()
+    receive.Free()
+    gaps.Free()
+
+
+def test_a_range_with_a_partition_that_is_not_there_marks_none() -> None:
+    """The program may mark them again; the send was marked whole, and never began."""
+    comm = MPI.COMM_SELF
+    send, receive = comm.Psend_init(b"abcd", 4, 0), comm.Precv_init(memory := bytearray(4), 4, 0)
+    send.Start()
+    receive.Start()
+    with pytest.raises(MPI.Exception, match=r"Pready\(4\) of .*: the partitions are 0 to 3"):
+        send.Pready_range(0, 4)
+    send.Pready_range(0, 3)
+    with pytest.raises(MPI.Exception, match=r"Pready\(2\) .* the partition is marked already"):
+        send.Pready(2)
+    assert MPI.Request.Waitall([send, receive])
+    assert memory == b"abcd"
+    send.Free()
+    receive.Free()
