@@ -58,7 +58,7 @@ static void nd_free(void *ctx, void *p, size_t size)
 {
     (void)ctx;
     if (p && shmpi_arena_has(nd_arena, p))
-        shmpi_arena_give(nd_arena, p);
+        shmpi_arena_return(nd_arena, p);
     else
         nd_usual.free(nd_usual.ctx, p, size);
 }

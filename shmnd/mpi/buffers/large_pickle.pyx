@@ -32,7 +32,7 @@ cdef extern from "transport/copying/arena.h" nogil:
     struct shmpi_arena:
         pass
     void *shmpi_arena_take(shmpi_arena *a, uint64_t n, flag *zero)
-    void shmpi_arena_give(shmpi_arena *a, void *p)
+    void shmpi_arena_return(shmpi_arena *a, void *p)
 
 cdef extern from "buffers/pickle_bodies.h" nogil:
     enum:
@@ -115,7 +115,7 @@ cdef class PickleFile:
 
     cdef void give_back(self) noexcept:
         if self.in_arena:
-            shmpi_arena_give(<shmpi_arena *>arena(), self.base)
+            shmpi_arena_return(<shmpi_arena *>arena(), self.base)
         elif self.base != self.head:
             free(self.base)
 

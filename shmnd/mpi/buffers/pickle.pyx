@@ -100,7 +100,7 @@ cdef class Pickle:
         return self.dump(obj, self.protocol)
 
     cdef int message(self, object obj, Plain *into) except -1:
-        """Find the bytes that an object is sent as; `release` is owed."""
+        """Find the bytes that an object is sent as; the caller has to `release` them."""
         made = self.small_bytes(obj)
         if made is None:
             made = dump_large(obj, self.protocol) if self.plain else self.cdumps(obj)
@@ -187,7 +187,7 @@ pickle = _pickle
 
 
 cdef int pickle_message(object obj, Plain *into) except -1:
-    """Find the bytes that an object is sent as, by `MPI.pickle`; `release` is owed."""
+    """Find the bytes that an object is sent as, by `MPI.pickle`; the caller has to `release` them."""
     return _pickle.message(obj, into)
 
 

@@ -40,7 +40,7 @@ cdef extern from "buffers/array_memory.h" nogil:
     nd_allocator nd_usual
     nd_handler nd_in_arena
     void *shmpi_arena_take(shmpi_arena *a, uint64_t n, flag *zero)
-    void shmpi_arena_give(shmpi_arena *a, void *p)
+    void shmpi_arena_return(shmpi_arena *a, void *p)
     flag shmpi_arena_unshare(shmpi_arena *a)
     void *memset(void *p, int value, size_t n)
 
@@ -152,7 +152,7 @@ cdef class _Block:
 
     def __dealloc__(self):
         if self.base != NULL:
-            shmpi_arena_give(nd_arena, self.base)
+            shmpi_arena_return(nd_arena, self.base)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.base, self.nbytes, 0, flags)

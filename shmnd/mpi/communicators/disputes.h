@@ -5,7 +5,7 @@
  * What ranks tell of their calls is compared (calls.h), and the messages that wait: their tags have
  * the low 31 bits of the number, which come again after 2^24 collectives.
  *
- * Numbers of bytes are compared where a message meets its receive (schedule.h). A rank at which a
+ * Numbers of bytes are compared where a message is matched (schedule.h). A rank at which a
  * collective fails for such a reason sends its number to all members: some of them may wait for a
  * message that no rank sends, because the shape of a collective depends on its bytes.
  */
@@ -47,14 +47,14 @@ static inline int shmpi_find_other_call(struct shmpi_engine *e, struct shmpi_cal
 static inline void shmpi_tell_dispute(struct shmpi_engine *e, int peer,
                                       const struct shmpi_dispute *d)
 {
-    struct shmpi_owed o = {.kind = SHMPI_DISPUTED,
-                           .tag = d->with,
-                           .a = d->call.context,
-                           .b = d->call.number,
-                           .payload = sizeof o.words,
-                           .words = {d->came, d->expected}};
+    struct shmpi_unsent o = {.kind = SHMPI_DISPUTED,
+                             .tag = d->with,
+                             .a = d->call.context,
+                             .b = d->call.number,
+                             .payload = sizeof o.words,
+                             .words = {d->came, d->expected}};
     bool written;
-    shmpi_owe(e, &e->peers[peer], &o, &written); /* without memory: not sent */
+    shmpi_send_record(e, &e->peers[peer], &o, &written); /* without memory: not sent */
 }
 
 /* A rank at which this collective failed, or -1. Its last failure alone is known. */

@@ -34,7 +34,7 @@ cdef class _Buffered:
     cdef Py_ssize_t nbytes
 
     def ended(self) -> None:
-        """Free the request, which is done, and give the room back."""
+        """Free the request, which is done, and return the room."""
         req_free(self.req)
         self.buffering.give_back(self.nbytes)
 
@@ -68,7 +68,7 @@ cdef int unpack(shmpi_req *r, Spec spec) except -1:
 cdef int leave_request(shmpi_req *r, object memory) except -1:
     """Leave a request to the engine, and keep the memory that it uses until it is done.
 
-    The end of the program waits for it, unless it is a receive that no message has met.
+    The end of the program waits for it, unless it is a receive that is not matched.
     """
     cdef _Left left = _Left.__new__(_Left)
     left.req = r

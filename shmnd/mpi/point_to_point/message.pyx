@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState, empty_status, null_status
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_FAILED_PEER, Wait, claim, death_of, give, note, poll, probe, shmpi_message, wait_end,
+    E, SHMPI_FAILED_PEER, Wait, claim, death_of, deliver, note, poll, probe, shmpi_message, wait_end,
     wait_turn,
 )
 from shmnd.mpi.objects.handle cimport Handle, State
@@ -158,7 +158,7 @@ cdef class Message(Handle):
             op.stage()
         op.fill()
         op.active = True
-        give(ob.message, op.req)
+        deliver(ob.message, op.req)
         ob.message = NULL
         self._release()
         return request_of(op)

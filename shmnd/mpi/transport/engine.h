@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank's engine: its lanes, its requests, and the records that it owes to others.
+ * One rank's engine: its lanes, its requests, and its unsent records.
  *
- * A record that does not fit into a full lane is owed: it waits in a list of its peer, in order,
- * and is written by a later call. While anything is owed to a peer, all further records for it are
- * too.
+ * A record that does not fit into a full lane is unsent: it waits in a list of its peer, in order,
+ * and is written by a later call. While a peer has unsent records, all further ones for it are
+ * unsent, too.
  *
  * One thread at a time calls in (the caller holds the interpreter's lock); shmpi_idle() alone may
  * run at the same time, since it only reads.
@@ -18,8 +18,8 @@
 #include "transport/match.h"
 
 /* What could not be written to a full lane, in order. */
-struct shmpi_owed {
-    struct shmpi_owed *next;
+struct shmpi_unsent {
+    struct shmpi_unsent *next;
     uint32_t kind, flags;
     int tag;
     uint32_t context;
@@ -45,7 +45,7 @@ struct shmpi_dispute {
 struct shmpi_peer {
     struct shmpi_in in;
     struct shmpi_out out;
-    struct shmpi_owed *owed, *owed_last;
+    struct shmpi_unsent *unsent, *unsent_last;
     struct shmpi_rank *rank;
     bool tried, no_reading; /* whether the kernel lets us read its memory: it does not */
     bool no_writing;        /* it does not let us write there */
@@ -63,10 +63,10 @@ struct shmpi_engine {
     struct shmpi_job *job;
     struct shmpi_rank *mine;
     int rank, size;
-    uint64_t eager; /* the largest payload that goes at once */
-    uint64_t piece; /* of one record */
-    uint64_t unit;  /* by which both sides divide a message */
-    uint32_t owing; /* peers with something owed */
+    uint64_t eager;        /* the largest payload that goes at once */
+    uint64_t piece;        /* of one record */
+    uint64_t unit;         /* by which both sides divide a message */
+    uint32_t unsent_peers; /* peers with unsent records */
     bool crowded, in_schedules;
     bool came;            /* a piece, since the last poll that read memory */
     uint32_t passed_over; /* polls that read nothing, for that reason */
@@ -194,10 +194,10 @@ static inline void shmpi_merge_piece(struct shmpi_req *r, const char *came, uint
  * receiver for good (shared_copy.h). */
 static inline void shmpi_share_return(struct shmpi_engine *e, struct shmpi_req *r)
 {
-    if (!r->share || r->receives || r->fault)
+    if (!r->copy.share || r->receives || r->fault)
         return;
-    e->peers[r->peer].shares &= ~(1u << (r->share - 1));
-    r->share = 0;
+    e->peers[r->peer].shares &= ~(1u << (r->copy.share - 1));
+    r->copy.share = 0;
 }
 
 /* Its last step: nothing of the engine points to it afterwards. */
@@ -242,7 +242,7 @@ static inline char *shmpi_at_arena(const struct shmpi_engine *e, int rank, uint6
 
 /* ---- what goes to a peer ------------------------------------------------------------------- */
 
-static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_owed *o)
+static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_unsent *o)
 {
     struct shmpi_record *r = shmpi_out_take(&p->out, o->payload);
     if (!r)
@@ -259,33 +259,33 @@ static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_owed *o)
 }
 
 /* Writes a record now, or keeps it until there is room. False without memory. */
-static inline bool shmpi_owe(struct shmpi_engine *e, struct shmpi_peer *p,
-                             const struct shmpi_owed *what, bool *written)
+static inline bool shmpi_send_record(struct shmpi_engine *e, struct shmpi_peer *p,
+                                     const struct shmpi_unsent *what, bool *written)
 {
-    *written = p->dead || (!p->owed && shmpi_write(p, what));
+    *written = p->dead || (!p->unsent && shmpi_write(p, what));
     if (*written)
         return true;
-    struct shmpi_owed *o = malloc(sizeof *o);
+    struct shmpi_unsent *o = malloc(sizeof *o);
     if (!o)
         return false;
     *o = *what;
     o->next = NULL;
-    if (p->owed)
-        p->owed_last->next = o;
+    if (p->unsent)
+        p->unsent_last->next = o;
     else {
-        p->owed = o;
-        e->owing++;
+        p->unsent = o;
+        e->unsent_peers++;
     }
-    p->owed_last = o;
+    p->unsent_last = o;
     return true;
 }
 
 static inline bool shmpi_tell(struct shmpi_engine *e, int peer, uint32_t kind, uint64_t a,
                               uint64_t b)
 {
-    struct shmpi_owed o = {.kind = kind, .a = a, .b = b};
+    struct shmpi_unsent o = {.kind = kind, .a = a, .b = b};
     bool written;
-    return shmpi_owe(e, &e->peers[peer], &o, &written);
+    return shmpi_send_record(e, &e->peers[peer], &o, &written);
 }
 
 /* The message that a receive borrowed is its sender's again, whose send ends. False without memory:
@@ -296,7 +296,7 @@ static inline bool shmpi_return_borrowed(struct shmpi_engine *e, struct shmpi_re
         return true;
     r->borrowed = false;
     r->buffer = NULL;
-    return shmpi_tell(e, r->source, SHMPI_TAKEN, r->theirs, 0);
+    return shmpi_tell(e, r->source, SHMPI_TAKEN, r->copy.theirs, 0);
 }
 
 /* An EAGER send whose record is written. */
@@ -306,31 +306,31 @@ static inline void shmpi_sent(struct shmpi_engine *e, struct shmpi_req *r)
         shmpi_finish(e, r);
 }
 
-static inline uint32_t shmpi_pay_one(struct shmpi_engine *e, struct shmpi_peer *p)
+static inline uint32_t shmpi_send_unsent_to(struct shmpi_engine *e, struct shmpi_peer *p)
 {
-    uint32_t paid = 0;
-    while (p->owed) {
-        struct shmpi_owed *o = p->owed;
+    uint32_t sent = 0;
+    while (p->unsent) {
+        struct shmpi_unsent *o = p->unsent;
         if (!shmpi_write(p, o) && !(shmpi_out_want(&p->out, o->payload) && shmpi_write(p, o)))
             break;
-        p->owed = o->next;
-        if (!p->owed)
-            e->owing--;
+        p->unsent = o->next;
+        if (!p->unsent)
+            e->unsent_peers--;
         if (o->kind == SHMPI_EAGER && o->req)
             shmpi_sent(e, o->req);
         free(o);
-        paid++;
+        sent++;
     }
-    return paid;
+    return sent;
 }
 
-static inline uint32_t shmpi_pay(struct shmpi_engine *e)
+static inline uint32_t shmpi_send_unsent(struct shmpi_engine *e)
 {
-    uint32_t paid = 0;
-    for (int i = 0; e->owing && i < e->size; i++)
-        if (e->peers[i].owed)
-            paid += shmpi_pay_one(e, &e->peers[i]);
-    return paid;
+    uint32_t sent = 0;
+    for (int i = 0; e->unsent_peers && i < e->size; i++)
+        if (e->peers[i].unsent)
+            sent += shmpi_send_unsent_to(e, &e->peers[i]);
+    return sent;
 }
 
 #endif

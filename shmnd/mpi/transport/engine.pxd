@@ -76,7 +76,7 @@ cdef extern from "transport/collectives/shapes.h" nogil:
         int rank, size
         uint64_t eager, completions
         shmpi_req *ended, *copying, *pushing
-        uint32_t active_sends, owing, awake_polls, yields, failures, revocations
+        uint32_t active_sends, unsent_peers, awake_polls, yields, failures, revocations
         uint32_t disputes
         flag crowded
         shmpi_arena arena
@@ -148,7 +148,7 @@ cdef void hold(shmpi_req *r, object holder) noexcept
 cpdef int notify_holders() except -1
 cdef shmpi_message *probe(uint32_t context, int source, int tag) noexcept
 cdef void claim(shmpi_message *m) noexcept
-cdef void give(shmpi_message *m, shmpi_req *r) noexcept
+cdef void deliver(shmpi_message *m, shmpi_req *r) noexcept
 cdef void sched_start(shmpi_sched *s) noexcept
 cdef int turn(unsigned int *idle) except -1
 cdef int turn_for(unsigned int *idle, const shmpi_awaited *a) except -1

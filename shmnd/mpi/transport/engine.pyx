@@ -43,7 +43,7 @@ cdef extern from "transport/collectives/shapes.h" nogil:
     void shmpi_let_go(shmpi_engine *e, shmpi_req *r)
     shmpi_message *shmpi_probe(shmpi_engine *e, uint32_t context, int source, int tag)
     void shmpi_claim(shmpi_engine *e, shmpi_message *m)
-    void shmpi_give(shmpi_engine *e, shmpi_message *m, shmpi_req *r)
+    void shmpi_deliver(shmpi_engine *e, shmpi_message *m, shmpi_req *r)
     void shmpi_sched_start(shmpi_engine *e, shmpi_sched *s)
     uint32_t shmpi_progress(shmpi_engine *e)
     void shmpi_refresh(shmpi_engine *e)
@@ -199,8 +199,8 @@ cdef void claim(shmpi_message *m) noexcept:
     shmpi_claim(E, m)
 
 
-cdef void give(shmpi_message *m, shmpi_req *r) noexcept:
-    shmpi_give(E, m, r)
+cdef void deliver(shmpi_message *m, shmpi_req *r) noexcept:
+    shmpi_deliver(E, m, r)
 
 
 cdef void sched_start(shmpi_sched *s) noexcept:

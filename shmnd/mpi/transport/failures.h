@@ -22,13 +22,13 @@
 /* Whether an operation is one of those that end; `what` says which these are. */
 typedef bool (*shmpi_choice)(const struct shmpi_req *r, uint64_t what);
 
-/* Frees the records that a send still owes to a peer; NULL: all that are owed to it. */
-static inline void shmpi_drop_owed(struct shmpi_engine *e, struct shmpi_peer *p,
-                                   const struct shmpi_req *r)
+/* Frees the unsent records of a send to a peer; NULL: all of the peer. */
+static inline void shmpi_drop_unsent(struct shmpi_engine *e, struct shmpi_peer *p,
+                                     const struct shmpi_req *r)
 {
-    struct shmpi_owed **at = &p->owed, *last = NULL;
+    struct shmpi_unsent **at = &p->unsent, *last = NULL;
     while (*at) {
-        struct shmpi_owed *o = *at;
+        struct shmpi_unsent *o = *at;
         if (!r || o->req == r) {
             *at = o->next;
             free(o);
@@ -37,9 +37,9 @@ static inline void shmpi_drop_owed(struct shmpi_engine *e, struct shmpi_peer *p,
             at = &o->next;
         }
     }
-    if (p->owed_last && !p->owed)
-        e->owing--;
-    p->owed_last = last;
+    if (p->unsent_last && !p->unsent)
+        e->unsent_peers--;
+    p->unsent_last = last;
 }
 
 /* The message of a send to this rank itself, if no receive has it. */
@@ -65,15 +65,15 @@ static inline void shmpi_give_up(struct shmpi_engine *e, struct shmpi_req *r, in
         r->source_tag = r->tag;
     } else if (r->receives) {
         if (shmpi_stop_placing(e, r)) /* no other word ends the send */
-            shmpi_tell(e, r->source, SHMPI_TAKEN, r->theirs, 0);
+            shmpi_tell(e, r->source, SHMPI_TAKEN, r->copy.theirs, 0);
         shmpi_list_out(&e->copying, r);
     } else if (r->peer == e->rank) {
         if (!shmpi_drop_self(e, r))
             return;
     } else {
         struct shmpi_peer *p = &e->peers[r->peer];
-        if (p->owed)
-            shmpi_drop_owed(e, p, r);
+        if (p->unsent)
+            shmpi_drop_unsent(e, p, r);
         shmpi_list_out(&e->pushing, r);
     }
     r->fault = fault;
@@ -118,10 +118,10 @@ static inline void shmpi_give_up_all(struct shmpi_engine *e, shmpi_choice choice
         if (e->table[i] && choice(e->table[i], what))
             shmpi_give_up(e, e->table[i], fault);
     for (int i = 0; i < e->size; i++)
-        for (struct shmpi_owed *o = e->peers[i].owed; o;)
+        for (struct shmpi_unsent *o = e->peers[i].unsent; o;)
             if (o->req && choice(o->req, what)) {
                 shmpi_give_up(e, o->req, fault);
-                o = e->peers[i].owed; /* the list is another now */
+                o = e->peers[i].unsent; /* the list is another now */
             } else {
                 o = o->next;
             }
@@ -157,8 +157,8 @@ static inline void shmpi_see_failures(struct shmpi_engine *e)
         }
         p->dead = true;
         shmpi_give_up_all(e, shmpi_with_peer, (uint64_t)i, SHMPI_FAILED_PEER);
-        if (p->owed)
-            shmpi_drop_owed(e, p, NULL);
+        if (p->unsent)
+            shmpi_drop_unsent(e, p, NULL);
     }
 }
 
@@ -180,7 +180,7 @@ static inline void shmpi_stop(struct shmpi_engine *e, struct shmpi_req *r, int f
 }
 
 /* The launcher, once for each rank that has died. Returns the number of the death. */
-static inline uint32_t shmpi_job_bury(struct shmpi_job *job, uint32_t rank)
+static inline uint32_t shmpi_job_mark_dead(struct shmpi_job *job, uint32_t rank)
 {
     uint32_t number = shmnd_relaxed32(&job->failures) + 1;
     shmnd_put32(&shmpi_job_rank(job, rank)->dead, number);
@@ -266,7 +266,7 @@ static inline bool shmpi_become_inert(struct shmpi_engine *e, uint64_t bytes)
         (own != end && !shmpi_zero_pages(own + e->arena.bytes, end)))
         return false;
     shmnd_release32(&e->job->failures, e->failures);
-    e->owing = e->active_sends = 0;
+    e->unsent_peers = e->active_sends = 0;
     e->copying = e->pushing = NULL;
     e->ready = NULL;
     e->ended = NULL;

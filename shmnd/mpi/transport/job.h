@@ -80,7 +80,7 @@ struct shmpi_lane {
     shmnd_word64 placed[SHMPI_SHARES]; /* the sender, see shared_copy.h */
 };
 
-/* What a member of a communicator gives to one collective: collectives/lines.h. */
+/* The part of one member of a communicator in a collective: collectives/lines.h. */
 struct shmpi_entry {
     shmnd_word64 mark;
     char data[SHMPI_LINE_MOST];

@@ -31,7 +31,7 @@ cdef extern from "transport/collectives/shapes.h" nogil:
     void shmpi_job_add_arenas(shmpi_job *job, uint64_t arena_bytes)
     uint64_t shmpi_arena_at(uint32_t size, uint64_t lane_bytes, uint64_t arena_bytes, uint32_t rank)
     flag shmpi_job_fits(const shmpi_job *job, uint64_t n)
-    uint32_t shmpi_job_bury(shmpi_job *job, uint32_t rank)
+    uint32_t shmpi_job_mark_dead(shmpi_job *job, uint32_t rank)
     void shmpi_job_leave(shmpi_job *job, uint32_t rank)
     void shmpi_job_release(shmpi_job *job, uint32_t rank)
     shmpi_rank *shmpi_job_rank(shmpi_job *job, uint32_t rank)
@@ -130,7 +130,7 @@ def wait_of(memory: object, rank: int) -> Wait | None:
 def announce_death(memory: object, rank: int) -> int:
     """Announce the death of a rank to all ranks; return the number of deaths."""
     cdef unsigned char[::1] view = memory
-    return shmpi_job_bury(_job(view, rank), rank)
+    return shmpi_job_mark_dead(_job(view, rank), rank)
 
 
 def leave(memory: object, rank: int) -> None:

@@ -100,8 +100,8 @@ static inline void shmpi_remains_add(struct shmpi_remains *rest, const struct sh
 static inline void shmpi_add_begun(const struct shmpi_engine *e, struct shmpi_remains *rest,
                                    int running)
 {
-    for (int i = 0; e->owing && i < e->size; i++)
-        for (const struct shmpi_owed *o = e->peers[i].owed; o; o = o->next)
+    for (int i = 0; e->unsent_peers && i < e->size; i++)
+        for (const struct shmpi_unsent *o = e->peers[i].unsent; o; o = o->next)
             shmpi_remains_add(rest, o->req, i, false, running);
     for (const struct shmpi_req *r = e->copying; r; r = r->next)
         shmpi_remains_add(rest, r, r->source, false, running);

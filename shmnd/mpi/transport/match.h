@@ -28,6 +28,22 @@ enum shmpi_fault {
 struct shmpi_sched;
 struct shmpi_step;
 
+/* How a long message is moved between the memories of two ranks: shared_copy.h. */
+struct shmpi_copy {
+    uint64_t theirs, address; /* the peer's request, and its memory */
+    char *mapped;             /* that memory: of the message, or (a send) of the buffer */
+    uint64_t moved;           /* bytes of the message so far */
+    uint64_t low;             /* pieces end here: at what the receiver reads, or wants (a send) */
+    uint64_t taken;           /* by a send: the end of its units */
+    uint32_t share;           /* 1 + the word of the lane that divides it; 0: none */
+    uint32_t patience;        /* polls for a piece, before the receiver reads */
+    bool moving;              /* in one of the lists of the engine: copying, pushing */
+    bool divided;             /* a send whose receiver reads too */
+    bool placing;             /* a receive whose sender writes into its buffer */
+    bool by_kernel;           /* private memory that both sides copy by calls of the kernel */
+    bool by_pieces;           /* what it `merges` is reduced piece by piece, when it is read */
+};
+
 /* One operation under way. Sources and peers are ranks of the job. */
 struct shmpi_req {
     struct shmpi_req *next, *prev; /* in the queue that it waits in */
@@ -41,24 +57,16 @@ struct shmpi_req {
     int peer, tag;
     uint32_t context, id; /* id: what the peer calls it by; 0: nothing */
     char *buffer;
-    uint64_t bytes, moved;  /* of the buffer; of the message so far */
+    uint64_t bytes; /* of the buffer */
+
     int source, source_tag; /* of the message that came */
     uint64_t got;           /* its bytes */
     uint64_t number;        /* of the posting */
-    uint64_t theirs, address;
+
     struct shmpi_sched *sched; /* the collective that it is a part of */
-    void *holder;              /* of a request that the program left: notified when it is done */
-    uint64_t low;              /* pieces end here: at what the receiver reads, or wants (a send) */
-    uint64_t taken;            /* by a send: the end of its units */
-    uint32_t share;            /* 1 + the word of the lane that divides it; 0: none */
-    uint32_t patience;         /* polls for a piece, before the receiver reads */
-    bool moving;               /* in one of the lists of the engine: copying, pushing */
-    bool divided;              /* a send whose receiver reads too */
-    bool placing;              /* a receive whose sender writes into its buffer */
-    bool by_kernel;            /* private memory that both sides copy by calls of the kernel */
-    bool by_pieces;            /* what it `merges` is reduced piece by piece, when it is read */
-    char *mapped; /* the peer's memory: that of the message, or (a send) of the buffer */
     struct shmpi_step *merges; /* a receive that is reduced with own items: its step */
+    void *holder;              /* of a request that the program left: notified when it is done */
+    struct shmpi_copy copy;
 };
 
 /* A message without a receive. */

@@ -14,8 +14,8 @@
 
 /* The head of a message is with its receive. `mapped`: the message lies in its sender's arena.
  * `whole`: of its collective. */
-static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t bytes,
-                              uint64_t whole, bool mapped)
+static inline void shmpi_matched(struct shmpi_req *r, int source, int tag, uint64_t bytes,
+                                 uint64_t whole, bool mapped)
 {
     r->source = source;
     r->source_tag = tag;
@@ -38,7 +38,7 @@ static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t
 }
 
 /* The same of a message that could not be made. */
-static inline void shmpi_meet_spoiled(struct shmpi_req *r, int source, int tag)
+static inline void shmpi_matched_spoiled(struct shmpi_req *r, int source, int tag)
 {
     r->source = source;
     r->source_tag = tag;
@@ -49,12 +49,14 @@ static inline void shmpi_meet_spoiled(struct shmpi_req *r, int source, int tag)
 /* ---- heads of messages ---------------------------------------------------------------------- */
 
 /* Gives a message that waited to its receive, and frees it. */
-static inline void shmpi_give(struct shmpi_engine *e, struct shmpi_message *m, struct shmpi_req *r)
+static inline void shmpi_deliver(struct shmpi_engine *e, struct shmpi_message *m,
+                                 struct shmpi_req *r)
 {
     if (m->spoils)
-        shmpi_meet_spoiled(r, m->source, m->tag);
+        shmpi_matched_spoiled(r, m->source, m->tag);
     else
-        shmpi_meet(r, m->source, m->tag, m->bytes, m->whole, m->waits && m->share & SHMPI_MAPPED);
+        shmpi_matched(r, m->source, m->tag, m->bytes, m->whole,
+                      m->waits && m->share & SHMPI_MAPPED);
     if (m->self) {
         if (r->got)
             memmove(r->buffer, m->self->buffer, r->got);
@@ -106,9 +108,9 @@ static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag,
     struct shmpi_req *r = shmpi_match_posted(c, source, tag);
     if (r) {
         if (flags & SHMPI_SPOILS)
-            shmpi_meet_spoiled(r, source, tag);
+            shmpi_matched_spoiled(r, source, tag);
         else
-            shmpi_meet(r, source, tag, n, whole, false);
+            shmpi_matched(r, source, tag, n, whole, false);
         if (r->got)
             memcpy(r->buffer, data, r->got);
         if (flags & SHMPI_SYNC)
@@ -139,7 +141,7 @@ static inline bool shmpi_take_ready(struct shmpi_engine *e, int source, int tag,
         return shmpi_refuse(e, source, theirs, true);
     struct shmpi_req *r = shmpi_match_posted(c, source, tag);
     if (r) {
-        shmpi_meet(r, source, tag, bytes, words[1], share & SHMPI_MAPPED);
+        shmpi_matched(r, source, tag, bytes, words[1], share & SHMPI_MAPPED);
         shmpi_begin_copy(e, r, theirs, words[0], share);
         return true;
     }
@@ -186,7 +188,7 @@ static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_
     case SHMPI_TAKEN:
         r = shmpi_req_named(e, record->a, source);
         if (r && !r->receives) {
-            if (r->moving)
+            if (r->copy.moving)
                 shmpi_list_out(&e->pushing, r);
             shmpi_share_return(e, r); /* its receiver has done with the word */
             if (record->b == SHMPI_REFUSED)

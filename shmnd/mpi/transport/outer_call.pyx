@@ -7,7 +7,7 @@ program made. It opens a block (`with OuterCall(...)`) for the contexts of the c
 uses. Blocks belong to a thread: another one makes calls of its own meanwhile. Within others, the
 outermost counts that has the context: a handler of the program that is called within a block, of
 errors or of signals, may use other communicators. A call that is one other alone, as `Win.Fence` is
-a barrier, gives that its name and needs no block.
+a barrier, lends that its name and needs no block.
 """
 
 from cpython.pythread cimport PyThread_get_thread_ident

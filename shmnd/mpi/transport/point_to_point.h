@@ -2,7 +2,7 @@
  *
  * Point to point: sends, receives, probes, cancelling, and progress.
  *
- * A send writes one record, or owes it. It is done with that record if it is short and not
+ * A send writes one record, or leaves it unsent. It is done with that record if it is short and not
  * synchronous; otherwise when all of its bytes were moved, or its receiver says that it has them. A
  * receive first takes a message that waits, and is posted only if there is none. No function waits
  * but shmpi_idle_for(), which yields or sleeps once.
@@ -28,9 +28,9 @@ static inline bool shmpi_send_to_self(struct shmpi_engine *e, struct shmpi_req *
     struct shmpi_req *other = shmpi_match_posted(c, e->rank, r->tag);
     if (other) {
         if (r->spoils)
-            shmpi_meet_spoiled(other, e->rank, r->tag);
+            shmpi_matched_spoiled(other, e->rank, r->tag);
         else
-            shmpi_meet(other, e->rank, r->tag, r->bytes, shmpi_sched_whole(r), false);
+            shmpi_matched(other, e->rank, r->tag, r->bytes, shmpi_sched_whole(r), false);
         if (other->got)
             memmove(other->buffer, r->buffer, other->got);
         shmpi_finish(e, other);
@@ -67,11 +67,11 @@ static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r)
     if (r->peer == e->rank)
         return shmpi_send_to_self(e, r);
     bool eager = r->bytes <= e->eager, written;
-    struct shmpi_owed o = {.tag = r->tag, .context = r->context, .req = r};
+    struct shmpi_unsent o = {.tag = r->tag, .context = r->context, .req = r};
     if ((r->sync || !eager) && !shmpi_req_name(e, r))
         return false;
     o.a = r->id;
-    r->share = 0;
+    r->copy.share = 0;
     if (eager) {
         o.kind = SHMPI_EAGER;
         o.flags = (r->sync ? SHMPI_SYNC : 0) | (r->spoils ? SHMPI_SPOILS : 0);
@@ -83,13 +83,13 @@ static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r)
         o.payload = sizeof o.words;
         o.words[1] = shmpi_sched_whole(r);
         shmpi_share_take(e, r);
-        o.flags = r->share;
+        o.flags = r->copy.share;
         if (shmpi_in_arena(e, r->buffer, r->bytes, o.words))
             o.flags |= SHMPI_MAPPED;
         else
             o.words[0] = (uintptr_t)r->buffer;
     }
-    if (!shmpi_owe(e, &e->peers[r->peer], &o, &written)) {
+    if (!shmpi_send_record(e, &e->peers[r->peer], &o, &written)) {
         shmpi_req_unname(e, r);
         shmpi_share_return(e, r);
         return false;
@@ -104,7 +104,7 @@ static inline bool shmpi_send_now(struct shmpi_engine *e, int peer, uint32_t con
                                   const void *data, uint64_t bytes)
 {
     struct shmpi_peer *p = &e->peers[peer];
-    if (bytes > e->eager || p->owed || p->dead || peer == e->rank)
+    if (bytes > e->eager || p->unsent || p->dead || peer == e->rank)
         return false;
     struct shmpi_record *r = shmpi_out_take(&p->out, bytes);
     if (!r)
@@ -130,7 +130,7 @@ static inline bool shmpi_start_receive(struct shmpi_engine *e, struct shmpi_req 
     struct shmpi_message *m = shmpi_find_waiting(&e->matching, c, r->peer, r->tag);
     if (m) {
         shmpi_take_waiting(c, m);
-        shmpi_give(e, m, r);
+        shmpi_deliver(e, m, r);
     } else if (c->revoked || (r->peer >= 0 && e->peers[r->peer].dead)) {
         r->source = r->peer;
         r->source_tag = r->tag;
@@ -150,13 +150,13 @@ static inline struct shmpi_message *shmpi_probe(struct shmpi_engine *e, uint32_t
     return c ? shmpi_find_waiting(&e->matching, c, source, tag) : NULL;
 }
 
-/* Takes a probed message out of matching: only shmpi_give() of its owner gets it now. */
+/* Takes a probed message out of matching: only shmpi_deliver() of its owner gets it now. */
 static inline void shmpi_claim(struct shmpi_engine *e, struct shmpi_message *m)
 {
     shmpi_take_waiting(shmpi_context(&e->matching, m->context), m);
 }
 
-/* Takes a posted receive, or a send that is still owed, back. */
+/* Takes a posted receive, or a send to this rank, back. */
 static inline void shmpi_cancel(struct shmpi_engine *e, struct shmpi_req *r)
 {
     if (r->done)
@@ -267,8 +267,8 @@ static inline uint32_t shmpi_progress(struct shmpi_engine *e)
     for (int i = 0; i < e->size; i++)
         if (i != e->rank)
             n += shmpi_drain(e, i);
-    if (e->owing)
-        n += shmpi_pay(e);
+    if (e->unsent_peers)
+        n += shmpi_send_unsent(e);
     if (e->copying)
         n += shmpi_copy_some(e);
     if (e->pushing)

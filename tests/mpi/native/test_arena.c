@@ -54,7 +54,7 @@ static void *takes_and_gives(void *seed)
             EQUAL(block[i][size[i] - 1], mark);
             CHECK(shmpi_arena_has(&arena, block[i]) &&
                   shmpi_arena_held(&arena, block[i]) >= size[i]);
-            shmpi_arena_give(&arena, block[i]);
+            shmpi_arena_return(&arena, block[i]);
             block[i] = NULL;
             continue;
         }
@@ -70,7 +70,7 @@ static void *takes_and_gives(void *seed)
     }
     for (int i = 0; i < MANY; i++)
         if (block[i])
-            shmpi_arena_give(&arena, block[i]);
+            shmpi_arena_return(&arena, block[i]);
     return NULL;
 }
 
@@ -99,7 +99,7 @@ static void what_is_too_small_or_too_large_lies_elsewhere(void)
     while (shmpi_arena_take(&arena, SHMPI_ARENA_MOST, &zero))
         more++;
     EQUAL(more, BYTES / SHMPI_ARENA_MOST - 1);
-    shmpi_arena_give(&arena, block);
+    shmpi_arena_return(&arena, block);
     CHECK(shmpi_arena_take(&arena, SHMPI_ARENA_MOST, &zero) == block);
     arena_end();
 }
@@ -114,7 +114,7 @@ static void pages_go_back_and_read_as_zeros(void)
     for (int i = 0; i < BLOCKS; i++)
         memset(block[i] = shmpi_arena_take(&arena, SHMPI_ARENA_MOST, &zero), 7, SHMPI_ARENA_MOST);
     for (int i = 0; i < BLOCKS; i++)
-        shmpi_arena_give(&arena, block[i]);
+        shmpi_arena_return(&arena, block[i]);
     EQUAL(arena.waiting, SHMPI_ARENA_WAITING);
     for (int i = 0; i < BLOCKS; i++) {
         char *again = shmpi_arena_take(&arena, SHMPI_ARENA_MOST, &zero);
@@ -131,8 +131,8 @@ static void a_block_that_was_given_twice_is_taken_once(void)
     bool zero;
     arena_begin();
     void *block = shmpi_arena_take(&arena, 20000, &zero);
-    shmpi_arena_give(&arena, block);
-    shmpi_arena_give(&arena, block);
+    shmpi_arena_return(&arena, block);
+    shmpi_arena_return(&arena, block);
     CHECK(shmpi_arena_take(&arena, 20000, &zero) == block);
     CHECK(shmpi_arena_take(&arena, 20000, &zero) != block);
     arena_end();
@@ -144,7 +144,7 @@ static void a_forked_child_has_blocks_of_its_own(void)
     arena_begin();
     char *gone = shmpi_arena_take(&arena, 50000, &zero);
     char *block = shmpi_arena_take(&arena, 100000, &zero);
-    shmpi_arena_give(&arena, gone);
+    shmpi_arena_return(&arena, gone);
     memset(block, 1, 100000);
     pid_t child = fork();
     CHECK(child >= 0);
@@ -155,7 +155,7 @@ static void a_forked_child_has_blocks_of_its_own(void)
             fits &= block[i] == 1;
         memset(block, 2, 100000);
         fits &= !shmpi_arena_take(&arena, 50000, &zero);
-        shmpi_arena_give(&arena, block);
+        shmpi_arena_return(&arena, block);
         _exit(fits ? 0 : 1);
     }
     int status;

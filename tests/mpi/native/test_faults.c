@@ -33,7 +33,7 @@ static void engine_free(struct shmpi_engine *e, bool dead)
         }
     for (uint32_t i = 0; i < e->table_size; i++)
         CHECK(dead || !e->table[i]);
-    CHECK(dead || (!e->copying && !e->pushing && !e->ready && !e->owing));
+    CHECK(dead || (!e->copying && !e->pushing && !e->ready && !e->unsent_peers));
     engine_destroy(e);
 }
 
@@ -104,10 +104,10 @@ static void what_needs_a_dead_rank_ends_and_the_rest_goes_on(void)
     struct shmpi_req *large = sending(0, 1, 1, big, sizeof big, false);
     struct shmpi_req *sync = sending(0, 1, 2, big, 10, true);
     struct shmpi_req *many[40];
-    for (int i = 0; i < 40; i++) /* more than the lane holds: some are owed */
+    for (int i = 0; i < 40; i++) /* more than the lane holds: some are unsent */
         many[i] = sending(0, 1, 3, big, 1500, false);
-    CHECK(rank[0]->owing);
-    EQUAL(shmpi_job_bury(job, 1), 1);
+    CHECK(rank[0]->unsent_peers);
+    EQUAL(shmpi_job_mark_dead(job, 1), 1);
     ends_alone(0, named, SHMPI_FAILED_PEER);
     ends_alone(0, earlier, SHMPI_OK);
     EQUAL(b, 'x');
@@ -138,7 +138,7 @@ static void memory_of_a_dead_rank_is_not_read(void)
     job_open();
     struct shmpi_req *large = sending(1, 0, 4, big, sizeof big, false);
     shmpi_progress(rank[0]);
-    shmpi_job_bury(job, 1);
+    shmpi_job_mark_dead(job, 1);
     shmpi_progress(rank[0]);
     ends_alone(0, receive(0, 1, 4, into, sizeof into), SHMPI_FAILED_PEER);
     shmpi_give_up(rank[1], large, SHMPI_OK);
@@ -164,7 +164,7 @@ static void a_collective_without_a_member_stops_at_every_step(void)
         }
         for (int k = 0; k < steps; k++)
             shmpi_progress(rank[k % SIZE]);
-        shmpi_job_bury(job, 1);
+        shmpi_job_mark_dead(job, 1);
         for (int i = 0; i < SIZE; i += 2) {
             shmpi_progress(rank[i]);
             if (!s[i]->done)

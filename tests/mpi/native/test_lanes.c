@@ -38,7 +38,7 @@ static void *half(void *arg)
         shmpi_req_free(e, r);
         shmpi_req_free(e, s);
     }
-    while (e->owing)
+    while (e->unsent_peers)
         shmpi_progress(e);
     return NULL;
 }

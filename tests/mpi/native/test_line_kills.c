@@ -38,7 +38,7 @@ static bool awaits(struct shmpi_engine *e, pid_t other, struct shmpi_awaited a)
         if (dead)
             return false;
         if (other && waitpid(other, NULL, WNOHANG) == other)
-            shmpi_job_bury(e->job, 1);
+            shmpi_job_mark_dead(e->job, 1);
         shmpi_idle_begin(e);
         shmpi_idle_for(e, turn, &a);
         shmpi_idle_end(e);

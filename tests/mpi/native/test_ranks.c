@@ -230,12 +230,12 @@ static void forged_records_touch_nothing(void)
             free(m);
         }
         for (int peer = 0; peer < 3; peer++)
-            while (rank[0]->peers[peer].owed) {
-                struct shmpi_owed *o = rank[0]->peers[peer].owed;
-                rank[0]->peers[peer].owed = o->next;
+            while (rank[0]->peers[peer].unsent) {
+                struct shmpi_unsent *o = rank[0]->peers[peer].unsent;
+                rank[0]->peers[peer].unsent = o->next;
                 free(o);
             }
-        rank[0]->owing = 0;
+        rank[0]->unsent_peers = 0;
         job_close();
     }
 }

@@ -166,7 +166,7 @@ static void with_work_to_do_nothing_is_taken(void)
     e->ready = (struct shmpi_sched *)r;
     CHECK(!received_now(1, 1));
     e->ready = NULL;
-    shmpi_job_bury(job, 2);
+    shmpi_job_mark_dead(job, 2);
     CHECK(!received_now(1, 1));
     shmpi_refresh(e);
     CHECK(received_now(1, 1));
@@ -174,7 +174,7 @@ static void with_work_to_do_nothing_is_taken(void)
     job_close();
 }
 
-/* With something owed, a message is for progress, which writes what is owed. */
+/* With unsent records, a message is for progress, which writes them. */
 static void what_is_owed_is_not_forgotten(void)
 {
     job_open(2, 4096);

@@ -33,7 +33,7 @@ static void queue_is_empty(const struct shmpi_queue *q)
 
 static void engine_free(struct shmpi_engine *e)
 {
-    EQUAL(e->owing, 0);
+    EQUAL(e->unsent_peers, 0);
     CHECK(!e->copying && !e->pushing && !e->ready);
     for (int b = 0; b < SHMPI_BUCKETS; b++)
         for (struct shmpi_context *c = e->matching.buckets[b]; c; c = c->next) {

@@ -216,7 +216,7 @@ static inline void shmpi_sched_part_done(struct shmpi_engine *e, struct shmpi_re
 {
     struct shmpi_sched *s = r->sched;
     if (shmpi_merges_all(r))
-        r->merges->due = !r->fault && !r->by_pieces;
+        r->merges->due = !r->fault && !r->copy.by_pieces;
     if (r->fault && !s->fault)
         s->fault = r->fault;
     if (r->fault == SHMPI_FAILED_PEER || r->fault == SHMPI_REVOKED)

@@ -202,7 +202,7 @@ static inline void shmpi_build_reduce_sliced(struct shmpi_sched *s, const struct
     shmpi_sched_round(s);
 }
 
-/* The root gives each rank a slice, and all give theirs to all others. */
+/* The root sends a slice to each rank, and all send theirs to all others. */
 static inline void shmpi_build_bcast_sliced(struct shmpi_sched *s, const struct shmpi_group *g,
                                             int root, char *data, uint64_t bytes)
 {

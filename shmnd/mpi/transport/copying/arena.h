@@ -2,9 +2,9 @@
  *
  * The arena of a rank: memory for arrays of a middle size, which all ranks of the job map.
  *
- * Each rank has a part of the job's memory, and it alone takes blocks of it and gives them back.
+ * Each rank has a part of the job's memory, and it alone takes blocks of it and returns them.
  * What it keeps for that is in private memory, so that no peer can overwrite it. Blocks have a few
- * sizes (four for each doubling); a block that was given back waits for the next request of its
+ * sizes (four for each doubling); a block that was returned waits for the next request of its
  * size. Pages of blocks that wait are returned to the kernel beyond a bound; they read as zeros
  * afterwards.
  *
@@ -137,7 +137,7 @@ static inline void *shmpi_arena_take(struct shmpi_arena *a, uint64_t n, bool *ze
     return p;
 }
 
-static inline void shmpi_arena_give(struct shmpi_arena *a, void *p)
+static inline void shmpi_arena_return(struct shmpi_arena *a, void *p)
 {
     uint64_t page = (uint64_t)((char *)p - a->base) / SHMPI_PAGE;
     if (a->closed)

@@ -34,7 +34,7 @@ static inline bool shmpi_is_next(const struct shmpi_engine *e, const struct shmp
 /* Is there something to do that only shmpi_progress() does, or the caller before it? */
 static inline bool shmpi_has_work(const struct shmpi_engine *e)
 {
-    return e->owing || e->copying || e->pushing || e->ready || e->ended ||
+    return e->unsent_peers || e->copying || e->pushing || e->ready || e->ended ||
            shmnd_relaxed32(&e->job->failures) != e->failures;
 }
 

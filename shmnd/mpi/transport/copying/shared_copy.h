@@ -92,7 +92,7 @@ static inline uint64_t shmpi_stretch(const struct shmpi_engine *e, uint64_t left
 
 static inline void shmpi_list_out(struct shmpi_req **list, struct shmpi_req *r)
 {
-    r->moving = false;
+    r->copy.moving = false;
     while (*list && *list != r)
         list = &(*list)->next;
     if (*list)
@@ -105,7 +105,7 @@ static inline void shmpi_list_in(struct shmpi_req **list, struct shmpi_req *r)
         list = &(*list)->next;
     *list = r;
     r->next = NULL;
-    r->moving = true;
+    r->copy.moving = true;
 }
 
 #endif

@@ -11,25 +11,26 @@
 /* Asks the sender to move the message; with `reads`, what this side does not read itself. */
 static inline bool shmpi_ask(struct shmpi_engine *e, struct shmpi_req *r, bool reads)
 {
-    struct shmpi_owed o = {.kind = SHMPI_CLEAR, .payload = sizeof o.words};
+    struct shmpi_copy *c = &r->copy;
+    struct shmpi_unsent o = {.kind = SHMPI_CLEAR, .payload = sizeof o.words};
     bool written;
     uint64_t at;
     if (!shmpi_req_name(e, r))
         return false;
-    o.a = r->theirs;
+    o.a = c->theirs;
     o.b = r->id;
-    o.words[0] = r->low;
+    o.words[0] = c->low;
     if (reads) {
         o.flags = SHMPI_READS;
-        r->placing = r->by_kernel || (r->mapped && shmpi_in_arena(e, r->buffer, r->low, &at));
-        if (r->by_kernel) {
+        c->placing = c->by_kernel || (c->mapped && shmpi_in_arena(e, r->buffer, c->low, &at));
+        if (c->by_kernel) {
             o.flags |= SHMPI_ADDRESSED;
             o.words[1] = (uint64_t)(uintptr_t)r->buffer;
-        } else if (r->placing) {
+        } else if (c->placing) {
             o.words[1] = 1 + at;
         }
     }
-    return shmpi_owe(e, &e->peers[r->source], &o, &written);
+    return shmpi_send_record(e, &e->peers[r->source], &o, &written);
 }
 
 /* Whether both sides copy this message by the kernel; it begins now. */
@@ -49,14 +50,15 @@ static inline bool shmpi_choose_kernel(struct shmpi_engine *e, struct shmpi_req 
 
 static inline void shmpi_end_copy(struct shmpi_engine *e, struct shmpi_req *r, int fault, bool tell)
 {
-    if (r->moving)
+    struct shmpi_copy *c = &r->copy;
+    if (c->moving)
         shmpi_list_out(&e->copying, r);
     if (e->timed == r && !fault)
-        shmpi_way_took(shmpi_way_of(&e->peers[r->source].ways, r->got), r->by_kernel,
+        shmpi_way_took(shmpi_way_of(&e->peers[r->source].ways, r->got), c->by_kernel,
                        shmpi_clock_ns() - e->timed_ns);
     e->timed = NULL;
     r->fault = fault ? fault : r->fault;
-    if (tell && !shmpi_tell(e, r->source, SHMPI_TAKEN, r->theirs, 0))
+    if (tell && !shmpi_tell(e, r->source, SHMPI_TAKEN, c->theirs, 0))
         r->fault = SHMPI_NO_MEMORY;
     shmpi_finish(e, r);
 }
@@ -78,12 +80,13 @@ static inline bool shmpi_may_read(struct shmpi_engine *e, int source, uint64_t a
 /* The sender is to move [0, low) too, or all of it where this side cannot read. */
 static inline void shmpi_begin_sharing(struct shmpi_engine *e, struct shmpi_req *r)
 {
+    struct shmpi_copy *c = &r->copy;
     struct shmpi_lane *lane = e->peers[r->source].in.lane;
-    if (r->share) { /* before CLEAR, whose mark shows it. SYNC share: the receiver begins */
-        shmnd_put64(&lane->shares[r->share - 1], shmpi_share_word(0, shmpi_share_units(e, r->low)));
-        shmnd_put64(&lane->placed[r->share - 1], 0);
+    if (c->share) { /* before CLEAR, whose mark shows it. SYNC share: the receiver begins */
+        shmnd_put64(&lane->shares[c->share - 1], shmpi_share_word(0, shmpi_share_units(e, c->low)));
+        shmnd_put64(&lane->placed[c->share - 1], 0);
     }
-    if (!shmpi_ask(e, r, r->share != 0))
+    if (!shmpi_ask(e, r, c->share != 0))
         shmpi_end_copy(e, r, SHMPI_NO_MEMORY, false);
     SHMND_KILL_POINT("asked");
 }
@@ -91,12 +94,13 @@ static inline void shmpi_begin_sharing(struct shmpi_engine *e, struct shmpi_req 
 /* Takes the buffer back from a sender that writes into it. True if it lives, and there was one. */
 static inline bool shmpi_stop_placing(struct shmpi_engine *e, struct shmpi_req *r)
 {
+    struct shmpi_copy *c = &r->copy;
     struct shmpi_peer *p = &e->peers[r->source];
-    if (!r->placing)
+    if (!c->placing)
         return false;
-    r->placing = false;
-    shmnd_word64 *share = &p->in.lane->shares[r->share - 1];
-    shmnd_word64 *placed = &p->in.lane->placed[r->share - 1];
+    c->placing = false;
+    shmnd_word64 *share = &p->in.lane->shares[c->share - 1];
+    shmnd_word64 *placed = &p->in.lane->placed[c->share - 1];
     uint64_t seen = shmnd_relaxed64(share);
     while (!shmnd_swap64(share, &seen, shmpi_share_word((uint32_t)seen, 0))) {
     } /* SYNC placed: the receiver closes */
@@ -109,14 +113,15 @@ static inline bool shmpi_stop_placing(struct shmpi_engine *e, struct shmpi_req *
 static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r, uint64_t theirs,
                                     uint64_t address, uint32_t share)
 {
+    struct shmpi_copy *c = &r->copy;
     struct shmpi_peer *p = &e->peers[r->source];
     e->timed = NULL; /* it is not alone any more */
-    r->theirs = theirs;
-    r->address = address;
-    r->moved = 0;
-    r->low = r->got;
-    r->share = 0;
-    r->patience = e->crowded ? 0 : SHMPI_PATIENCE;
+    c->theirs = theirs;
+    c->address = address;
+    c->moved = 0;
+    c->low = r->got;
+    c->share = 0;
+    c->patience = e->crowded ? 0 : SHMPI_PATIENCE;
     if (p->dead || !r->got) {
         r->borrowed = false;
         shmpi_end_copy(e, r, p->dead ? SHMPI_FAILED_PEER : SHMPI_OK, !p->dead);
@@ -124,29 +129,29 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
     }
     bool mapped = share & SHMPI_MAPPED;
     share &= ~(uint32_t)SHMPI_MAPPED;
-    r->mapped = mapped ? shmpi_at_arena(e, r->source, address, r->got) : NULL;
-    r->placing = false;
-    if (mapped && !r->mapped) {
+    c->mapped = mapped ? shmpi_at_arena(e, r->source, address, r->got) : NULL;
+    c->placing = false;
+    if (mapped && !c->mapped) {
         r->borrowed = false;
         shmpi_end_copy(e, r, SHMPI_BROKEN, true);
         return;
     }
     if (r->borrowed) {
-        r->buffer = r->mapped;
+        r->buffer = c->mapped;
         shmpi_finish(e, r);
         return;
     }
     bool reads = mapped || shmpi_may_read(e, r->source, address);
-    r->by_pieces = mapped && shmpi_merges_all(r);
-    bool alone = mapped && (e->crowded || r->got <= SHMPI_COPY_ALONE || r->by_pieces);
-    r->share = reads && !alone && share <= SHMPI_SHARES ? share : 0;
-    r->by_kernel = r->share && !mapped && shmpi_choose_kernel(e, r);
-    if (r->by_kernel && p->shares)
-        r->share = 0; /* messages in both directions: each side reads its own, with fewer calls */
-    r->patience = mapped || r->by_kernel ? 0 : r->patience;
+    c->by_pieces = mapped && shmpi_merges_all(r);
+    bool alone = mapped && (e->crowded || r->got <= SHMPI_COPY_ALONE || c->by_pieces);
+    c->share = reads && !alone && share <= SHMPI_SHARES ? share : 0;
+    c->by_kernel = c->share && !mapped && shmpi_choose_kernel(e, r);
+    if (c->by_kernel && p->shares)
+        c->share = 0; /* messages in both directions: each side reads its own, with fewer calls */
+    c->patience = mapped || c->by_kernel ? 0 : c->patience;
     if (reads)
         shmpi_list_in(&e->copying, r);
-    if (r->share || !reads)
+    if (c->share || !reads)
         shmpi_begin_sharing(e, r);
 }
 
@@ -154,15 +159,16 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
  * rest. */
 static inline uint64_t shmpi_read_next(struct shmpi_engine *e, struct shmpi_req *r)
 {
+    struct shmpi_copy *c = &r->copy;
     uint64_t n;
-    if (!r->share) {
-        n = r->by_pieces ? shmpi_whole_items(r, SHMPI_COPY_AT_ONCE) : SHMPI_COPY_AT_ONCE;
-        n = r->low < n ? r->low : n;
-        r->low -= n;
+    if (!c->share) {
+        n = c->by_pieces ? shmpi_whole_items(r, SHMPI_COPY_AT_ONCE) : SHMPI_COPY_AT_ONCE;
+        n = c->low < n ? c->low : n;
+        c->low -= n;
         return n;
     }
-    shmnd_word64 *share = &e->peers[r->source].in.lane->shares[r->share - 1];
-    uint64_t seen = shmnd_relaxed64(share), back = shmpi_share_units(e, r->low), next;
+    shmnd_word64 *share = &e->peers[r->source].in.lane->shares[c->share - 1];
+    uint64_t seen = shmnd_relaxed64(share), back = shmpi_share_units(e, c->low), next;
     do {
         uint64_t front = (uint32_t)seen;
         if (seen >> 32 != back || front >= back)
@@ -170,30 +176,31 @@ static inline uint64_t shmpi_read_next(struct shmpi_engine *e, struct shmpi_req 
         next = back - shmpi_stretch(e, back - front, shmpi_share_units(e, r->got));
     } while (!shmnd_swap64(share, &seen, shmpi_share_word((uint32_t)seen, next)));
     /* SYNC share: receiver */
-    n = r->low - next * e->unit;
-    r->low = next * e->unit;
+    n = c->low - next * e->unit;
+    c->low = next * e->unit;
     return n;
 }
 
 /* Reads [low, low + n) of the message. 0, or an errno value. */
 static inline int shmpi_read(struct shmpi_engine *e, struct shmpi_req *r, uint64_t n)
 {
-    if (!r->mapped)
-        return shmpi_copy_by_kernel(e, r->source, r->buffer + r->low, r->address + r->low, n,
+    struct shmpi_copy *c = &r->copy;
+    if (!c->mapped)
+        return shmpi_copy_by_kernel(e, r->source, r->buffer + c->low, c->address + c->low, n,
                                     false);
-    if (!r->by_pieces) {
-        memcpy(r->buffer + r->low, r->mapped + r->low, n);
+    if (!c->by_pieces) {
+        memcpy(r->buffer + c->low, c->mapped + c->low, n);
         return 0;
     }
     uint64_t piece = shmpi_whole_items(r, SHMPI_MERGE_AT_ONCE);
-    for (uint64_t at = r->low, end = at + n; at < end; at += piece)
-        shmpi_merge_piece(r, r->mapped + at, at, end - at < piece ? end - at : piece);
+    for (uint64_t at = c->low, end = at + n; at < end; at += piece)
+        shmpi_merge_piece(r, c->mapped + at, at, end - at < piece ? end - at : piece);
     return 0;
 }
 
 static inline bool shmpi_is_whole(const struct shmpi_req *r)
 {
-    return r->moved >= r->low;
+    return r->copy.moved >= r->copy.low;
 }
 
 /* Reads a stretch of it. Returns its bytes, 0 where the sender has the rest. */
@@ -228,8 +235,8 @@ static inline uint32_t shmpi_copy_some(struct shmpi_engine *e)
     e->passed_over = 0;
     for (struct shmpi_req *r = e->copying, *next; r && bytes < SHMPI_COPY_AT_ONCE; r = next) {
         next = r->next;
-        if (r->share && r->patience) {
-            r->patience--;
+        if (r->copy.share && r->copy.patience) {
+            r->copy.patience--;
             continue;
         }
         bytes += shmpi_copy_one(e, r);
@@ -242,24 +249,25 @@ static inline uint32_t shmpi_copy_some(struct shmpi_engine *e)
 static inline void shmpi_take_placed(struct shmpi_engine *e, int source, uint64_t id, uint64_t n)
 {
     struct shmpi_req *r = shmpi_req_named(e, id, source);
-    if (!r || !r->receives || !r->placing || r->moved || n > r->got)
+    if (!r || !r->receives || !r->copy.placing || r->copy.moved || n > r->got)
         return;
-    r->moved = n;
+    r->copy.moved = n;
     if (shmpi_is_whole(r))
-        shmpi_end_copy(e, r, SHMPI_OK, r->low < r->got);
+        shmpi_end_copy(e, r, SHMPI_OK, r->copy.low < r->got);
 }
 
 static inline void shmpi_take_piece(struct shmpi_engine *e, int source, uint64_t id,
                                     uint64_t offset, const char *data, uint64_t n)
 {
     struct shmpi_req *r = shmpi_req_named(e, id, source);
-    if (!r || !r->receives || offset != r->moved || r->moved > r->low || n > r->low - r->moved)
+    if (!r || !r->receives || offset != r->copy.moved || r->copy.moved > r->copy.low ||
+        n > r->copy.low - r->copy.moved)
         return;
     memcpy(r->buffer + offset, data, n);
-    r->moved += n;
+    r->copy.moved += n;
     e->came = true;
     if (shmpi_is_whole(r))
-        shmpi_end_copy(e, r, SHMPI_OK, r->low < r->got);
+        shmpi_end_copy(e, r, SHMPI_OK, r->copy.low < r->got);
 }
 
 #endif

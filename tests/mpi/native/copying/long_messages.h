@@ -65,7 +65,7 @@ static char *memory(int of, uint64_t n)
 static void returned(int of, char *data)
 {
     if (mapped)
-        shmpi_arena_give(&rank[of]->arena, data);
+        shmpi_arena_return(&rank[of]->arena, data);
     else
         free(data);
 }

@@ -84,7 +84,7 @@ static void a_borrowed_message_outlives_its_sender(void)
     while (shmpi_progress(rank[1])) {
     }
     CHECK(in->done && in->borrowed);
-    shmpi_job_bury(job, 0);
+    shmpi_job_mark_dead(job, 0);
     shmpi_progress(rank[1]);
     is_filled(in->buffer, LARGEST, 5);
     shmpi_req_free(rank[1], in);

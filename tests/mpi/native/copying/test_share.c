@@ -51,7 +51,7 @@ static void *half(void *arg)
             returned(e->rank, to[i]);
         }
     }
-    while (e->owing)
+    while (e->unsent_peers)
         shmpi_progress(e);
     return NULL;
 }
@@ -92,7 +92,7 @@ static uint64_t one_message(uint64_t n, uint64_t room, uint64_t seed, int sender
     is_filled(to, whole, 3);
     EQUAL(in->fault, n > room ? SHMPI_TRUNCATED : SHMPI_OK);
     EQUAL(in->got, whole);
-    uint64_t read = whole - in->low;
+    uint64_t read = whole - in->copy.low;
     while (!out->done)
         shmpi_progress(rank[0]);
     EQUAL(out->fault, 0);
@@ -143,7 +143,7 @@ static void without_a_free_word_the_receiver_reads_all(void)
     char *from = filled(0, 20000, 9);
     for (int i = 0; i < MANY; i++) {
         out[i] = begin(rank[0], false, i, from, 20000);
-        EQUAL(out[i]->share, i < SHMPI_SHARES ? i + 1 : 0);
+        EQUAL(out[i]->copy.share, i < SHMPI_SHARES ? i + 1 : 0);
     }
     for (int i = 0; i < MANY; i++)
         in[i] = begin(rank[1], true, i, to[i], 20000);
@@ -154,7 +154,7 @@ static void without_a_free_word_the_receiver_reads_all(void)
         }
         is_filled(to[i], 20000, 9);
         if (i >= SHMPI_SHARES)
-            EQUAL(in[i]->low, 0);
+            EQUAL(in[i]->copy.low, 0);
         shmpi_req_free(rank[0], out[i]);
         shmpi_req_free(rank[1], in[i]);
     }
@@ -172,7 +172,7 @@ static void a_send_that_was_given_up_leaves_its_word_to_its_receiver(void)
     EQUAL(rank[0]->peers[1].shares, 1);
     shmpi_req_free(rank[0], out);
     out = begin(rank[0], false, 2, from, 50000);
-    EQUAL(out->share, 2);
+    EQUAL(out->copy.share, 2);
     struct shmpi_req *in = begin(rank[1], true, 2, to, 50000);
     for (int turns = 0; !in->done || !out->done; turns++) {
         CHECK(turns < 10000);
@@ -214,8 +214,8 @@ static void a_buffer_that_was_given_back_is_not_written(void)
         struct shmpi_req *in = begin(rank[1], true, 1, to, BYTES);
         EQUAL(pthread_create(&sender, NULL, sends_on, out), 0);
         shmpi_progress(rank[1]); /* asks, and reads a first stretch */
-        CHECK(in->placing);
-        shmnd_word64 *placed = &rank[1]->peers[0].in.lane->placed[in->share - 1];
+        CHECK(in->copy.placing);
+        shmnd_word64 *placed = &rank[1]->peers[0].in.lane->placed[in->copy.share - 1];
         time_t until = time(NULL) + 30; /* of the clock: the sender may get its turn late */
         while (shmnd_acquire64(placed) <= round % 20) {
             CHECK(time(NULL) < until);
@@ -241,13 +241,13 @@ static void a_place_outside_the_arena_ends_the_message(void)
     char *from = filled(0, 50000, 1), *to = memory(1, 50000);
     for (int i = 0; i < 4; i++) {
         struct shmpi_req *in = begin(rank[1], true, 1, to, 50000);
-        struct shmpi_owed o = {.kind = SHMPI_READY,
-                               .flags = SHMPI_MAPPED,
-                               .a = 0,
-                               .b = 50000,
-                               .tag = 1,
-                               .context = 16,
-                               .payload = sizeof *o.words};
+        struct shmpi_unsent o = {.kind = SHMPI_READY,
+                                 .flags = SHMPI_MAPPED,
+                                 .a = 0,
+                                 .b = 50000,
+                                 .tag = 1,
+                                 .context = 16,
+                                 .payload = sizeof *o.words};
         const uint64_t wrong[] = {ARENA, ARENA - 49999, UINT64_MAX - 10, (uintptr_t)from};
         o.words[0] = wrong[i];
         CHECK(shmpi_write(&rank[0]->peers[1], &o));
@@ -278,7 +278,7 @@ static void without_the_kernel_a_sender_goes_on_by_the_lane(void)
         struct shmpi_req *in = begin(rank[1], true, 1, to, BYTES);
         struct shmpi_req *out = begin(rank[0], false, 1, from, BYTES);
         shmpi_progress(rank[1]);
-        CHECK(in->by_kernel && in->placing);
+        CHECK(in->copy.by_kernel && in->copy.placing);
         rank[0]->peers[1].no_writing = refused_from == 0;
         for (int i = 0; i < refused_from - 1; i++)
             shmpi_progress(rank[0]);
@@ -288,7 +288,7 @@ static void without_the_kernel_a_sender_goes_on_by_the_lane(void)
             shmpi_progress(rank[turns % 3 == 0]);
         }
         EQUAL(in->fault + out->fault, 0);
-        CHECK(!out->by_kernel);
+        CHECK(!out->copy.by_kernel);
         is_filled(to, BYTES, 6);
         EQUAL(rank[1]->peers[0].in.lane->placed[0], SHMPI_PLACES_NO_MORE);
         message_close(out, in, from, to);
@@ -310,10 +310,10 @@ static void in_both_directions_each_side_reads(void)
     for (int turns = 0; !(in[0]->done && in[1]->done && out[0]->done && out[1]->done); turns++) {
         CHECK(turns < 10000);
         shmpi_progress(rank[turns % 2]);
-        EQUAL(out[0]->moved + out[1]->moved, 0);
+        EQUAL(out[0]->copy.moved + out[1]->copy.moved, 0);
     }
     for (int i = 0; i < 2; i++) {
-        CHECK(in[i]->by_kernel && !in[i]->placing);
+        CHECK(in[i]->copy.by_kernel && !in[i]->copy.placing);
         is_filled(to[i], BYTES, 1 - i);
         shmpi_req_free(rank[i], out[i]);
         shmpi_req_free(rank[i], in[i]);
@@ -333,7 +333,7 @@ static void a_receive_that_ends_does_not_wait_for_a_sender_that_was_refused(void
     shmpi_progress(rank[1]);
     shmnd_put32(&rank[1]->mine->pid, NO_PROCESS);
     shmpi_progress(rank[0]);
-    CHECK(!out->by_kernel);
+    CHECK(!out->copy.by_kernel);
     shmpi_stop(rank[1], in, SHMPI_BROKEN);
     CHECK(in->done);
     while (!out->done)

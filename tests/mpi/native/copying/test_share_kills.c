@@ -62,7 +62,7 @@ static void dies(struct shmpi_job *job, bool receives)
     struct shmpi_engine *e = shmpi_engine_new(job, 1);
     struct shmpi_req *r = begin(e, receives, memory(e));
     turns(e, &r->done);
-    while (e->owing)
+    while (e->unsent_peers)
         shmpi_progress(e);
     _exit(0);
 }
@@ -73,20 +73,20 @@ static void lives(struct shmpi_job *job, pid_t other, bool receives, int *comple
     char *data = memory(e);
     memset(data, 1, BYTES);
     struct shmpi_req *r = begin(e, receives, data);
-    bool buried = false;
-    for (long turn = 0; !r->done || !buried; turn++) {
+    bool marked_dead = false;
+    for (long turn = 0; !r->done || !marked_dead; turn++) {
         CHECK(turn < 200000000);
         shmpi_progress(e);
-        if (!buried && waitpid(other, NULL, WNOHANG) == other) {
-            shmpi_job_bury(job, 1);
-            buried = true;
+        if (!marked_dead && waitpid(other, NULL, WNOHANG) == other) {
+            shmpi_job_mark_dead(job, 1);
+            marked_dead = true;
         }
     }
     shmpi_progress(e);
     CHECK(r->fault == SHMPI_OK || r->fault == SHMPI_FAILED_PEER || r->fault == SHMPI_BROKEN);
     for (int i = 0; receives && !r->fault && i < BYTES; i++)
         CHECK(data[i] == 0);
-    CHECK(!e->copying && !e->pushing && !e->owing);
+    CHECK(!e->copying && !e->pushing && !e->unsent_peers);
     for (uint32_t i = 0; i < e->table_size; i++)
         CHECK(!e->table[i]);
     *completed += r->fault == SHMPI_OK;
