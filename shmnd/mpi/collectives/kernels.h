@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The predefined reductions: inout[i] = in[i] op inout[i], for every kind they take.
+ * The predefined reductions: to[i] = left[i] op right[i], for every kind they take.
  *
  * A kernel is a plain loop, which the compiler turns into vector instructions. The order of the
  * operands is that of the standard, so that what a rank computes depends on the order of calls
  * alone. Memory may lie at any address: items are moved by memcpy where a kind needs alignment.
+ *
+ * `to` is `right` or `left`, or apart from both: an item of it depends on no other one. The
+ * compiler hears that by MPI_ITEMS_APART; it would else compare the addresses in each call, and
+ * take the loop without vector instructions where the result replaces an operand.
  */
 #ifndef SHMPI_KERNELS_H
 #define SHMPI_KERNELS_H
@@ -33,7 +37,13 @@ enum mpi_op {
     MPI_OP_END
 };
 
-typedef void (*mpi_kernel)(const void *in, void *inout, size_t count);
+typedef void (*mpi_kernel)(const void *left, const void *right, void *to, size_t count);
+
+#if defined(__clang__)
+#define MPI_ITEMS_APART _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define MPI_ITEMS_APART _Pragma("GCC ivdep")
+#endif
 
 /* Types of C whose pointers may be unaligned. */
 #define X(kind, type) typedef type mpi_loose_##kind __attribute__((aligned(1), may_alias));
@@ -59,13 +69,14 @@ static inline uint16_t mpi_to_bf16(float number)
 }
 
 #define MPI_KERNEL(op, kind, expression)                                                           \
-    static void mpi_##op##_##kind(const void *in, void *inout, size_t n)                           \
+    static void mpi_##op##_##kind(const void *left, const void *right, void *to, size_t n)         \
     {                                                                                              \
-        const mpi_loose_##kind *a_ = in;                                                           \
-        mpi_loose_##kind *b_ = inout;                                                              \
+        const mpi_loose_##kind *a_ = left, *b_ = right;                                            \
+        mpi_loose_##kind *c_ = to;                                                                 \
+        MPI_ITEMS_APART                                                                            \
         for (size_t i = 0; i < n; i++) {                                                           \
             mpi_loose_##kind a = a_[i], b = b_[i];                                                 \
-            b_[i] = (expression);                                                                  \
+            c_[i] = (expression);                                                                  \
         }                                                                                          \
     }
 
@@ -83,12 +94,13 @@ MPI_REALS(X)
 
 /* Sums and products of integers wrap, as unsigned arithmetic of the same width does. */
 #define MPI_WRAPPING(op, sign, kind, wide)                                                         \
-    static void mpi_##op##_##kind(const void *in, void *inout, size_t n)                           \
+    static void mpi_##op##_##kind(const void *left, const void *right, void *to, size_t n)         \
     {                                                                                              \
-        const mpi_loose_##kind *a = in;                                                            \
-        mpi_loose_##kind *b = inout;                                                               \
+        const mpi_loose_##kind *a = left, *b = right;                                              \
+        mpi_loose_##kind *c = to;                                                                  \
+        MPI_ITEMS_APART                                                                            \
         for (size_t i = 0; i < n; i++)                                                             \
-            b[i] = (mpi_loose_##kind)((wide)a[i] sign(wide) b[i]);                                 \
+            c[i] = (mpi_loose_##kind)((wide)a[i] sign(wide) b[i]);                                 \
     }
 #define X(kind, wide)                                                                              \
     MPI_WRAPPING(SUM, +, kind, wide)                                                               \
@@ -113,39 +125,39 @@ MPI_COMPLEX(X)
 
 /* Complex numbers that C has no type for. */
 #define MPI_PAIR_OF(kind, type, part)                                                              \
-    static void mpi_SUM_##kind(const void *in, void *inout, size_t n)                              \
+    static void mpi_SUM_##kind(const void *left, const void *right, void *to, size_t n)            \
     {                                                                                              \
         for (size_t i = 0; i < n; i++) {                                                           \
             type a, b;                                                                             \
-            memcpy(&a, (const char *)in + i * sizeof a, sizeof a);                                 \
-            memcpy(&b, (char *)inout + i * sizeof b, sizeof b);                                    \
+            memcpy(&a, (const char *)left + i * sizeof a, sizeof a);                               \
+            memcpy(&b, (const char *)right + i * sizeof b, sizeof b);                              \
             b.re = a.re + b.re;                                                                    \
             b.im = a.im + b.im;                                                                    \
-            memcpy((char *)inout + i * sizeof b, &b, sizeof b);                                    \
+            memcpy((char *)to + i * sizeof b, &b, sizeof b);                                       \
         }                                                                                          \
     }                                                                                              \
-    static void mpi_PROD_##kind(const void *in, void *inout, size_t n)                             \
+    static void mpi_PROD_##kind(const void *left, const void *right, void *to, size_t n)           \
     {                                                                                              \
         for (size_t i = 0; i < n; i++) {                                                           \
             type a, b, c;                                                                          \
-            memcpy(&a, (const char *)in + i * sizeof a, sizeof a);                                 \
-            memcpy(&b, (char *)inout + i * sizeof b, sizeof b);                                    \
+            memcpy(&a, (const char *)left + i * sizeof a, sizeof a);                               \
+            memcpy(&b, (const char *)right + i * sizeof b, sizeof b);                              \
             c.re = (part)(a.re * b.re - a.im * b.im);                                              \
             c.im = (part)(a.re * b.im + a.im * b.re);                                              \
-            memcpy((char *)inout + i * sizeof c, &c, sizeof c);                                    \
+            memcpy((char *)to + i * sizeof c, &c, sizeof c);                                       \
         }                                                                                          \
     }
 MPI_PAIR_OF(C16, mpi_complex_half, _Float16)
 MPI_PAIR_OF(C128, mpi_complex_quad, __float128)
 
 #define MPI_BRAIN(op, expression)                                                                  \
-    static void mpi_##op##_BF16(const void *in, void *inout, size_t n)                             \
+    static void mpi_##op##_BF16(const void *left, const void *right, void *to, size_t n)           \
     {                                                                                              \
-        const mpi_loose_BF16 *a_ = in;                                                             \
-        mpi_loose_BF16 *b_ = inout;                                                                \
+        const mpi_loose_BF16 *a_ = left, *b_ = right;                                              \
+        mpi_loose_BF16 *c_ = to;                                                                   \
         for (size_t i = 0; i < n; i++) {                                                           \
             float a = mpi_from_bf16(a_[i]), b = mpi_from_bf16(b_[i]);                              \
-            b_[i] = mpi_to_bf16(expression);                                                       \
+            c_[i] = mpi_to_bf16(expression);                                                       \
         }                                                                                          \
     }
 MPI_BRAIN(MAX, a > b ? a : b)

@@ -186,11 +186,12 @@ static inline void shmpi_lines_finish(struct shmpi_lines *l, uint64_t k, bool al
 /* Reduces n rows with the brackets of a tree of neighbours, as schedules do. Returns the result,
  * which is one of the rows. */
 static inline char *shmpi_lines_reduce(char **row, int n,
-                                       void (*kernel)(const void *, void *, size_t), size_t items)
+                                       void (*kernel)(const void *, const void *, void *, size_t),
+                                       size_t items)
 {
     for (int step = 1; step < n; step *= 2)
         for (int i = 0; i + step < n; i += 2 * step) {
-            kernel(row[i], row[i + step], items);
+            kernel(row[i], row[i + step], row[i + step], items);
             row[i] = row[i + step];
         }
     return row[0];

@@ -3,7 +3,8 @@
 from shmnd.mpi.objects.handle cimport Handle, State
 from shmnd.mpi.datatypes.type_state cimport TypeState
 
-ctypedef void (*mpi_kernel)(const void *invec, void *inout, size_t count) noexcept nogil
+ctypedef void (*mpi_kernel)(
+    const void *left, const void *right, void *to, size_t count) noexcept nogil
 
 
 cdef class OpState(State):
@@ -16,6 +17,10 @@ cdef class OpState(State):
     # inoutvec[i] = invec[i] op inoutvec[i]
     cdef int apply(
         self, const void *invec, void *inoutvec, Py_ssize_t count, TypeState type) except -1
+    # to[i] = left[i] op right[i]; `to` is `right`, or apart from both if there is a kernel
+    cdef int apply_to(
+        self, const void *left, const void *right, void *to, Py_ssize_t count, TypeState type
+    ) except -1
     # Raise Exception(ERR_OP) for a type that the operation does not take.
     cdef int check(self, TypeState type) except -1
     # The loop for items of a type, to be called without the interpreter; NULL if there is none.

@@ -76,7 +76,7 @@ cdef class OpState(State):
         if count == 0 or self.number == MPI_OP_NO_OP:
             return 0
         if loop != NULL:
-            loop(invec, inoutvec, count)
+            loop(invec, inoutvec, inoutvec, count)
             return 0
         self.check(type)
         if self.number < 0:
@@ -94,6 +94,15 @@ cdef class OpState(State):
             1 if self.number == MPI_OP_MAXLOC else -1, <const char *> invec, <char *> inoutvec,
             count)
         return 0
+
+    cdef int apply_to(
+        self, const void *left, const void *right, void *to, Py_ssize_t count, TypeState type
+    ) except -1:
+        cdef mpi_kernel loop = self.kernel(type)
+        if loop != NULL:
+            loop(left, right, to, count)
+            return 0
+        return self.apply(left, to, count, type)
 
     cdef int _call(
         self, const void *invec, void *inoutvec, Py_ssize_t count, TypeState type

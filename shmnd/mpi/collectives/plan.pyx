@@ -144,10 +144,12 @@ cdef Side receiving(Plan plan, Spec spec, Py_ssize_t blocks):
     return side
 
 
-cdef int _reduce(void *arg, const void *source, void *target, uint64_t items) noexcept:
+cdef int _reduce(
+    void *arg, const void *left, const void *right, void *to, uint64_t items
+) noexcept:
     cdef Plan plan = <Plan>arg
     try:
-        plan.op.apply(source, target, <Py_ssize_t>items, plan.type)
+        plan.op.apply_to(left, right, to, <Py_ssize_t>items, plan.type)
         return 0
     except BaseException as error:
         if plan.failure is None:

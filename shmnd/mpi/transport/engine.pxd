@@ -18,7 +18,7 @@ cdef extern from "wire/map_sparse.h" nogil:
 cdef extern from "transport/collectives/schedule.h":
     # Called with the interpreter's lock held, as every function of the transport that reduces.
     ctypedef int (*shmpi_reduce)(
-        void *arg, const void *source, void *target, uint64_t items
+        void *arg, const void *left, const void *right, void *to, uint64_t items
     ) noexcept
 
 cdef extern from "transport/collectives/shapes.h" nogil:

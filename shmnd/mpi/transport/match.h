@@ -41,7 +41,7 @@ struct shmpi_copy {
     bool divided;             /* a send whose receiver reads too */
     bool placing;             /* a receive whose sender writes into its buffer */
     bool by_kernel;           /* private memory that both sides copy by calls of the kernel */
-    bool by_pieces;           /* what it `merges` is reduced piece by piece, when it is read */
+    bool by_pieces;           /* what it `merges` is reduced as it is read */
 };
 
 /* One operation under way. Sources and peers are ranks of the job. */

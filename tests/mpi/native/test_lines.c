@@ -176,10 +176,10 @@ static void another_call_is_seen_and_garbage_is_no_length(void)
     guard_free_all();
 }
 
-static void add(const void *from, void *to, size_t n)
+static void add(const void *left, const void *right, void *to, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        ((double *)to)[i] = ((const double *)from)[i] + ((double *)to)[i];
+        ((double *)to)[i] = ((const double *)left)[i] + ((const double *)right)[i];
 }
 
 /* The bits of the tree of schedules, for every number of members. */
@@ -198,7 +198,7 @@ static void brackets_are_those_of_schedules(void)
         struct shmpi_rows these = {.row = other, .pair = -1};
         char *sum = shmpi_build_rows(s, &these, n, 1);
         for (uint32_t i = 0; i < s->count; i++)
-            add(s->steps[i].from, s->steps[i].to, s->steps[i].n);
+            add(s->steps[i].from, s->steps[i].to, s->steps[i].to, s->steps[i].n);
         CHECK(!memcmp(shmpi_lines_reduce(row, n, add, 1), sum, sizeof(double)));
         shmpi_sched_free(s);
     }

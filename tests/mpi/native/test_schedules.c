@@ -5,16 +5,16 @@
 #include "turns.h"
 
 /* Not commutative: digits in a row, so that any other order shows. */
-static int append(void *arg, const void *from, void *to, uint64_t items)
+static int append(void *arg, const void *left_, const void *right_, void *to_, uint64_t items)
 {
-    const uint64_t *left = from;
-    uint64_t *right = to;
+    const uint64_t *left = left_, *right = right_;
+    uint64_t *to = to_;
     (void)arg;
     for (uint64_t i = 0; i < items; i++) {
         uint64_t digits = 1;
         while (digits <= right[i])
             digits *= 10;
-        right[i] += left[i] * digits;
+        to[i] = right[i] + left[i] * digits;
     }
     return 0;
 }
@@ -100,16 +100,18 @@ static void collectives_keep_the_order_of_ranks(void)
     }
 }
 
-static uint64_t words = 1; /* of an item */
+static uint64_t words = 1;     /* of an item */
+static uint64_t from_afar = 0; /* reductions that read the memory of another rank */
 
 /* The brackets show in the result; an exchange of operands does not. */
-static int nest(void *arg, const void *from, void *to, uint64_t items)
+static int nest(void *arg, const void *left, const void *right, void *to, uint64_t items)
 {
-    const uint64_t *a = from;
-    uint64_t *b = to;
+    const uint64_t *a = left, *b = right;
+    uint64_t *c = to;
     (void)arg;
+    from_afar += left != to && right != to;
     for (uint64_t i = 0; i < items * words; i++)
-        b[i] = 3 * (a[i] + b[i]) + a[i] * b[i];
+        c[i] = 3 * (a[i] + b[i]) + a[i] * b[i];
     return 0;
 }
 
@@ -202,7 +204,9 @@ static void what_lies_in_an_arena_is_reduced_as_it_is_read(void)
 {
     static const uint64_t lengths[] = {1, 3, 5 << 14};
     arena_bytes = 32 << 20;
+    from_afar = 0;
     operands_are_exchanged_where_they_may_be();
+    CHECK(from_afar > 0);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         words = lengths[i]; /* the last item is longer than what is read between two polls */
         for (uint32_t size = 2; size <= 3; size++)

@@ -24,8 +24,10 @@ struct shmpi_step {
     bool due;       /* it was received, and is reduced when its round has ended */
 };
 
-/* to = from op to; not 0: it failed, and the caller's side knows why. */
-typedef int (*shmpi_reduce)(void *arg, const void *from, void *to, uint64_t items);
+/* to = left op right; `to` is `right`, or with an operation that `swaps` apart from both. Not 0: it
+ * failed, and the caller's side knows why. */
+typedef int (*shmpi_reduce)(void *arg, const void *left, const void *right, void *to,
+                            uint64_t items);
 
 struct shmpi_block {
     struct shmpi_block *next;
@@ -181,10 +183,9 @@ static inline void shmpi_merge(struct shmpi_sched *s, const struct shmpi_step *s
 {
     uint64_t items = n / (step->n / step->items);
     char *own = step->from + at, *to = step->to + at;
-    if (!step->into_own && came != to)
-        memcpy(to, came, n);
-    if (s->reduce(s->arg, step->into_own ? came : own, step->into_own ? own : to, items) &&
-        !s->fault)
+    int failed = step->into_own ? s->reduce(s->arg, came, own, own, items)
+                                : s->reduce(s->arg, own, came, to, items);
+    if (failed && !s->fault)
         s->fault = SHMPI_CALLBACK;
 }
 
@@ -234,7 +235,7 @@ static inline void shmpi_sched_step(struct shmpi_engine *e, struct shmpi_sched *
     switch (step->kind) {
     case SHMPI_STEP_COPY: memmove(step->to, step->from, step->n); return;
     case SHMPI_STEP_REDUCE:
-        if (s->reduce(s->arg, step->from, step->to, step->n) && !s->fault)
+        if (s->reduce(s->arg, step->from, step->to, step->to, step->n) && !s->fault)
             s->fault = SHMPI_CALLBACK;
         return;
     default:

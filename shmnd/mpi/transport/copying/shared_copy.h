@@ -33,8 +33,8 @@
  * kernel. A short one the receiver copies alone. Of a longer one, whose receive lies in an arena as
  * well, the sender writes its units into the receiver's buffer, without the kernel.
  *
- * What a reduction receives from there (schedule.h) its receiver reads alone, and reduces piece by
- * piece while the bytes are in its cache.
+ * What a reduction receives from there (schedule.h) its receiver reads alone, as an operand of the
+ * reduction.
  *
  * A sender that writes into the buffer says so after its last unit (PLACED).
  *
@@ -62,8 +62,7 @@ enum {
     SHMPI_PIECES_FIRST = 16, /* polls that took pieces and read nothing */
     SHMPI_PATIENCE = 400,    /* polls for a first piece before the receiver reads */
     SHMPI_STRETCH_MOST = 512 << 10,
-    SHMPI_COPY_ALONE = 128 << 10,   /* bytes of a mapped message that the receiver copies alone */
-    SHMPI_MERGE_AT_ONCE = 16 << 10, /* bytes that are copied and then reduced, in the first cache */
+    SHMPI_COPY_ALONE = 128 << 10, /* bytes of a mapped message that the receiver copies alone */
 };
 
 /* `placed` of a sender that writes nothing into the buffer any more. */

@@ -188,13 +188,10 @@ static inline int shmpi_read(struct shmpi_engine *e, struct shmpi_req *r, uint64
     if (!c->mapped)
         return shmpi_copy_by_kernel(e, r->source, r->buffer + c->low, c->address + c->low, n,
                                     false);
-    if (!c->by_pieces) {
+    if (c->by_pieces)
+        shmpi_merge_piece(r, c->mapped + c->low, c->low, n);
+    else
         memcpy(r->buffer + c->low, c->mapped + c->low, n);
-        return 0;
-    }
-    uint64_t piece = shmpi_whole_items(r, SHMPI_MERGE_AT_ONCE);
-    for (uint64_t at = c->low, end = at + n; at < end; at += piece)
-        shmpi_merge_piece(r, c->mapped + at, at, end - at < piece ? end - at : piece);
     return 0;
 }
 
