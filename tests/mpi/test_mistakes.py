@@ -46,6 +46,11 @@ def _longer() -> None:
     comm.Recv(np.zeros(3), 0, 5)
 
 
+def _matched_longer() -> None:
+    comm.Isend(a, 0, 5)
+    comm.Mprobe(0, 5).Recv(np.zeros(3))
+
+
 def _in_window(call: str, datatype: Any) -> None:
     item = [a.copy(), 1, datatype]
     window = MPI.Win.Allocate(64)
@@ -180,7 +185,11 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: comm.Split(-5), "Comm.Split: color -5 is negative"),
         (lambda: comm.Psend_init(a, -1, 0), "Comm.Psend_init: -1 partitions"),
         (lambda: comm.Precv_init(b, 0, 0), "Comm.Precv_init: 0 partitions; at least 1"),
-        (lambda: comm.Psend_init(a, 2, 0).Pready(5), "Prequest.Pready(5): of 2 partitions"),
+        (lambda: comm.Psend_init(a, 2, 0).Pready(5), "Prequest.Pready(5) of MPI_COMM_SELF: the p"),
+        (lambda: comm.Psend_init(a, 2, 0).Pready(1), "Pready(1) of MPI_COMM_SELF: the send is not"),
+        (lambda: comm.Psend_init(a, 2, 0).Parrived(1), "Prequest.Parrived(1) of MPI_COMM_SELF: th"),
+        (lambda: comm.Precv_init(b, 2, 0).Pready(1), "the request is of a receive"),
+        (lambda: comm.Precv_init(b, 2, 0).Parrived(2), "Parrived(2) of MPI_COMM_SELF: the part"),
     ],
     "ERR_BUFFER": [
         (
@@ -193,7 +202,10 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: comm.Bcast(MPI.IN_PLACE), "IN_PLACE cannot be here"),
     ],
     "ERR_OP": [
-        (lambda: comm.Allreduce(a, b, MPI.BAND), "BAND does not take the datatype MPI_DOUBLE"),
+        (lambda: comm.Allreduce(a, b, MPI.BAND), "Comm.Allreduce: BAND does not take the datat"),
+        (lambda: MPI.BAND.Reduce_local(a, b), "Op.Reduce_local: BAND does not take the datatyp"),
+        (lambda: MPI.REPLACE.Reduce_local(a, b), "Op.Reduce_local: the operation is one of w"),
+        (lambda: MPI.NO_OP.Reduce_local(a, b), "Op.Reduce_local: the operation is one of windows"),
         (lambda: comm.Allreduce(a, b, MPI.OP_NULL), "Comm.Allreduce: the operation is null"),
         (lambda: comm.Allreduce(a, b, MPI.REPLACE), "is one of windows alone"),
         (lambda: comm.Reduce(a, b, freed(MPI.Op.Create(print))), "Comm.Reduce: the operation is n"),
@@ -219,6 +231,8 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: comm.Gather(a, np.zeros(9)), "Comm.Gather: 80 bytes for the rank itself, its buf"),
         (lambda: comm.Alltoall(a, np.zeros(3)), "its buffer takes 24"),
         (_longer, "Comm.Recv: a message with rank 0, tag 5 of MPI_COMM_SELF is longer than the"),
+        (_longer, "is longer than the buffer of 24 bytes: it has 80"),
+        (_matched_longer, "Message.Recv: a message with rank 0, tag 5 of MPI_COMM_SELF is longer"),
     ],
     "ERR_DIMS": [(lambda: comm.Create_cart([2, 2]), "dims [2, 2] are 4 places, the communicator")],
     "ERR_GROUP": [(lambda: comm.Create(MPI.GROUP_NULL), "Comm.Create: the group is null")],

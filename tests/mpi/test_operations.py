@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from shmnd.mpi import constants
+from shmnd.mpi import MPI, constants
 from shmnd.mpi.collectives import op
 from shmnd.mpi.datatypes import datatype
 from shmnd.mpi.objects.errors import Exception as MPIException
@@ -109,3 +109,25 @@ def test_constants_survive_pickling() -> None:
     again = pickle.loads(pickle.dumps(op.Op(op.SUM)))
     assert again == op.SUM
     assert again is not op.SUM
+
+
+def test_a_type_that_an_operation_does_not_take_is_for_the_error_handler() -> None:
+    """And nothing has moved before."""
+    called: list[int] = []
+    handler = MPI.Comm.Create_errhandler(lambda _, code: called.append(code))
+    of_windows = MPI.Win.Create_errhandler(lambda _, code: called.append(code))
+    comm = MPI.COMM_SELF.Dup()
+    comm.Set_errhandler(handler)
+    window = MPI.Win.Allocate(8, comm=comm)
+    window.Set_errhandler(of_windows)
+    got = np.full(1, 5.0)
+    with pytest.raises(MPIException, match=r"Comm\.Allreduce: BAND does not take"):
+        comm.Allreduce(np.zeros(1), got, MPI.BAND)
+    window.Lock(0)
+    with pytest.raises(MPIException, match=r"Win\.Get_accumulate: BAND does not take"):
+        window.Get_accumulate(np.zeros(1), got, 0, op=MPI.BAND)
+    window.Unlock(0)
+    assert called == [constants.ERR_OP] * 2
+    assert got.tolist() == [5.0]
+    for each in (window, comm, handler, of_windows):
+        each.Free()

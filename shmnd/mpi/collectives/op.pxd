@@ -21,8 +21,8 @@ cdef class OpState(State):
     cdef int apply_to(
         self, const void *left, const void *right, void *to, Py_ssize_t count, TypeState type
     ) except -1
-    # Raise Exception(ERR_OP) for a type that the operation does not take.
-    cdef int check(self, TypeState type) except -1
+    # Why the operation does not take a type; None: it does.
+    cdef str refusal(self, TypeState type)
     # The loop for items of a type, to be called without the interpreter; NULL if there is none.
     cdef mpi_kernel kernel(self, TypeState type) noexcept
     # Whether invec and inoutvec may be exchanged.

@@ -53,19 +53,18 @@ cdef class OpState(State):
         """Whether it gives the same bits with its operands exchanged."""
         return self.kernel(type) != NULL and mpi_is_symmetric(self.number, type.basic)
 
-    cdef int check(self, TypeState type) except -1:
+    cdef str refusal(self, TypeState type):
         if self.number < 0 or self.number == MPI_OP_REPLACE or self.number == MPI_OP_NO_OP:
-            return 0
+            return None
         if self.number == MPI_OP_MAXLOC or self.number == MPI_OP_MINLOC:
             if type.pair_value:
-                return 0
+                return None
         elif self.kernel(type) != NULL:
-            return 0
-        raise MPIException(
-            constants.ERR_OP,
+            return None
+        return (
             f"{self.label} does not take the datatype "
             f"{type.name or 'that the program derived'}; reduce items of a named type, or with an "
-            "operation of your own",
+            "operation of your own"
         )
 
     cdef int apply(
@@ -78,7 +77,9 @@ cdef class OpState(State):
         if loop != NULL:
             loop(invec, inoutvec, inoutvec, count)
             return 0
-        self.check(type)
+        cdef str why = self.refusal(type)
+        if why is not None:
+            raise MPIException(constants.ERR_OP, why)
         if self.number < 0:
             return self._call(invec, inoutvec, count, type)
         if self.number == MPI_OP_REPLACE:
@@ -192,7 +193,11 @@ cdef class Op(Handle):
             raise ValueError(
                 f"Op.Reduce_local: {first.count} items in, {second.count} items in and out"
             )
-        (<OpState> self.ob).check(first.type)
+        cdef str why = (<OpState> self.ob).refusal(first.type)
+        if (<OpState> self.ob).number in (MPI_OP_REPLACE, MPI_OP_NO_OP):
+            why = "the operation is one of windows alone"
+        if why is not None:
+            raise MPIException(constants.ERR_OP, f"Op.Reduce_local: {why}")
         (<OpState> self.ob).apply(first.addr, second.addr, first.count, first.type)
 
 

@@ -161,13 +161,16 @@ cdef int set_op(Plan plan, object op, TypeState type) except -1:
     """Reduce with this operation on items of this type."""
     if not isinstance(op, Op):
         raise TypeError(f"{plan.whole_name()}: op {op!r} is not an operation of MPI")
+    cdef str why
     if (<Op>op).ob is None or op == _NO_OP or op == _REPLACE:
         why = "is null" if (<Op>op).ob is None else "is one of windows alone"
         mpi_error(plan.comm, constants.ERR_OP, f"{plan.whole_name()}: the operation {why}")
     plan.op = <OpState>(<Op>op).ob
     plan.type = type
     if type is not None:
-        plan.op.check(type)
+        why = plan.op.refusal(type)
+        if why is not None:
+            mpi_error(plan.comm, constants.ERR_OP, f"{plan.whole_name()}: {why}")
         plan.s.swaps = plan.op.swaps(type)
     plan.s.reduce = <shmpi_reduce>_reduce
     plan.s.arg = <void *>plan

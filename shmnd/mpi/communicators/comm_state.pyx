@@ -344,7 +344,7 @@ cdef class CommBase(Keyed):
             mpi_error(
                 self, constants.ERR_TRUNCATE,
                 f"{name}: a message{at} of {title} is longer than the buffer of "
-                f"{r.bytes} bytes",
+                f"{r.bytes} bytes: it has {r.refused}",
             )
         if fault == SHMPI_NO_MEMORY:
             mpi_error(

@@ -174,6 +174,8 @@ cdef class WinCalls(Keyed):
                 self, constants.ERR_OP,
                 f"Win.{call}: an operation of the program; windows take predefined ones",
             )
+        if op != NO_OP and op != REPLACE:
+            _check_items(self, how, origin.type, t.type, call)
         t.w.take(t.rank)
         try:
             if result is not None:
@@ -185,7 +187,6 @@ cdef class WinCalls(Keyed):
             elif t.items != NULL and origin.type is t.type and t.type.predefined:
                 how.apply(origin.addr, t.items, min(origin.count, t.count), t.type)
             else:
-                _same_items(self, origin.type.leaf(), t.type.leaf(), call)
                 self._combine_leaves(origin, t, how)
         finally:
             shmpi_gate_return(&t.w.gates[t.rank])
@@ -197,8 +198,6 @@ cdef class WinCalls(Keyed):
         cdef Py_ssize_t n = min(origin.count * origin.type.size, t.nbytes)
         cdef char *first = NULL
         cdef char *second
-        if leaf is None or origin.type.leaf() is None:
-            how.check(t.type if leaf is None else origin.type)
         n -= n % leaf.size
         second = _room(n)
         try:
@@ -326,6 +325,22 @@ cdef int _named(WinCalls win, Spec spec, str call) except -1:
             win, constants.ERR_TYPE,
             f"Win.{call}: a datatype that the program derived; it takes named ones",
         )
+    return 0
+
+
+cdef int _check_items(
+    WinCalls win, OpState how, TypeState mine, TypeState theirs, str call
+) except -1:
+    """Raise an error where an operation cannot combine items of two types, before it moves any."""
+    cdef TypeState first = mine.leaf()
+    cdef TypeState second = theirs.leaf()
+    cdef str why
+    _same_items(win, first, second, call)
+    why = how.refusal(mine if first is None else first)
+    if why is None and second is None:
+        why = how.refusal(theirs)
+    if why is not None:
+        mpi_error(win, constants.ERR_OP, f"Win.{call}: {why}")
     return 0
 
 

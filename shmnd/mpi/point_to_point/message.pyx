@@ -151,7 +151,7 @@ cdef class Message(Handle):
                 self.ob = None
             return request_of(nothing)
         ob = self.ob
-        op = point(ob.comm, ob.state, call, True, ob.message.source, ob.message.tag)
+        op = point(ob.comm, ob.state, f"Message.{call}", True, ob.message.source, ob.message.tag)
         op.is_object = is_object
         if not is_object:
             op.spec = spec_simple(buf, False, 0, 0)

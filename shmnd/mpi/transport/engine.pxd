@@ -53,7 +53,7 @@ cdef extern from "transport/collectives/shapes.h" nogil:
         int fault, peer, tag, source, source_tag
         uint32_t context
         char *buffer
-        uint64_t bytes, got
+        uint64_t bytes, got, refused
         shmpi_req *next
         void *holder
 

@@ -60,8 +60,11 @@ struct shmpi_req {
     uint64_t bytes; /* of the buffer */
 
     int source, source_tag; /* of the message that came */
-    uint64_t got;           /* its bytes */
-    uint64_t number;        /* of the posting */
+    uint64_t got;           /* its bytes, as far as there is room for them */
+    union {
+        uint64_t number;  /* of the posting */
+        uint64_t refused; /* TRUNCATED: the bytes of the message that came */
+    };
 
     struct shmpi_sched *sched; /* the collective that it is a part of */
     struct shmpi_step *merges; /* a receive that is reduced with own items: its step */

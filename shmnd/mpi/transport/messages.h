@@ -32,6 +32,7 @@ static inline void shmpi_matched(struct shmpi_req *r, int source, int tag, uint6
     } else if (bytes > r->bytes) {
         r->fault = SHMPI_TRUNCATED;
         r->got = r->bytes;
+        r->refused = bytes;
     }
     if (r->sched)
         shmpi_sched_compare(r, bytes, whole);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Message specifications: what they take, and that nothing outside a buffer is touched.
 
-Reduce_local with REPLACE stands for a message: it takes two specifications and copies.
+A message of a rank to itself takes two specifications, and copies.
 """
 
 import array
@@ -11,13 +11,13 @@ import pytest
 
 from shmnd.mpi.buffers.buffer import buffer
 from shmnd.mpi.buffers.sentinels import BOTTOM
-from shmnd.mpi.collectives.op import REPLACE
+from shmnd.mpi.communicators.intracomm import COMM_SELF
 from shmnd.mpi.datatypes import addresses
 from shmnd.mpi.datatypes.datatype import INT
 
 
 def copied(send, receive) -> None:
-    REPLACE.Reduce_local(send, receive)
+    COMM_SELF.Sendrecv(send, 0, 0, receive, 0)
 
 
 @pytest.mark.parametrize("make", [np.array, lambda items: array.array("l", items)])
