@@ -187,7 +187,7 @@ pickle = _pickle
 
 
 cdef int pickle_message(object obj, Plain *into) except -1:
-    """Find the bytes that an object is sent as, by `MPI.pickle`; the caller has to `release` them."""
+    """Find the bytes that an object is sent as, by `MPI.pickle`; the caller releases them."""
     return _pickle.message(obj, into)
 
 

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState, empty_status, null_status
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_FAILED_PEER, Wait, claim, death_of, deliver, note, poll, probe, shmpi_message, wait_end,
-    wait_turn,
+    E, SHMPI_FAILED_PEER, Wait, claim, death_of, deliver, note, poll, probe, shmpi_message,
+    wait_end, wait_turn,
 )
 from shmnd.mpi.objects.handle cimport Handle, State
 from shmnd.mpi.point_to_point.operation cimport Ended, Point, point
