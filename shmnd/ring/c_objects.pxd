@@ -33,6 +33,7 @@ cdef extern from "send/post.h" nogil:
         shmnd_arming arming
         shmnd_qp **links
         uint32_t link_count
+        uint32_t receiving_count
         shmnd_qp **active
         uint32_t unsettled
         shmnd_qp **by_bit

@@ -25,6 +25,7 @@ class PendingOperations(PendingCore):
 
     def __init__(self, wait_set: WaitSet) -> None:
         self._wait_set = wait_set
+        self.links: Final[Sized] = self._links
         self.contents: Final[list[Sized]] = [
             self._tickers,
             self._lingering,

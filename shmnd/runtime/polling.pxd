@@ -18,6 +18,7 @@ cdef class PendingCore:
     cdef tick(self)
     cdef poll_links(self)
     cdef wake_at_last(self)
+    cdef void _leave_word(self) noexcept
 
 
 # A progress engine as its polls see it.

@@ -47,6 +47,7 @@ cdef class PendingCore:
         """Have an object poll its pending operations at every poll. It is held weakly."""
         self._tickers[<size_t><void *>obj] = _ref(obj)
         self.wake_at_last()
+        self._leave_word()
 
     def remove(self, obj) -> None:
         """Visit an object no longer; harmless when it has no pending operations."""
@@ -57,6 +58,7 @@ cdef class PendingCore:
     def hurry(self, obj) -> None:
         """Have an object polled at the next poll, once. Safe in a finaliser: it takes no lock."""
         self._hurried.append(_ref(obj))
+        self._leave_word()
 
     def linger(self, go_on) -> None:
         """Call a function at every poll until it returns True, whatever else is gone by then.
@@ -71,6 +73,12 @@ cdef class PendingCore:
             if not ended:
                 self._lingering[<size_t><void *>go_on] = go_on
                 self._wait_set.wake_at(_now() + _LINGER_PAUSE)
+                self._leave_word()
+
+    cdef void _leave_word(self) noexcept:
+        """Have the thread at the word of a bell sleep on the epoll: something new is expected."""
+        if self._wait_set is not None:
+            self._wait_set.leave_word()
 
     cpdef put_off(self, object late):
         """Have the next poll, which comes soon, continue what an exception has interrupted."""

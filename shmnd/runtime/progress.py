@@ -177,7 +177,9 @@ class ProgressEngine(BrokerExchange, EngineCore):
         try:
             self.client = client = join(self)
             self._unsorted = [self._inbox, *client.unsorted]
-            wait_set._visit([*self.pending_operations.contents, self._undelivered, *self._unsorted])
+            pending = self.pending_operations
+            visited = [*pending.contents, self._undelivered, *self._unsorted]
+            wait_set._visit(visited, pending.links)
             self._wait_set.include(self.client.fileno())
             _all_engines.add(self)
         except BaseException:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.common.held import Held
 from shmnd.ring.process.waiting import LONGEST_SLEEP, Sleepers
-from shmnd.ring.queues.completion_queue import others_are_idle
+from shmnd.ring.queues.sleeping import others_are_idle
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import PolledQueue

@@ -22,7 +22,7 @@ import shmnd.runtime.pending
 import shmnd.runtime.progress
 import shmnd.runtime.request_progress
 from shmnd import MrFlag, NdError, OpFlag, RequestType, Status
-from shmnd.ring.process.waiting import set_longest_sleep
+from shmnd.ring.process.waiting import set_longest_at_word, set_longest_sleep
 
 EPHEMERAL = range(49152, 65536)
 """Ports that the provider chooses from."""
@@ -41,6 +41,7 @@ FILL = 0xA5
 # A sleeping thread polls each second even if nothing woke it, so that a lost wake-up would
 # pass for a slow one. Not here: it sleeps until the wait of the test is over.
 set_longest_sleep(3600.0)
+set_longest_at_word(3600.0)
 for _module in (shmnd.runtime.pending, shmnd.runtime.progress, shmnd.runtime.request_progress):
     assert hasattr(_module, "LONGEST_SLEEP")
     setattr(_module, "LONGEST_SLEEP", 3600.0)  # noqa: B010 - it is Final

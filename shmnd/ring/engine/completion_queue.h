@@ -174,6 +174,7 @@ static inline void shmnd_cq_add_qp(struct shmnd_cq *cq, struct shmnd_qp *qp)
         if (cq->links[i] == qp)
             return;
     cq->links[cq->link_count++] = qp;
+    cq->receiving_count += cq == qp->receive_cq;
     cq->by_bit[shmnd_qp_bit(cq, qp)] = qp;
     uint32_t words = shmnd_qp_bit(cq, qp) / 64 + 1;
     cq->bit_words = words > cq->bit_words ? words : cq->bit_words;
@@ -195,6 +196,7 @@ static inline void shmnd_cq_remove_qp(struct shmnd_cq *cq, struct shmnd_qp *qp)
     for (uint32_t i = 0; i < cq->link_count; i++) {
         if (cq->links[i] == qp) {
             cq->links[i] = cq->links[--cq->link_count];
+            cq->receiving_count -= cq == qp->receive_cq;
             break;
         }
     }

@@ -106,6 +106,7 @@ struct shmnd_cq {
     struct shmnd_arming arming;
     struct shmnd_qp **links; /* connected queue pairs, polled by this queue */
     uint32_t link_count;
+    uint32_t receiving_count; /* those of them that receive here */
     struct shmnd_qp **active; /* progressed at every poll: pending requests, teardown */
     uint32_t active_count;
     uint32_t active_turn;      /* the active queue pair with which the next poll begins */

@@ -14,6 +14,13 @@ cdef extern from "sys/epoll.h" nogil:
 
 
 cdef uint64_t AT_WORD_NS
+
+# How a sleep at a word ended: by an event, by its time, or by its time although the word was rung.
+cdef enum:
+    WOKEN
+    LASTED
+    MISLED
+
 cdef double LONGEST  # seconds after which a sleeper polls in any case
 
 
@@ -51,6 +58,7 @@ cdef class WaitSetCore:
     cdef public dict _doorbells
     cdef public object _timer
     cdef list _visited
+    cdef object _links  # the one of them whose changes are rung at the bell of a queue
     cdef int epoll, own, nudge
     cdef c.shmnd_marks *word  # the leader sleeps at the word there, or is about to; NULL: does not
     cdef uint32_t word_of  # the number of forks when that was set
@@ -58,7 +66,10 @@ cdef class WaitSetCore:
     cpdef void ring_own(self) noexcept
     cpdef void leave_word(self) noexcept
     cdef uint32_t arm_at_word(self, c.shmnd_arming *arming) noexcept
-    cdef bint sleep_at_word(self, uint64_t seen, uint32_t rings, uint64_t until) except -1
+    cdef int sleep_at_word(self, uint64_t seen, uint32_t rings, uint64_t until) except -1
+    cdef void end_at_word(self) noexcept
+    cdef bint has_links(self) except -1
+    cdef bint needs_attention(self, object engine) except -1
     cdef bint is_led_elsewhere(self) noexcept
     cdef bint leads_alone(self) noexcept
     cdef bint sleep_once(self, uint64_t seen, int milliseconds, list others) except -1

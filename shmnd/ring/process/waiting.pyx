@@ -213,34 +213,40 @@ cdef class WaitSetCore:
         self.word, self.word_of = arming.marks, forks
         return c.shmnd_bell_arm_at_word(arming)
 
-    cdef bint sleep_at_word(self, uint64_t seen, uint32_t rings, uint64_t until) except -1:
-        """Sleep at the word that `arm_at_word` has set, unless something has come since.
+    cdef int sleep_at_word(self, uint64_t seen, uint32_t rings, uint64_t until) except -1:
+        """Sleep `until` a time at the word that `arm_at_word` has set, unless something has come.
 
-        Return whether it lasted `until` that time. Peers that ring for that queue end it, and all
-        that wakes a leader within this process; nothing else from outside does.
+        Return how it ended. Peers that ring for that queue end it, and all that wakes a leader
+        within this process; nothing else from outside does.
         """
         cdef c.shmnd_marks *marks
         cdef uint64_t now
-        cdef bint over = False
+        cdef int ended = WOKEN
         PyErr_CheckSignals()
         marks = self.word
         if marks == NULL or self._generation != seen or self.word_of != forks:
-            return False
+            return WOKEN
         now = c.shmnd_now_ns()
         if now >= until:
-            return False
+            return WOKEN
         self._polling = True
         with nogil:
-            over = c.shmnd_futex_sleep(<const void *>&marks.rings, rings, until - now)
+            if c.shmnd_futex_sleep(<const void *>&marks.rings, rings, until - now):
+                ended = LASTED if c.shmnd_relaxed32(&marks.rings) == rings else MISLED
         self._polling = False
         self.word = NULL
         if self._nudged:
             self._take_nudge()
         PyErr_CheckSignals()  # before results are taken, as in `sleep_once`
-        return over
+        return ended
+
+    cdef void end_at_word(self) noexcept:
+        """Sleep at no word any more, if this thread is the leader."""
+        if self._leader == PyThread_get_thread_ident():
+            self.word = NULL
 
     cpdef void leave_word(self) noexcept:
-        """Wake the leader if it sleeps at a word: something has come that the word does not show."""
+        """Wake the leader if it sleeps at a word: something came that the word does not show."""
         cdef c.shmnd_marks *marks = self.word
         self.word = NULL
         if marks != NULL and self.word_of == forks:  # a child has no such thread, nor the memory
@@ -325,14 +331,28 @@ cdef class WaitSetCore:
         if when < <double>self._timer._due:
             self._timer.set(when)
 
-    def _visit(self, visited: list) -> None:
-        """Poll everything after a ring while one of these containers is not empty."""
-        self._visited = visited
+    def _visit(self, visited: list, links: object) -> None:
+        """Poll everything after a ring while one of these containers is not empty.
+
+        The peers of what `links` contains ring the bell of its queue when there is something.
+        """
+        self._visited, self._links = visited, links
 
     cdef bint has_pending(self, object engine) except -1:
         """Return whether a ring may be for more than what the sleeping thread polls itself."""
         for each in self._visited:
             if len(each):
+                return True
+        return not engine.client.alive
+
+    cdef bint has_links(self) except -1:
+        """Return whether a ring at the bell of a queue may be for more than its messages."""
+        return self._links is not None and len(self._links) != 0
+
+    cdef bint needs_attention(self, object engine) except -1:
+        """Return whether an event that no ring at the bell of a queue shows is waited for."""
+        for each in self._visited:
+            if each is not self._links and len(each):
                 return True
         return not engine.client.alive
 
@@ -373,7 +393,8 @@ cdef class WaitSetCore:
             milliseconds = milliseconds_until(end)
             if milliseconds == 0:
                 return False
-            if self.is_led_elsewhere() or not sleepers.others_need_no_polls(sleeper):
+            # The wait of a signal handler may have ended this thread's lead.
+            if not self._become_leader() or not sleepers.others_need_no_polls(sleeper):
                 return None
             others = []
             rung = self.sleep_once(seen, milliseconds, others)
@@ -386,7 +407,6 @@ cdef class WaitSetCore:
         """Cease to be the leader, if this thread is."""
         if self._leader == PyThread_get_thread_ident():
             self._leader = 0
-            self.word = NULL
             if self._followers:
                 self._notify_followers()
 

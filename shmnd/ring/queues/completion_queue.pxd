@@ -1,29 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from shmnd.ring cimport c
-from shmnd.ring.process.waiting cimport Sleepers
-from shmnd.ring.queues.polling cimport PollingCore
+from shmnd.ring.queues.sleeping cimport SleepingCore
 
 
-cdef class CompletionCore(PollingCore):
+cdef class CompletionCore(SleepingCore):
     cdef c.shmnd_poll_window poll_window  # how long the next wait polls
-    cdef uint32_t away_from_word  # so many waits do not sleep at the word
 
     cdef void count_wait(self, uint64_t ns, bint found) noexcept
     cdef uint64_t window_ns(self) noexcept
     cdef list _spin(self, Py_ssize_t max, object timeout)
     cdef bint _something(self) noexcept
     cdef _spin_unlocked(self, uint64_t end)
-    cdef bint _sleep_alone(self, Py_ssize_t max, uint64_t until, list results) except -1
-    cdef bint _nap_until(
-        self, Py_ssize_t max, uint64_t until, list results, Sleepers sleeping
-    ) except -1
-    cdef uint64_t _end_at_word(self, uint64_t until) noexcept
-    cdef int _sleep_at_word(
-        self, uint64_t seen, uint32_t rings, uint64_t until, Sleepers sleeping
-    ) except -1
-    cdef bint _needs_rings_alone(self, Sleepers sleeping) except -1
-    cdef bint _over(self) except -1
-    cdef doze(self)

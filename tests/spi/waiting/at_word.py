@@ -1,33 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads that sleep at the word of their queue's bell, as the tests of that have them.
 
-The sleep there ends by itself after 10 ms. In these tests it does not: a lost wake-up is a failure.
+That sleep ends by itself after 10 ms. In these tests it does not (`spi.harness`): a lost wake-up is
+a failure.
 """
 
-import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
-from shmnd.ring.process.waiting import set_longest_at_word
 from spi.harness import WAIT, wait_until
 from spi.pair import Pair
 from spi.remote import Ends
 
-USUAL = 0.01
 
-
-@contextlib.contextmanager
-def sleeping_at_the_word(ends: Ends) -> Iterator[Pair]:
+def sleeping_at_the_word(ends: Ends) -> Pair:
     """Two processes, connected; waits at the queue of the active end sleep at once, and there."""
     pair = ends.pair("two").connect()
     pair.active.cq.spin = 0.0
-    set_longest_at_word(3600.0)
-    try:
-        yield pair
-    finally:
-        set_longest_at_word(USUAL)
+    return pair
 
 
 def asleep(queue: Any) -> bool:

@@ -115,7 +115,7 @@ def interrupt_after_taking(
         except Interrupted:
             return
         finally:
-            set_longest_at_word(0.01)
+            set_longest_at_word(3600.0)
             thread.join(WAIT)
         monkeypatch.undo()  # it came before the wait had begun to sleep: no function ran behind it
     pytest.fail("no wait was interrupted")

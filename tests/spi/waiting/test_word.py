@@ -4,7 +4,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,9 +18,8 @@ from spi.waiting.at_word import asleep, ended, sleeping_at_the_word, waiting
 
 
 @pytest.fixture
-def pair(ends: Ends) -> Iterator[Pair]:
-    with sleeping_at_the_word(ends) as pair:
-        yield pair
+def pair(ends: Ends) -> Pair:
+    return sleeping_at_the_word(ends)
 
 
 @pytest.fixture
@@ -41,6 +40,19 @@ def test_a_message_wakes_it_without_a_byte_in_a_doorbell(pair: Pair) -> None:
         ended(thread)
         assert contexts(got) == [number]
         assert not wait_set.ready()[0], "its doorbell was rung, too"
+
+
+def test_the_end_of_the_connection_completes_a_notify_disconnect(pair: Pair) -> None:
+    """Its peer rings the bell of the queue then, so a client that has one pending sleeps there."""
+    end = pair.active
+    disconnected = end.connector.notify_disconnect()
+    end.qp.receive(None, "flushed")
+    got: list[Any] = []
+    thread = waiting(end.cq, got)
+    pair.passive.connector.disconnect().result(WAIT)
+    ended(thread)
+    assert [each.status for each in got] == [Status.CANCELED]
+    assert disconnected.status == Status.SUCCESS
 
 
 def test_a_request_of_another_thread_that_completes_wakes_it(pair: Pair) -> None:
@@ -165,6 +177,21 @@ def test_it_sleeps_elsewhere_while_a_thread_sleeps_for_something_else(pair: Pair
     ended(second)
     pair.passive.qp.send(None)
     ended(first)
+    assert contexts(got) == ["word"]
+
+
+def test_an_operation_that_is_posted_meanwhile_is_completed(pair: Pair, unconnected: Pair) -> None:
+    """No thread waits for it, and the one that sleeps takes the messages of the broker."""
+    got: list[Any] = []
+    pair.active.qp.receive(None, "word")
+    thread = waiting(pair.active.cq, got)
+    unconnected.listen()
+    connecting = unconnected.request()
+    unconnected.offered()
+    unconnected.passive.connector.accept(unconnected.passive.qp, *unconnected.limits)
+    wait_until(lambda: connecting.status == Status.SUCCESS, "the Connect is complete")
+    pair.passive.qp.send(None)
+    ended(thread)
     assert contexts(got) == ["word"]
 
 
