@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 __all__ = ["Posts"]
+
+_MOST: Final = 65536
+"""Posts that wait for a broker that does not read; beyond it the session is given up."""
 
 
 class Posts:
@@ -22,6 +26,11 @@ class Posts:
 
     def __len__(self) -> int:
         return len(self._left)
+
+    @property
+    def too_many(self) -> bool:
+        """Whether more wait than any broker that works leaves unread."""
+        return len(self._left) > _MOST
 
     def append(self, post: bytes) -> None:
         """Have it sent behind the others."""

@@ -38,9 +38,6 @@ from shmnd.status import NdError, Status, error
 
 __all__ = ["Event", "Lost", "Session"]
 
-_POSTS_MAX: Final = 65536
-"""Posts that wait for a broker that does not read; beyond it the session is given up."""
-
 _LONGEST_WAIT: Final = 0.02
 """Seconds of one wait for a reply. A signal handler, or a finaliser, that asks the broker too may
 read the reply in the moment before the wait begins."""
@@ -74,8 +71,7 @@ class Session:
         self._next_id = 1
         # Exchanges nest when a finaliser calls during one.
         self._expected: set[int] = set()
-        self._unsure: set[int] = set()
-        """Requests, also earlier ones, of which it is unknown what became of them."""
+        self._unsure: set[int] = set()  # requests of which it is unknown what became of them
         self._asked: set[int] = set()
         self._replies: dict[int, dict[str, Any]] = {}
         self._arrived: deque[Arrived] = deque()
@@ -192,13 +188,11 @@ class Session:
 
     def _wake_no_other(self, fd: int) -> None:
         """Keep the socket from waking other threads: what arrives is for this one to read."""
-        if fd < 0:
-            return
         try:
             self._epoll.modify(fd, 0)
         except (OSError, ValueError) as exc:
             pass_on(exc)
-            raise Lost from None  # another thread has closed the client
+            raise Lost from None  # there is none, or another thread has closed the client
 
     def _await_reply(
         self, ident: int, sock: socket.socket | None, call: str, deadline: float
@@ -388,7 +382,7 @@ class Session:
                 done = self._flush()
                 if done == self._wants_room:
                     self._want_room(not done)
-                if len(self._posts) > _POSTS_MAX:
+                if self._posts.too_many:
                     raise Lost
             except (Lost, NdError):
                 self._hang_up()

@@ -7,9 +7,9 @@ fields without holding the condition of the followers. Therefore a follower incr
 `_followers` before it reads `_generation` and `_leader`, and the leader reads `_followers` after
 it wrote them: at least one of the two sees the other.
 
-The leader of a completion queue may sleep at the word of its bell in place of the epoll. It sets
-`word` before it polls and reads anything that may keep it from sleeping; others ring or nudge it
-after they wrote such a thing, and `leave_word` reads `word` then: again, one sees the other.
+A leader may sleep at the word of its queue's bell in place of the epoll. It sets `word` before it
+polls and reads what may keep it from sleeping; others write that before `leave_word` reads `word`:
+again, at least one of the two sees the other.
 """
 
 import os
@@ -154,7 +154,7 @@ cdef class WaitSetCore:
     def __cinit__(self):
         self.epoll = self.own = self.nudge = -1
         self._doorbells = {}
-        self._visited = []
+        self._visited, self._links = [], ()
 
     def _sleep_on(self, epoll: int, own: int, nudge: int) -> None:
         """Use these descriptors; -1 when they are closed."""
@@ -214,20 +214,17 @@ cdef class WaitSetCore:
         return c.shmnd_bell_arm_at_word(arming)
 
     cdef int sleep_at_word(self, uint64_t seen, uint32_t rings, uint64_t until) except -1:
-        """Sleep `until` a time at the word that `arm_at_word` has set, unless something has come.
+        """Sleep `until` a time at the word that `arm_at_word` has set; return how that ended.
 
-        Return how it ended. Peers that ring for that queue end it, and all that wakes a leader
-        within this process; nothing else from outside does.
+        Peers that ring for that queue end it, and all that wakes a leader within this process.
         """
         cdef c.shmnd_marks *marks
         cdef uint64_t now
         cdef int ended = WOKEN
         PyErr_CheckSignals()
         marks = self.word
-        if marks == NULL or self._generation != seen or self.word_of != forks:
-            return WOKEN
         now = c.shmnd_now_ns()
-        if now >= until:
+        if marks == NULL or self._generation != seen or self.word_of != forks or now >= until:
             return WOKEN
         self._polling = True
         with nogil:
@@ -347,7 +344,7 @@ cdef class WaitSetCore:
 
     cdef bint has_links(self) except -1:
         """Return whether a ring at the bell of a queue may be for more than its messages."""
-        return self._links is not None and len(self._links) != 0
+        return len(self._links) != 0
 
     cdef bint needs_attention(self, object engine) except -1:
         """Return whether an event that no ring at the bell of a queue shows is waited for."""

@@ -49,7 +49,9 @@ def exchange(talk: Talk, times: int = 50) -> None:
 
 
 def test_a_connection_outlives_its_broker(adapter: shmnd.Adapter) -> None:
-    with Child(ECHO) as echo:
+    # A process that listens starts a broker, so it does not listen any more.
+    program = ECHO.replace("Talk.of(listener)\n", "Talk.of(listener)\nlistener.close()\n")
+    with Child(program) as echo:
         talk = Talk.to(adapter, tuple(echo.hear()))
         exchange(talk)
         end_process(broker_pid())

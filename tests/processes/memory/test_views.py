@@ -172,7 +172,7 @@ def test_it_takes_a_connection_that_may_read(ends: Ends) -> None:
     refused(Status.CONNECTION_INVALID, "QueuePair.view", ends.view)
     ends.here.qp.close()
     refused(
-        Status.CONNECTION_INVALID, "disconnected", lambda: ends.here.qp.view(address, token, 10)
+        Status.CONNECTION_INVALID, "closed", lambda: ends.here.qp.view(address, token, 10)
     )
 
 

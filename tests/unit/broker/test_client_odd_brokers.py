@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shmnd.broker import client as client_module
+from shmnd.broker import posts as posts_module
 from shmnd.broker import session as session_module
 from shmnd.broker.place import Place
 from shmnd.broker.service.server import Server
@@ -215,7 +216,7 @@ def test_waiting_posts_wake_their_owner_when_there_is_room(make: Make, place: Pl
 def test_posts_are_not_kept_without_end(
     make: Make, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "_POSTS_MAX", 100)
+    monkeypatch.setattr(posts_module, "_MOST", 100)
     with greeted(place, make) as (_, client):
         for number in range(1, 5001):
             client.post("close", object=number)

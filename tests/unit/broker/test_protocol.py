@@ -308,6 +308,7 @@ def test_a_good_request_comes_through_with_its_defaults() -> None:
         "protocol": 6,
         "private": "",
         "offer": "",
+        "later": False,
     }
 
 
