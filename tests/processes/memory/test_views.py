@@ -171,9 +171,7 @@ def test_it_takes_a_connection_that_may_read(ends: Ends) -> None:
     ends.here.connector.disconnect().result(PATIENCE)
     refused(Status.CONNECTION_INVALID, "QueuePair.view", ends.view)
     ends.here.qp.close()
-    refused(
-        Status.CONNECTION_INVALID, "closed", lambda: ends.here.qp.view(address, token, 10)
-    )
+    refused(Status.CONNECTION_INVALID, "closed", lambda: ends.here.qp.view(address, token, 10))
 
 
 @pytest.mark.parametrize("kind", ["private", "write"])

@@ -176,9 +176,7 @@ def test_a_handler_may_wait_at_the_same_queue(
     assert contexts(within) == ["within"]
 
 
-def test_another_thread_may_lead_after_the_wait_of_a_handler(
-    pair: Pair, unconnected: Pair
-) -> None:
+def test_another_thread_may_lead_after_the_wait_of_a_handler(pair: Pair, unconnected: Pair) -> None:
     """The wait of the handler ends the lead of the one that it interrupts."""
     other = unconnected.connect()
     end = pair.active
