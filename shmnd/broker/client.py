@@ -171,6 +171,8 @@ class BrokerClient(Session):
                 try:
                     if self.alive:
                         self._drain()
+                    elif self._sock is not None and not self._expected:
+                        self._hang_up()  # interrupted twice: it would stay readable
                 except Lost:
                     self._hang_up()
                 finally:

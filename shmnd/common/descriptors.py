@@ -166,11 +166,12 @@ class Doorbell(Descriptor):
     """Where another process rings, a byte for each ring; readable until all of them are taken."""
 
     __slots__ = ("process",)
+    process: str
 
-    def __init__(self, fd: int, process: str) -> None:
-        super().__init__(fd)
-        self.process: Final = process
-        os.set_blocking(fd, False)  # no other process holds it, so it stays so
+    def begin(self, process: str) -> None:
+        """Be rung by a process from now on."""
+        self.process = process
+        os.set_blocking(self._fd, False)  # no other process holds it, so it stays so
 
     def answer(self) -> None:
         """Show the ringing process that this end is read (`was_listened_at`)."""

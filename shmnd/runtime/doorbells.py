@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from shmnd.common.descriptors import Doorbell
 from shmnd.common.interruption import pass_on
 
 if TYPE_CHECKING:
@@ -41,9 +42,12 @@ class Doorbells:
         self._due = 0.0
 
     def take(self, process: str, fds: list[int]) -> None:
-        """Listen to a process. Takes the descriptor, if it has arrived."""
+        """Listen to a process. Takes the descriptor, if it has arrived.
+
+        It has an owner at once: one that a handler of a signal left open would be rung for ever.
+        """
         try:
-            if fds and self._wait_set.listen(fds.pop(), process):
+            if fds and self._wait_set.listen(Doorbell.of(fds.pop), process):
                 self._missing.pop(process, None)
                 return
         except OSError as exc:

@@ -93,19 +93,19 @@ class WaitSet(WaitSetCore):
         except (OSError, ValueError) as exc:
             pass_on(exc)  # it was closed before, or the epoll was
 
-    def listen(self, fd: int, process: str) -> bool:
-        """Let another process ring here, until it closes its end. Takes the descriptor.
+    def listen(self, doorbell: Doorbell, process: str) -> bool:
+        """Let another process ring here, until it closes its end.
 
         False for a process that keeps too many open: it might use up the descriptors of this one.
         """
-        doorbell = Doorbell(fd, process)
+        doorbell.begin(process)
         its = [each for each in list(self._doorbells.values()) if each.process == process]
         if len(its) >= _DOORBELLS_OF_ONE:
             self.ring()  # for the rings taken here
             if all(self._hear(each) for each in its):
                 return False
-        self._epoll.register(fd, select.EPOLLIN)
-        self._doorbells[fd] = doorbell
+        self._epoll.register(doorbell.fileno(), select.EPOLLIN)
+        self._doorbells[doorbell.fileno()] = doorbell
         doorbell.answer()
         return True
 

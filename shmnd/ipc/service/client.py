@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import queue
 import threading
@@ -286,11 +285,13 @@ class Client(Answers, Closing):
         return [each for ref in self._pending.valuerefs() if (each := ref()) is not None]
 
     def _until_lost(self) -> float:
-        """Return the seconds after which a request that was taken counts as lost."""
+        """Return the seconds after which a request that was taken counts as lost.
+
+        Also where all were claimed: one that is sent meanwhile wakes no call that sleeps, and one
+        call at a time takes for all.
+        """
         found = self._under_way.until_lost()
-        if found is None and self._unsent:
-            return UNCLAIMED  # it may be put and taken from now on
-        return math.inf if found is None else found
+        return UNCLAIMED if found is None else found
 
     def _find_lost(self) -> bool:
         """End the requests whose servers died; tell whether there was one."""

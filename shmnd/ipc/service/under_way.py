@@ -11,6 +11,8 @@ from collections import OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from shmnd.common.interruption import pass_on
+
 if TYPE_CHECKING:
     import weakref
     from collections.abc import Iterator
@@ -70,8 +72,8 @@ class UnderWay:
         while True:
             try:
                 return any(map(self._has_no_call, self.unseen))
-            except RuntimeError:
-                continue  # another thread has added one meanwhile
+            except RuntimeError as exc:
+                pass_on(exc)  # else another thread has added one meanwhile
 
     def _has_no_call(self, number: int) -> bool:
         pending = self._pending.get(number)
@@ -81,8 +83,8 @@ class UnderWay:
         while True:
             try:
                 return list(islice(self.unsaid, _MOST_CHECKED))
-            except RuntimeError:
-                continue  # another thread has put one meanwhile
+            except RuntimeError as exc:
+                pass_on(exc)  # else another thread has put one meanwhile
 
     def _unclaimed(self) -> Iterator[Pending]:
         for number in self._first_numbers():

@@ -98,6 +98,8 @@ class Unsent:
                     self._requests._core.drop(box[0])
                 pending._failure = RuntimeError(f"Client.send: {why}")
                 pending._over, pending._unsent = True, False
+                for each in tuple(pending._waiters):
+                    each.wake()
 
     def close(self) -> None:
         """Send no more, before the queue is closed."""

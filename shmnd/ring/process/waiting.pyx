@@ -206,10 +206,7 @@ cdef class WaitSetCore:
     # -- at the word of a bell --
 
     cdef uint32_t arm_at_word(self, c.shmnd_arming *arming) noexcept:
-        """Arm the bell of a queue for its waiter, the leader, which is about to sleep at the word.
-
-        The caller polls afterwards, and checks all else that may keep it from sleeping there.
-        """
+        """Arm the bell for the leader, which polls and checks all else before it sleeps there."""
         self.word, self.word_of = arming.marks, forks
         return c.shmnd_bell_arm_at_word(arming)
 
@@ -224,7 +221,9 @@ cdef class WaitSetCore:
         PyErr_CheckSignals()
         marks = self.word
         now = c.shmnd_now_ns()
-        if marks == NULL or self._generation != seen or self.word_of != forks or now >= until:
+        # The wait of a signal handler may have ended this thread's lead.
+        if (marks == NULL or self._generation != seen or self.word_of != forks or now >= until
+                or not self.leads_alone()):
             return WOKEN
         self._polling = True
         with nogil:

@@ -193,7 +193,8 @@ class BrokerExchange(EventDispatch):
             lost = list(self._unheard.items())
             kept = self.call("sync").get("unheard", ())
             self._intake()
-            for adapter, mark in lost:
+            # Within an intake that a handler of a signal interrupted, none of it is sorted yet.
+            for adapter, mark in [] if self._sorting else lost:
                 if self._unheard.get(adapter) is mark and adapter not in kept:
                     self._unheard.pop(adapter, None)  # all of it has come
         if self._undelivered:

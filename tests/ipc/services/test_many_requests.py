@@ -14,12 +14,15 @@ from typing import Any
 
 import pytest
 
+import shmnd.ipc.service
+from interrupting import inside, interrupted
 from shmnd import ipc
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = 60.0
 BUFFER = 8192
 MANY = 1000
+WITHIN = inside(shmnd.ipc.service)
 
 
 class Held:
@@ -204,3 +207,27 @@ def test_the_death_of_a_server_ends_what_it_took_and_nothing_else(of_tasks: bool
             assert not any(each.done() for each in pending[300:])
         child.join()
     assert {type(each) for each in found} == {ipc.PeerLost}
+
+
+def test_the_error_of_a_handler_is_not_taken_for_that_of_a_list_that_changes(
+    client: ipc.Client,
+) -> None:
+    under_way = client._under_way
+    kept = [client.send(number) for number in range(3)]
+    for pending in kept:
+        under_way.unseen[pending._number] = None
+    ended = False
+
+    def ask() -> None:
+        nonlocal ended
+        ended = False
+        under_way.has_unseen()
+        list(under_way._unclaimed())
+        ended = True
+
+    at, more = 0, True
+    while more:
+        more = interrupted(at, ask, WITHIN, RuntimeError)
+        assert ended is not more, f"interrupted at place {at}"
+        at += 1
+    assert at > 5

@@ -3,6 +3,8 @@
 
 import asyncio
 import pickle
+import queue
+import threading
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -112,3 +114,34 @@ def test_requests_that_are_never_sent_end(name: str) -> None:
         return await pending
 
     asyncio.run(asyncio.wait_for(closed(), PATIENCE))
+
+
+def test_a_task_of_another_loop_learns_that_its_request_is_never_sent(name: str) -> None:
+    waits = threading.Event()
+
+    async def send(client: ipc.Client) -> list[Any]:
+        pending = [client.send(number) for number in range(COUNT)]
+        sent.put(pending)
+        await asyncio.to_thread(waits.wait, PATIENCE)
+        return pending
+
+    async def waited(pending: Any) -> Any:
+        return await pending
+
+    async def main() -> None:
+        pending = await asyncio.to_thread(sent.get, True, PATIENCE)
+        takes = asyncio.create_task(waited(pending[0]))
+        await asyncio.sleep(0.05)
+        ends = asyncio.create_task(waited(pending[-1]))
+        await asyncio.sleep(0.05)
+        waits.set()
+        with pytest.raises(RuntimeError, match="the event loop that was to send"):
+            await ends
+        takes.cancel()
+
+    sent: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+    with ipc.Client(name) as client:
+        sender = threading.Thread(target=lambda: asyncio.run(send(client)))
+        sender.start()
+        asyncio.run(asyncio.wait_for(main(), PATIENCE))
+        sender.join(PATIENCE)

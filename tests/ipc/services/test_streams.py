@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +18,8 @@ import pytest
 
 from ipc import queue_players
 from shmnd import ipc
-from shmnd.ipc.service import turns
+from shmnd.ipc.service import client as client_module
+from shmnd.ipc.service import turns, under_way
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = 60.0
@@ -257,6 +259,46 @@ def test_a_request_that_cannot_be_read_ends_itself_alone(exc: type[Exception]) -
             request = next(iter(server))
         request.respond(request.value)
         assert pending.result(PATIENCE).value == "good"
+
+
+@pytest.mark.parametrize("of_tasks", [True, False])
+def test_one_that_cannot_be_read_is_lost_beside_a_call_that_waits(
+    of_tasks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That call takes the answers of all; its own request was claimed, and it sleeps long."""
+    for module in (under_way, client_module):
+        monkeypatch.setattr(module, "UNCLAIMED", 0.3)
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+
+        async def in_one_loop() -> None:
+            waiting = asyncio.create_task(client.acall("long", PATIENCE))
+            request = await server.areceive(PATIENCE)
+            await asyncio.sleep(1.0)
+            lost = asyncio.create_task(client.acall(Raises(KeyError), PATIENCE))
+            with pytest.raises(KeyError):
+                await server.areceive(PATIENCE)
+            with pytest.raises(ipc.PeerLost):
+                await lost
+            request.respond("answer")
+            assert (await waiting).value == "answer"
+
+        def in_threads() -> None:
+            with ThreadPoolExecutor() as pool:
+                waiting = pool.submit(client.call, "long", PATIENCE)
+                request = server.receive(PATIENCE)
+                time.sleep(1.0)
+                lost = pool.submit(client.call, Raises(KeyError), PATIENCE)
+                with pytest.raises(KeyError):
+                    server.receive(PATIENCE)
+                with pytest.raises(ipc.PeerLost):
+                    lost.result(PATIENCE)
+                request.respond("answer")
+                assert waiting.result(PATIENCE).value == "answer"
+
+        if of_tasks:
+            asyncio.run(in_one_loop())
+        else:
+            in_threads()
 
 
 def test_numbers_that_no_client_sends_are_no_request() -> None:

@@ -190,6 +190,8 @@ def test_a_session_that_a_second_handler_leaves_in_doubt_is_renewed(
         with pytest.raises(Alarm):
             client.call("status")
     assert not client.alive
+    client.events()
+    assert client._sock is None, "a poll ends it: what it says wakes all sleepers"
     assert client.call("status")["processes"] == 1
     assert client._sock is not before
     assert not client._unsure

@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """What processes ring each other by: one each way, taken, dropped, lost and made anew."""
 
+import itertools
 import os
 import select
 import socket
+import types
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
 
+import shmnd.common
 import shmnd.runtime.waiting
-from interrupting import Alarm
+from interrupting import Alarm, inside, interrupted
+from shmnd.broker.untaken import close_all
 from shmnd.common.descriptors import Descriptor, Doorbell, ring
+from shmnd.runtime.doorbells import Doorbells
 from shmnd.runtime.waiting import WaitSet
 from unit.opened import is_open
 from unit.sides import End, Sides
+
+WITHIN = inside(shmnd.runtime, shmnd.common)
 
 
 @pytest.fixture
@@ -29,7 +37,7 @@ def wait_set() -> Iterator[WaitSet]:
 def doorbell(wait_set: WaitSet, process: str = "p") -> tuple[Descriptor, bool]:
     """Return the end to ring at, and whether the watch listens at the other."""
     ringing, listening = socket.socketpair()
-    return Descriptor(ringing.detach()), wait_set.listen(listening.detach(), process)
+    return Descriptor(ringing.detach()), wait_set.listen(Doorbell.of(listening.detach), process)
 
 
 def doorbells_of(end: End) -> dict[int, Doorbell]:
@@ -282,3 +290,23 @@ def test_a_forked_child_rings_nobody(sides: Sides) -> None:
         os._exit(known.doorbell_fd != -1 or any(is_open(fd) for fd in fds))
     assert os.waitpid(child, 0)[1] == 0
     assert known.doorbell_fd == fds[0]
+
+
+def test_one_whose_taking_a_handler_interrupts_is_closed_or_listened_to(wait_set: WaitSet) -> None:
+    """Its other end would be rung for ever, as that of one that is read."""
+    pending: Any = types.SimpleNamespace(add=lambda _: None, remove=lambda _: None)
+    for at in itertools.count():
+        doorbells = Doorbells(wait_set, pending, lambda _: True)
+        ringing, listening = socket.socketpair()
+        fds = [listening.detach()]
+        came = interrupted(at, partial(doorbells.take, f"p{at}", fds), WITHIN)
+        listens = any(each.process == f"p{at}" for each in wait_set._doorbells.values())
+        poll = select.poll()
+        poll.register(ringing, select.POLLHUP)
+        hung_up = bool(poll.poll(0))
+        assert listens or hung_up or fds, f"interrupted at {at}"
+        close_all(fds)
+        ringing.close()
+        if not came:
+            break
+    assert at > 3

@@ -85,7 +85,8 @@ def test_no_exception_of_a_handler_is_taken_for_a_failure_of_a_descriptor(
         raised = False
 
     count, other = EventCount(), EventCount()
-    doorbell = Doorbell(other.fileno(), "another process")
+    doorbell = Doorbell.of(other.fileno)
+    doorbell.begin("another process")
     doorbell.drain()
     at, more = 0, True
     while more:
