@@ -186,9 +186,8 @@ class BrokerExchange(EventDispatch):
                 self._intake()
 
     def sync(self) -> None:
-        """Ask and wait, so that every segment announced to us before is mapped, and lost
-        introductions are repeated.
-        """
+        """Ask and wait: segments that were announced are mapped then, and lost introductions are
+        repeated."""
         with Held(self.rpc):
             lost = list(self._unheard.items())
             kept = self.call("sync").get("unheard", ())
