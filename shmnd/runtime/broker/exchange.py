@@ -186,8 +186,7 @@ class BrokerExchange(EventDispatch):
                 self._intake()
 
     def sync(self) -> None:
-        """Ask and wait: segments that were announced are mapped then, and lost introductions are
-        repeated."""
+        """Ask and wait: announced segments are mapped then, and lost introductions repeated."""
         with Held(self.rpc):
             lost = list(self._unheard.items())
             kept = self.call("sync").get("unheard", ())
