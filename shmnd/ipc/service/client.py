@@ -26,7 +26,7 @@ from shmnd.ipc.service.awaiting import Awaiting, Waiter
 from shmnd.ipc.service.pending import MOST_UNREAD, Pending, Stream
 from shmnd.ipc.service.server import open_service
 from shmnd.ipc.service.service_values import Answer, conforming, described, in_part
-from shmnd.ipc.service.under_way import UNCLAIMED, UnderWay
+from shmnd.ipc.service.under_way import UnderWay
 from shmnd.ipc.service.unsent import Unsent
 
 __all__ = ["Client", "Pending"]
@@ -285,13 +285,8 @@ class Client(Answers, Closing):
         return [each for ref in self._pending.valuerefs() if (each := ref()) is not None]
 
     def _until_lost(self) -> float:
-        """Return the seconds after which a request that was taken counts as lost.
-
-        Also where all were claimed: one that is sent meanwhile wakes no call that sleeps, and one
-        call at a time takes for all.
-        """
-        found = self._under_way.until_lost()
-        return UNCLAIMED if found is None else found
+        """Return the seconds after which the next request may count as lost."""
+        return self._under_way.until_lost()
 
     def _find_lost(self) -> bool:
         """End the requests whose servers died; tell whether there was one."""

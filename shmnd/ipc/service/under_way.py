@@ -113,13 +113,14 @@ class UnderWay:
                 lost.append(pending)
         return dead, lost
 
-    def until_lost(self) -> float | None:
+    def until_lost(self) -> float:
         """Return the seconds after which a request that was taken counts as lost.
 
-        None when each one that was put has been claimed.
+        Also where all were claimed: one that is sent meanwhile wakes no call that sleeps, and one
+        call at a time takes for all.
         """
         now = time.monotonic()
         for pending in self._unclaimed():
             taken = pending._unclaimed
             return max(0.01, taken + UNCLAIMED - now) if taken else UNCLAIMED
-        return None
+        return UNCLAIMED

@@ -336,10 +336,7 @@ cdef class WaitSetCore:
 
     cdef bint has_pending(self, object engine) except -1:
         """Return whether a ring may be for more than what the sleeping thread polls itself."""
-        for each in self._visited:
-            if len(each):
-                return True
-        return not engine.client.alive
+        return self.has_links() or self.needs_attention(engine)
 
     cdef bint has_links(self) except -1:
         """Return whether a ring at the bell of a queue may be for more than its messages."""

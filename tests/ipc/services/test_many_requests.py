@@ -6,15 +6,14 @@ Instructions of the interpreter are counted, and no time is measured.
 
 import asyncio
 import multiprocessing
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import shmnd.ipc.service
+from counting import steps_of
 from interrupting import inside, interrupted
 from shmnd import ipc
 
@@ -57,30 +56,11 @@ def client(held: Held) -> Iterator[ipc.Client]:
         yield made
 
 
-def steps_of(call: Callable[[], object]) -> int:
-    """Return how many instructions of the interpreter a call takes, in this thread."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return count
-
-
 def test_a_question_costs_the_same_whatever_is_under_way(client: ipc.Client) -> None:
     client.fileno()
     pending = [client.send(number) for number in range(MANY)]
-    assert steps_of(client.ready) < MANY
-    assert steps_of(pending[-1].done) < MANY
+    assert steps_of(client.ready, "opcode") < MANY
+    assert steps_of(pending[-1].done, "opcode") < MANY
     assert not pending[-1].done()
 
 
@@ -95,7 +75,7 @@ def test_each_answer_costs_the_same_whatever_is_under_way(held: Held, client: ip
             results.append(each.result(PATIENCE).value)
             client.ready()
 
-    assert steps_of(read_all) < 8000 * MANY
+    assert steps_of(read_all, "opcode") < 8000 * MANY
     assert results == list(range(MANY))
 
 
@@ -109,7 +89,7 @@ def test_tasks_wake_for_their_own_answers(held: Held, client: ipc.Client) -> Non
         return [answer.value for answer in await asyncio.gather(*tasks)]
 
     found: list[int] = []
-    steps = steps_of(lambda: found.extend(asyncio.run(ask())))
+    steps = steps_of(lambda: found.extend(asyncio.run(ask())), "opcode")
     assert found == list(range(MANY))
     assert steps < 16000 * MANY
 
@@ -133,6 +113,9 @@ def test_loops_of_several_threads(held: Held, client: ipc.Client) -> None:
     found: dict[int, list[int]] = {}
     pending = client.send(-1)
 
+    def run(first: int) -> None:
+        asyncio.run(ask(first))
+
     async def ask(first: int) -> None:
         async def shared() -> int:
             return int((await pending).value)
@@ -142,10 +125,7 @@ def test_loops_of_several_threads(held: Held, client: ipc.Client) -> None:
         assert await asyncio.gather(shared(), shared()) == [-1, -1]
         found[first] = [answer.value for answer in answers]
 
-    threads = [
-        threading.Thread(target=lambda first=first: asyncio.run(ask(first)))  # type: ignore[misc]
-        for first in (0, 200, 400)
-    ]
+    threads = [threading.Thread(target=run, args=(first,)) for first in (0, 200, 400)]
     for thread in threads:
         thread.start()
     held.go.set()

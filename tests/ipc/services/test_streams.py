@@ -18,7 +18,6 @@ import pytest
 
 from ipc import queue_players
 from shmnd import ipc
-from shmnd.ipc.service import client as client_module
 from shmnd.ipc.service import turns, under_way
 
 FORK = multiprocessing.get_context("fork")
@@ -266,8 +265,7 @@ def test_one_that_cannot_be_read_is_lost_beside_a_call_that_waits(
     of_tasks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That call takes the answers of all; its own request was claimed, and it sleeps long."""
-    for module in (under_way, client_module):
-        monkeypatch.setattr(module, "UNCLAIMED", 0.3)
+    monkeypatch.setattr(under_way, "UNCLAIMED", 0.3)
     with ipc.Server("s") as server, ipc.Client("s") as client:
 
         async def in_one_loop() -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from typing import Any
 
+from shmnd import NdError, Status
 from spi.harness import WAIT, wait_until
 from spi.pair import Pair
 from spi.remote import Ends
@@ -36,6 +37,21 @@ def waiting(queue: Any, got: list[Any], count: int = 1) -> threading.Thread:
     thread.start()
     wait_until(lambda: asleep(queue), "a thread sleeps at the word")
     time.sleep(0.02)  # until it sleeps; nothing that follows depends on it
+    return thread
+
+
+def waiting_for_a_failure(queue: Any, failures: list[Status]) -> threading.Thread:
+    """The same for a wait that ends with a status."""
+
+    def run() -> None:
+        try:
+            queue.wait(1, WAIT)
+        except NdError as exc:
+            failures.append(exc.status)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_until(lambda: asleep(queue), "a thread sleeps at the word")
     return thread
 
 

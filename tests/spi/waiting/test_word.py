@@ -9,12 +9,17 @@ from typing import Any
 
 import pytest
 
-import shmnd
 from shmnd import Status
 from spi.harness import WAIT, contexts, wait_until
 from spi.pair import Pair
 from spi.remote import Ends
-from spi.waiting.at_word import asleep, ended, sleeping_at_the_word, waiting
+from spi.waiting.at_word import (
+    asleep,
+    ended,
+    sleeping_at_the_word,
+    waiting,
+    waiting_for_a_failure,
+)
 
 
 @pytest.fixture
@@ -67,22 +72,11 @@ def test_a_request_of_another_thread_that_completes_wakes_it(pair: Pair) -> None
 
 
 def test_a_close_wakes_it(pair: Pair) -> None:
-    got: list[Any] = []
     failures: list[Status] = []
-
-    def run() -> None:
-        try:
-            pair.active.cq.wait(1, WAIT)
-        except shmnd.NdError as exc:
-            failures.append(exc.status)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    wait_until(lambda: asleep(pair.active.cq), "a thread sleeps at the word")
+    thread = waiting_for_a_failure(pair.active.cq, failures)
     pair.active.cq.close()
     ended(thread)
     assert failures == [Status.INVALID_HANDLE]
-    assert not got
 
 
 def test_the_end_of_the_connection_wakes_it(pair: Pair) -> None:
@@ -237,16 +231,7 @@ def test_a_request_of_another_queue_makes_progress(ends: Ends, pair: Pair) -> No
 
 def test_what_wakes_all_threads_wakes_it(pair: Pair) -> None:
     failures: list[Status] = []
-
-    def run() -> None:
-        try:
-            pair.active.cq.wait(1, WAIT)
-        except shmnd.NdError as exc:
-            failures.append(exc.status)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    wait_until(lambda: asleep(pair.active.cq), "a thread sleeps at the word")
+    thread = waiting_for_a_failure(pair.active.cq, failures)
     engine = pair.active.adapter._engine
     for wake in (engine.ring, engine._wait_set.news):
         wait_until(lambda: asleep(pair.active.cq), "it sleeps at the word again")

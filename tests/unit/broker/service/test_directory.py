@@ -2,12 +2,11 @@
 """Names that processes announce, and meetings of adapters, without sockets."""
 
 import random
-import sys
-from types import FrameType
 from typing import Any
 
 import pytest
 
+from counting import steps_of
 from shmnd.broker.service import directory
 from shmnd.broker.service.records import Limits
 from shmnd.broker.service.validation import MAX_DATA, MAX_NAME
@@ -54,22 +53,11 @@ def test_a_record_is_found_by_kind_and_by_name(world: World) -> None:
 
 def _steps_to_find(world: World, name: str) -> int:
     """How many lines of the directory a search executes; a line of a generator for each record."""
-    count = 0
 
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        if frame.f_code.co_filename != directory.__file__:
-            return None
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
+    def find() -> None:
         world.state.directory.find({"kind": "topic", "name": name, "after": 0})
-    finally:
-        sys.settrace(before)
-    return count
+
+    return steps_of(find, "line", directory.__file__)
 
 
 def test_a_search_for_a_name_takes_no_longer_with_the_number_of_others(world: World) -> None:

@@ -3,13 +3,11 @@
 
 import gc
 import os
-import sys
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
 
+from counting import steps_of
 from shmnd.broker.protocol import (
     FIRST_FOR_TOOLS,
     MAX_FDS,
@@ -339,24 +337,6 @@ def test_a_page_of_the_longest_records_fits_into_a_message() -> None:
     assert Tool(world).status(kind="connections")["next"] == 48
 
 
-def lines_of(call: Callable[[], object]) -> int:
-    """Return how many lines of Python a call runs."""
-    lines = 0
-
-    def trace(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal lines
-        lines += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return lines
-
-
 def test_a_connection_costs_no_more_where_its_adapters_have_many_segments(world: World) -> None:
     active, passive, _ = connected(world)
     listener = passive.listen(5001)
@@ -365,26 +345,26 @@ def test_a_connection_costs_no_more_where_its_adapters_have_many_segments(world:
         passive.arm(listener)
         passive.accept(active.connect(5001))
 
-    few = lines_of(connect)
+    few = steps_of(connect, "line")
     for number in range(1, 100):
         active.segment(number)
         passive.segment(number)
     assert active.names().count("segment") == passive.names().count("segment") == 99
-    assert lines_of(connect) == few
+    assert steps_of(connect, "line") == few
 
 
 def test_a_segment_costs_no_more_where_its_adapter_has_many_connections(world: World) -> None:
     active, passive, _ = connected(world)
     passive.segment(1)
     active.take()
-    few = lines_of(lambda: passive.segment(2))
+    few = steps_of(lambda: passive.segment(2), "line")
     listener = passive.listen(5001)
     for _ in range(100):
         passive.arm(listener)
         passive.accept(active.connect(5001))
     active.take()
     passive.take()
-    assert lines_of(lambda: passive.segment(3)) == few
+    assert steps_of(lambda: passive.segment(3), "line") == few
     assert active.names() == ["segment"]
 
 
