@@ -9,7 +9,9 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
+
+from shmnd_tools.link.carrier import Carrier
 
 PATIENCE: Final = 30.0
 _COMMAND: Final = "import sys; from shmnd_tools.main import main; sys.exit(main(sys.argv[1:]))"
@@ -31,6 +33,13 @@ def until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
+
+
+def half(session: object, namespace: str, say: Callable[[str], None] | None = None) -> Carrier:
+    """What the two halves of a link are made of; the number of the link is `here`."""
+    made = Carrier(cast("Any", session), namespace, False, say or (lambda _: None))
+    vars(made)["origin"] = "here"
+    return made
 
 
 class LinkProcess:

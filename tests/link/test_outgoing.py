@@ -11,11 +11,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from link.kit import PATIENCE, unique, until
+from link.kit import PATIENCE, half, unique, until
 from shmnd import ipc
 from shmnd.directory import Directory
 from shmnd_tools.link import wire
-from shmnd_tools.link.incoming import LATEST, WAITING, Incoming, Traffic
+from shmnd_tools.link.incoming import LATEST, WAITING, Incoming
 from shmnd_tools.link.outgoing import Outgoing
 from shmnd_tools.link.wire import Message
 from shmnd_tools.sample_kinds import ARRAY, BYTES, OBJECT
@@ -61,10 +61,7 @@ def table() -> Table:
 
 @pytest.fixture
 def outgoing(table: Table, namespace: str) -> Iterator[Outgoing]:
-    traffic = Traffic("out", "topic", "t")
-    made = Outgoing(
-        cast("Any", table), "here", "t", traffic, namespace, lambda _: None, objects=False
-    )
+    made = Outgoing(half(table, namespace), "t")
     yield made
     made.close()
 
@@ -103,8 +100,7 @@ def test_ends_that_were_not_sent_are_sent_later(namespace: str) -> None:
     """All of them, with their numbers; and the topic is carried as before."""
     table, said = FailingOnce(), list[str]()
     table.fails = False
-    traffic = Traffic("out", "topic", "t")
-    made = Outgoing(cast("Any", table), "here", "t", traffic, namespace, said.append, objects=False)
+    made = Outgoing(half(table, namespace, said.append), "t")
     pubs = [ipc.Publisher("t", "i8", namespace=namespace) for _ in range(3)]
     try:
         for pub in pubs:
@@ -145,10 +141,8 @@ class RefusingAll(Table):
 @pytest.mark.parametrize("mode", [LATEST, WAITING])
 def test_a_sample_that_was_not_sent(mode: str, kind: type[Exception], namespace: str) -> None:
     """It is sent again where a far subscriber waits for it, or where it is the newest one."""
-    table, traffic = RefusingAll(kind), Traffic("out", "topic", "t")
-    made = Outgoing(
-        cast("Any", table), "here", "t", traffic, namespace, lambda _: None, objects=False
-    )
+    table = RefusingAll(kind)
+    made = Outgoing(half(table, namespace), "t")
     with ipc.Publisher("t", "i8", namespace=namespace) as pub:
         try:
             _offer(made, pub, mode)
@@ -159,7 +153,7 @@ def test_a_sample_that_was_not_sent(mode: str, kind: type[Exception], namespace:
             pub.send(np.int64(1))
             until(lambda: len(table.refused) > 1)
             assert set(table.refused) == {1}
-            assert traffic.lost == 0
+            assert made._traffic.lost == 0
             for number in (2, 3):
                 pub.send(np.int64(number))
             if mode == LATEST:
@@ -168,7 +162,7 @@ def test_a_sample_that_was_not_sent(mode: str, kind: type[Exception], namespace:
             until(lambda: table.kinds_of(_uid(pub))[-1][1] == 3)
             came = [number for _, number in table.kinds_of(_uid(pub))[1:]]
             assert came == ([0, 1, 2, 3] if mode == WAITING else [0, 3])
-            assert (traffic.number, traffic.lost) == (len(came), 4 - len(came))
+            assert (made._traffic.number, made._traffic.lost) == (len(came), 4 - len(came))
         finally:
             made.close()
 
@@ -177,10 +171,7 @@ def test_a_begin_that_was_not_sent_is_sent_with_the_next_sample(
     namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, reading = FailingOnce(), Reading()
-    traffic = Traffic("out", "topic", "t")
-    made = Outgoing(
-        cast("Any", table), "here", "t", traffic, namespace, lambda _: None, objects=False
-    )
+    made = Outgoing(half(table, namespace), "t")
     # No subscriber of its own thread: this one begins.
     monkeypatch.setattr(made, "_as_wished", lambda _: None)
     try:
@@ -300,10 +291,7 @@ class Ordered(Table):
 def unread(namespace: str, monkeypatch: pytest.MonkeyPatch) -> Outgoing:
     """A topic whose thread does not run."""
     monkeypatch.setattr(threading.Thread, "start", lambda _: None)
-    made = Outgoing(
-        cast("Any", Ordered()), "here", "t", Traffic("out", "topic", "t"), namespace,
-        lambda _: None, objects=False,
-    )  # fmt: skip
+    made = Outgoing(half(Ordered(), namespace), "t")
     monkeypatch.undo()
     return made
 
@@ -339,13 +327,10 @@ def test_a_publisher_that_comes_again_and_goes_ends_once(unread: Outgoing) -> No
 
 @pytest.fixture
 def incoming(table: Table, namespace: str) -> Iterator[Incoming]:
-    told = {"name": "t", "type": '"i8"', "attributes": {}, "history": 0}
+    offer = {"name": "t", "attributes": {}, "history": 0}
     with ipc.Publisher("type", "i8", namespace=namespace) as pub:
-        told["type"] = pub.type.description
-    made = Incoming(
-        cast("Any", table), "there", "here", "far", told, Traffic("in", "topic", "t"),
-        namespace, None, lambda _: None,
-    )  # fmt: skip
+        offer["type"] = pub.type.description
+    made = Incoming(half(table, namespace), "there", "far", offer, None)
     yield made
     made.close(drain=False)
 
@@ -441,10 +426,8 @@ def test_no_sample_looks_for_a_link_that_has_begun(
 ) -> None:
     monkeypatch.setattr(threading.Thread, "start", lambda _: None)
     monkeypatch.setattr(threading.Thread, "join", lambda _: None)
-    traffic, sub = Traffic("out", "topic", "t"), Reading()
-    outgoing = Outgoing(
-        cast("Any", table), "here", "t", traffic, namespace, lambda _: None, objects=False
-    )
+    sub = Reading()
+    outgoing = Outgoing(half(table, namespace), "t")
     monkeypatch.undo()
     begin = functools.partial(outgoing._begin, cast("Any", sub))
     outgoing.enter("uid", "{}")

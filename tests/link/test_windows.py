@@ -8,17 +8,17 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
-from link.kit import PATIENCE, unique, until
+from link.kit import PATIENCE, half, unique, until
 from link.test_outgoing import Table
 from shmnd import ipc
 from shmnd_tools.link import outgoing as of_topics
 from shmnd_tools.link import wire
-from shmnd_tools.link.incoming import LATEST, WAITING, WINDOW, Traffic
+from shmnd_tools.link.incoming import LATEST, WAITING, WINDOW
 from shmnd_tools.link.outgoing import Outgoing
 
 
@@ -50,17 +50,15 @@ class Taking(Table):
 @contextlib.contextmanager
 def carried(table: Taking, type_: Any, mode: str, **options: Any) -> Iterator[Any]:
     """A publisher whose samples a far link wants, and the counts of its link."""
-    namespace, traffic = unique("window"), Traffic("out", "topic", "t")
+    namespace = unique("window")
     with ipc.Publisher("t", type_, namespace=namespace, **options) as pub:
-        made = Outgoing(
-            cast("Any", table), "here", "t", traffic, namespace, lambda _: None, objects=False
-        )
+        made = Outgoing(half(table, namespace), "t")
         table.outgoing = made
         try:
             made.enter(pub._adapter.uid, "{}")
             made.want(pub._adapter.uid, "far", mode, wanted=True)
             pub.wait_for_subscribers(1, PATIENCE)
-            yield pub, traffic
+            yield pub, made._traffic
         finally:
             table.holds.set()
             made.close()

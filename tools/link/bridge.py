@@ -58,7 +58,6 @@ class Link:
         self.origin: Final = self._carrier.origin
         self._session = session
         self._services = tuple(services)
-        self._namespace = namespace
         self._events: queue.SimpleQueue[tuple[str, str, bool]] = queue.SimpleQueue()
         self._offered: dict[str, Offered] = {}
         self._asking: dict[tuple[str, str], Asking] = {}
@@ -163,13 +162,7 @@ class Link:
             self._offered.pop(name).close()
         for name in names - set(self._offered):
             if matches(name, self._services):
-                self._offered[name] = Offered(
-                    self._session,
-                    self.origin,
-                    name,
-                    self._carrier.counts("out", "service", name),
-                    self._namespace,
-                )
+                self._offered[name] = Offered(self._carrier, name)
 
     # -- other hosts
 
@@ -198,13 +191,7 @@ class Link:
             if asking is not None:
                 asking.close()
         elif (origin, name) not in self._asking and matches(name, self._services):
-            self._asking[origin, name] = Asking(
-                self._session,
-                origin,
-                name,
-                self._carrier.counts("in", "service", name),
-                self._namespace,
-            )
+            self._asking[origin, name] = Asking(self._carrier, origin, name)
 
     # -- counts and the end
 

@@ -7,14 +7,33 @@ import fnmatch
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
-from .incoming import Traffic
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from .session import Wire
 
-__all__ = ["Carrier", "matches"]
+__all__ = ["Carrier", "Traffic", "matches"]
+
+
+class Traffic:
+    """What went over a link for one name in one direction."""
+
+    def __init__(self, direction: str, kind: str, name: str) -> None:
+        self.direction: Final = direction
+        self.kind: Final = kind
+        self.name: Final = name
+        self.number = self.nbytes = self.lost = 0
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the counts for a table."""
+        return {
+            "direction": self.direction,
+            "kind": self.kind,
+            "name": self.name,
+            "number": self.number,
+            "bytes": self.nbytes,
+            "lost": self.lost,
+        }
 
 
 class Carrier:

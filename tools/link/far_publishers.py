@@ -36,24 +36,16 @@ class FarPublishers:
         self.seen: Final[dict[str, int]] = {}
         """The last number of publishers that have gone, the youngest one last."""
 
-    def take(self, origin: str, uid: str, told: Any) -> None:
+    def take(self, origin: str, uid: str, offer: Any) -> None:
         """Publish again what a publisher of another link sends."""
-        name = str(told["name"])
+        name = str(offer["name"])
         if (origin, uid) in self._incoming or not matches(name, self._patterns):
             return
         if any(entry.adapter == uid for entry in self._directory.find(TOPIC, name)):
             self._carrier.say(f"{name}: another link carries this namespace to itself")
             return
         self._incoming[origin, uid] = Incoming(
-            self._carrier.session,
-            self._carrier.origin,
-            origin,
-            uid,
-            {**told, "objects": self._carrier.objects},
-            self._carrier.counts("in", "topic", name),
-            self._carrier.namespace,
-            self.seen.pop(uid, None),
-            self._carrier.say,
+            self._carrier, origin, uid, offer, self.seen.pop(uid, None)
         )
 
     def drop(self, origin: str, uid: str) -> None:

@@ -16,11 +16,9 @@ from . import wire
 from .wire import BEGIN, END, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from .carrier import Carrier
 
-    from .session import Wire
-
-__all__ = ["LATEST", "WAITING", "WINDOW", "Incoming", "Traffic"]
+__all__ = ["LATEST", "WAITING", "WINDOW", "Incoming"]
 
 LATEST: Final = "latest"
 """Samples that find no room on the way are dropped."""
@@ -35,27 +33,6 @@ _BEHIND: Final = 256
 """Samples that wait to be published here, where no subscriber is waited for."""
 
 
-class Traffic:
-    """What went over a link for one name in one direction."""
-
-    def __init__(self, direction: str, kind: str, name: str) -> None:
-        self.direction: Final = direction
-        self.kind: Final = kind
-        self.name: Final = name
-        self.number = self.nbytes = self.lost = 0
-
-    def as_row(self) -> dict[str, Any]:
-        """Return the counts for a table."""
-        return {
-            "direction": self.direction,
-            "kind": self.kind,
-            "name": self.name,
-            "number": self.number,
-            "bytes": self.nbytes,
-            "lost": self.lost,
-        }
-
-
 class Incoming:
     """A far publisher: samples arrive, wait in line, and are published by a thread of their own.
 
@@ -64,46 +41,38 @@ class Incoming:
     """
 
     def __init__(
-        self,
-        session: Wire,
-        here: str,
-        origin: str,
-        uid: str,
-        told: dict[str, Any],
-        traffic: Traffic,
-        namespace: str | None,
-        last: int | None,
-        complain: Callable[[str], None],
+        self, carrier: Carrier, origin: str, uid: str, offer: dict[str, Any], last: int | None
     ) -> None:
+        name = str(offer["name"])
         self.uid: Final = uid
         self.origin: Final = origin
         self.mode: str | None = None
         self.last: int | None = last
         """The number of the last sample; None where none is expected to follow it."""
-        self._session = session
-        self._here = here
-        self._traffic = traffic
-        self._complain = complain
+        self._session = carrier.session
+        self._here = carrier.origin
+        self._traffic = carrier.counts("in", "topic", name)
+        self._complain = carrier.say
         self._token: Any = None
         self._waiting: deque[tuple[Message, bytes]] = deque()
         self._came = threading.Condition()
         self._ended = threading.Event()
         self._closed = self._withdrawn = False
         self._seated: set[tuple[str, int]] = set()
-        type_ = ipc.TopicType.from_description(told["type"])
-        self._objects = bool(told.get("objects"))
+        type_ = ipc.TopicType.from_description(offer["type"])
+        self._objects = carrier.objects
         self._kind: Final = type_.description
         """`bytes`, `object`, `any`, or what the arrays of the topic are."""
-        self.history: Final = int(told["history"])
+        self.history: Final = int(offer["history"])
         self.publisher: Final = ipc.Publisher(
-            str(told["name"]),
+            name,
             type_,
             history=self.history,
-            attributes=told["attributes"] or None,
-            namespace=namespace,
+            attributes=offer["attributes"] or None,
+            namespace=carrier.namespace,
         )
-        self._data = session.listen(wire.key("data", origin, uid), self._on_sample)
-        self._thread = threading.Thread(target=self._run, name=f"link of {told['name']}")
+        self._data = self._session.listen(wire.key("data", origin, uid), self._on_sample)
+        self._thread = threading.Thread(target=self._run, name=f"link of {name}")
         self._thread.start()
 
     @property

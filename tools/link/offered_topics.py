@@ -51,16 +51,7 @@ class OfferedTopics:
     def _outgoing_of(self, name: str) -> Outgoing:
         found = self.outgoing.get(name)
         if found is None:
-            carrier = self._carrier
-            found = self.outgoing[name] = Outgoing(
-                carrier.session,
-                carrier.origin,
-                name,
-                carrier.counts("out", "topic", name),
-                carrier.namespace,
-                carrier.say,
-                objects=carrier.objects,
-            )
+            found = self.outgoing[name] = Outgoing(self._carrier, name)
         return found
 
     def _offer_of(self, entry: Entry) -> str | None:

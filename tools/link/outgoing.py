@@ -18,14 +18,12 @@ from shmnd.status import NdError
 from ..sample_kinds import KINDS
 from . import wire
 from .chosen import Chosen, Start
-from .incoming import WINDOW, Traffic
+from .incoming import WINDOW
 from .wire import Message
 from .wishes import Wishes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .session import Wire
+    from .carrier import Carrier
 
 __all__ = ["Outgoing"]
 
@@ -66,24 +64,14 @@ class Outgoing:
     The subscriber drops the oldest samples, or blocks the publishers where a far subscriber does.
     """
 
-    def __init__(
-        self,
-        session: Wire,
-        here: str,
-        name: str,
-        traffic: Traffic,
-        namespace: str | None,
-        complain: Callable[[str], None],
-        *,
-        objects: bool,
-    ) -> None:
+    def __init__(self, carrier: Carrier, name: str) -> None:
         self.name: Final = name
-        self._session = session
-        self._here = here
-        self._traffic = traffic
-        self._namespace = namespace
-        self._complain = complain
-        self._objects = objects
+        self._session = carrier.session
+        self._here = carrier.origin
+        self._traffic = carrier.counts("out", "topic", name)
+        self._namespace = carrier.namespace
+        self._complain = carrier.say
+        self._objects = carrier.objects
         self._changed = threading.Condition()
         self._publishers: dict[str, _Sending] = {}
         """By their adapters."""

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd import ipc
 
 from . import wire
-from .incoming import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .session import Wire
+    from .carrier import Carrier
 
 __all__ = ["Asking", "Offered"]
 
@@ -28,16 +27,14 @@ _AT_ONCE: Final = 32
 class Offered:
     """A service of this host: requests of far links go to its servers."""
 
-    def __init__(
-        self, session: Wire, here: str, name: str, traffic: Traffic, namespace: str | None
-    ) -> None:
-        self._traffic = traffic
-        self._session = session
-        self._client = ipc.Client(name, namespace=namespace)
+    def __init__(self, carrier: Carrier, name: str) -> None:
+        self._traffic = carrier.counts("out", "service", name)
+        self._session = carrier.session
+        self._client = ipc.Client(name, namespace=carrier.namespace)
         self._pool = ThreadPoolExecutor(_AT_ONCE, f"link of service {name}")
-        self._key = wire.key("ask", here, name)
-        self._declared = [session.serve(self._key, self._asked)]
-        self._declared.append(session.token(wire.key("srv", here, name)))
+        self._key = wire.key("ask", carrier.origin, name)
+        self._declared = [self._session.serve(self._key, self._asked)]
+        self._declared.append(self._session.token(wire.key("srv", carrier.origin, name)))
 
     def _asked(self, query: Any) -> None:
         try:
@@ -69,15 +66,13 @@ class Offered:
 class Asking:
     """A service of another host: a server of its name here, which asks there."""
 
-    def __init__(
-        self, session: Wire, origin: str, name: str, traffic: Traffic, namespace: str | None
-    ) -> None:
+    def __init__(self, carrier: Carrier, origin: str, name: str) -> None:
         self.origin: Final = origin
         self._name = name
-        self._session = session
-        self._traffic = traffic
+        self._session = carrier.session
+        self._traffic = carrier.counts("in", "service", name)
         self._key = wire.key("ask", origin, name)
-        self._server = ipc.Server(name, namespace=namespace)
+        self._server = ipc.Server(name, namespace=carrier.namespace)
         self._pool = ThreadPoolExecutor(_AT_ONCE, f"link to service {name}")
         self._free = threading.Semaphore(_AT_ONCE)
         self._thread = threading.Thread(target=self._run, name=f"link to service {name}")
