@@ -129,6 +129,121 @@ def test_each_order_of_sleeping_at_the_word_is_needed(weak: str) -> None:
     assert violated(lambda: at_word(weak, dies=True))
 
 
+# -- a producer rings once for each arming, by the number of that: the next sleep has its own --
+
+
+def sleeps_again(weak: str) -> int:
+    """A consumer that a ring wakes, and that sleeps again; each message may need a ring."""
+
+    def consumer() -> Thread:
+        yield store("armed", 1)
+        yield fence()
+        heard, taken = 0, (yield load("message"))
+        if not taken:
+            heard = yield add("rings", 0)  # as the kernel reads it
+            if not heard:
+                yield store("asleep", 1)
+                return
+            taken = yield load("message")
+        yield store("armed", 1 if weak == "the number" else 2)
+        if weak != "the second fence":
+            yield fence()
+        found = yield load("message")
+        if found == taken:
+            yield store("taken", taken)
+            yield store("heard", heard)
+            yield store("asleep", 1)
+
+    def producer() -> Thread:
+        rung = 0
+        for message in (1, 2):
+            yield release("message", message)
+            yield fence()
+            armed = yield load("armed")
+            if armed != rung or (armed and weak == "once"):
+                rung = armed
+                yield add("rings", 1)
+
+    def final(memory: dict[str, int]) -> None:
+        if memory["asleep"]:
+            late = memory["message"] != memory["taken"]
+            assert not late or memory["rings"] > memory["heard"], "asleep with a message"
+        assert memory["rings"] < 2 or memory["armed"] == 2, "two rings for one sleep"
+
+    names = ("armed", "message", "rings", "asleep", "taken", "heard")
+    return explore([consumer, producer], dict.fromkeys(names, 0), final)
+
+
+def test_each_sleep_has_one_ring() -> None:
+    assert sleeps_again("") > 50
+
+
+@pytest.mark.parametrize("weak", ["the number", "the second fence", "once"])
+def test_each_part_of_a_second_arming_is_needed(weak: str) -> None:
+    assert violated(lambda: sleeps_again(weak))
+
+
+# -- within a process: what the word does not show makes its sleeper leave it (waiting.pyx) --
+
+
+def leader_at_word(weak: str) -> Thread:
+    """A leader. Each "lock" is one call under the interpreter's lock; others may run between."""
+    if weak == "word before the check":
+        yield add("lock", 1)
+        news = yield load("news")
+    yield add("lock", 1)
+    yield store("word", 1)
+    rings = yield load("rings")
+    if weak != "word before the check":
+        yield add("lock", 1)
+        news = yield load("news")
+    if not news:
+        yield add("kernel", 1)
+        now = yield load("rings")
+        if weak == "the comparison" or now == rings:
+            yield store("asleep", 1)
+
+
+def thread_with_news(weak: str) -> Thread:
+    """Another thread: what it brings, and then `leave_word`."""
+    if weak != "news before the word":
+        yield add("lock", 1)
+        yield store("news", 1)
+    yield add("lock", 1)
+    word = yield load("word")
+    if word:
+        yield store("word", 0)
+        if weak != "the change":
+            yield add("rings", 1)
+        came_first = yield add("kernel", 1)
+        if came_first:
+            yield store("woken", 1)
+    if weak == "news before the word":
+        yield add("lock", 1)
+        yield store("news", 1)
+
+
+def leaving_the_word(weak: str) -> int:
+    def final(memory: dict[str, int]) -> None:
+        assert memory["woken"] or not memory["asleep"], "asleep, with news for the epoll"
+
+    names = ("lock", "word", "news", "rings", "kernel", "asleep", "woken")
+    threads = [lambda: leader_at_word(weak), lambda: thread_with_news(weak)]
+    return explore(threads, dict.fromkeys(names, 0), final)
+
+
+def test_news_of_another_thread_end_a_sleep_at_the_word() -> None:
+    assert leaving_the_word("") > 10
+
+
+@pytest.mark.parametrize(
+    "weak",
+    ["word before the check", "news before the word", "the change", "the comparison"],
+)
+def test_each_order_of_leaving_the_word_is_needed(weak: str) -> None:
+    assert violated(lambda: leaving_the_word(weak))
+
+
 # -- SYNC ready: a producer leaves a set bit, and its message is found nevertheless --
 
 
