@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from shmnd.ipc.common.members import MEMBERS
+from shmnd.ipc.types.layouts import dtype_of
 
 __all__ = ["BLACKBOARD", "Key", "tuples", "type_of", "unsettled"]
 
@@ -57,16 +58,15 @@ class Key:
         return f"{self.dtype} of shape {self.shape}"
 
 
+_DTYPE: Final = "a numpy dtype, as '6f8', or an ipc.Array"
+
+
 def type_of(wanted: Any, call: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return the element type and the shape that a program means."""
     if hasattr(wanted, "dtype") and hasattr(wanted, "shape"):  # an ipc.Array, or an array
-        dtype, shape = np.dtype(wanted.dtype), tuple(wanted.shape)
+        dtype, shape = dtype_of(wanted.dtype, call, _DTYPE), tuple(wanted.shape)
     else:
-        try:
-            dtype = np.dtype(wanted)
-        except TypeError as exc:
-            raise TypeError(f"{call}: {wanted!r} is not a type of a value; pass '6f8'") from exc
-        shape = ()
+        dtype, shape = dtype_of(wanted, call, _DTYPE), ()
     if dtype.subdtype is not None:
         dtype, inner = dtype.subdtype
         shape = shape + inner

@@ -199,7 +199,7 @@ class BlackboardReader(Closing):
 
     def _since(self, key: str, after: int | None, call: str) -> _Since:
         if not isinstance(key, str):  # no writer ever has it, and it may be meant as the time-out
-            raise TypeError(f"{call}: key {key!r} is a {key.__class__.__name__}, not a str")
+            raise TypeError(f"{call}: key {key!r} is not a str, but {type(key).__name__}")
         _check_after(after, call)
         return _Since(after, self._asked_of.get(key) or self._writers_met)
 

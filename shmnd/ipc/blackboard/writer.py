@@ -161,7 +161,7 @@ class Blackboard(Closing):
         call = "Blackboard.add"
         self._open(call)
         if not isinstance(key, str):
-            raise TypeError(f"{call}: key {key!r} is a {key.__class__.__name__}, not a str")
+            raise TypeError(f"{call}: key {key!r} is not a str, but {key.__class__.__name__}")
         with Held(self._adding):
             self._add(key, *type_of(type, call), call)
 

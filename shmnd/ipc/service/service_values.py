@@ -16,6 +16,7 @@ from shmnd.common.deadline import deadline_of
 from shmnd.common.interruption import Ignoring, is_interruption, pass_on
 from shmnd.ipc.errors import RemoteError, TypeMismatch
 from shmnd.ipc.types.filling import fields_of, fill_record
+from shmnd.ipc.types.layouts import dtype_of
 from shmnd.ipc.types.plain_values import array_of, as_dtype
 
 __all__ = [
@@ -119,15 +120,10 @@ def described(type_: Any, call: str) -> str:
 
 
 def _array_type(type_: Any, call: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    try:
-        if hasattr(type_, "dtype") and hasattr(type_, "shape"):
-            return np.dtype(type_.dtype), tuple(type_.shape)
-        dtype = np.dtype(type_)
-    except TypeError as exc:
-        raise TypeError(
-            f"{call}: {type_!r} is not a type of a service; pass a dtype, ipc.Array, ipc.Arrays, a "
-            "dataclass, bytes, object or None"
-        ) from exc
+    wanted = "a dtype, ipc.Array, ipc.Arrays, a dataclass, bytes, object or None"
+    if hasattr(type_, "dtype") and hasattr(type_, "shape"):
+        return dtype_of(type_.dtype, call, wanted), tuple(type_.shape)
+    dtype = dtype_of(type_, call, wanted)
     return dtype.subdtype if dtype.subdtype is not None else (dtype, ())
 
 
@@ -148,11 +144,15 @@ def conforming(value: Any, type_: Any, call: str) -> Any:
         return value
     if type_ is bytes:
         if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise TypeError(f"{call}: a {type(value).__name__}, not bytes")
+            hint = "encode it first, text.encode()" if isinstance(value, str) else "pass bytes"
+            raise TypeError(f"{call}: the value is not bytes, but {type(value).__name__}; {hint}")
         return bytes(value)
     if dataclasses.is_dataclass(type_) and isinstance(type_, type):
         if not isinstance(value, type_):
-            raise TypeError(f"{call}: a {type(value).__name__}, not a {type_.__name__}")
+            raise TypeError(
+                f"{call}: the value is not a {type_.__name__}, but {type(value).__name__};"
+                f" pass a {type_.__name__}"
+            )
         return value
     arrays = getattr(type_, "arrays", None)
     if isinstance(arrays, dict):

@@ -22,6 +22,7 @@ from shmnd.ipc.types.layouts import (
     arrays_dtype,
     dataclass_dtype,
     dtype_from_layout,
+    dtype_of,
     layout_of,
     plain,
 )  # fmt: skip
@@ -242,6 +243,11 @@ class _Any(TopicType):
 # -- what programs pass as a type --
 
 
+_TYPES: Final = (
+    "a numpy dtype, ipc.Array, ipc.Arrays, a dataclass of numbers and arrays, bytes, object or None"
+)
+
+
 def form_of(type_: Any, call: str) -> TopicType:
     """Return the form of a type; TypeError names the types that are accepted."""
     if type_ is None:
@@ -255,16 +261,10 @@ def form_of(type_: Any, call: str) -> TopicType:
     if isinstance(type_, Array):
         return _Fixed(type_)
     if isinstance(type_, Arrays):
-        return _Record(arrays_dtype(type_), "Arrays")
+        return _Record(arrays_dtype(type_, call), "Arrays")
     if is_dataclass(type_) and isinstance(type_, type):
         return _Record(dataclass_dtype(type_, call), type_.__name__)
-    try:
-        dtype = np.dtype(type_)
-    except TypeError:
-        raise TypeError(
-            f"{call}: type {type_!r} is none; pass a numpy dtype, ipc.Array, ipc.Arrays, a "
-            "dataclass of numbers and arrays, bytes, object or None"
-        ) from None
+    dtype = dtype_of(type_, call, _TYPES)
     if dtype.names is not None:
         return _Structured(plain(dtype, call))
     if dtype.subdtype is not None:

@@ -9,12 +9,16 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 import numpy as np
 
 from shmnd.common.arguments import integer
+from shmnd.common.interruption import pass_on
 
 __all__ = [
-    "Array", "Arrays", "arrays_dtype", "dataclass_dtype", "dtype_from_layout", "layout_of", "plain",
+    "Array", "Arrays", "arrays_dtype", "dataclass_dtype", "dtype_from_layout", "dtype_of",
+    "layout_of", "plain",
 ]  # fmt: skip
 
 _LINE: Final = 64
+_AS: Final = "a numpy dtype, as Array('f4', (3, 4))"
+_SHORTER: Final = "parts of less than 2 GiB in all, or larger arrays as samples of their own"
 _SCALARS: Final = {float: "f8", int: "i8", bool: "?", complex: "c16"}
 
 
@@ -26,7 +30,8 @@ class Array:
     shape: Any = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", plain(np.dtype(self.dtype), "ipc.Array"))
+        dtype = dtype_of(self.dtype, "ipc.Array", _AS)
+        object.__setattr__(self, "dtype", plain(dtype, "ipc.Array"))
         shape = self.shape if isinstance(self.shape, (tuple, list)) else (self.shape,)
         whole = [number for each in shape if (number := integer(each)) is not None and number >= 0]
         if len(whole) < len(shape) or len(whole) > 32:
@@ -56,6 +61,18 @@ class Arrays:
         return f"Arrays({inner})"
 
 
+def dtype_of(type_: Any, call: str, wanted: str, *, align: bool = False) -> np.dtype[Any]:
+    """Return the numpy type that a program means. What numpy raises names the call and the type."""
+    try:
+        found: np.dtype[Any] = np.dtype(type_, align=align)
+    except Exception as exc:
+        pass_on(exc)
+        kind = ValueError if isinstance(exc, ValueError) else TypeError
+        why = str(exc).rstrip(".")
+        raise kind(f"{call}: type {type_!r} is none: {why}; pass {wanted}") from exc
+    return found
+
+
 def plain(dtype: np.dtype[Any], call: str) -> np.dtype[Any]:
     """Return a type of plain numbers; TypeError for one that holds references, or nothing."""
     if dtype.hasobject:
@@ -68,17 +85,18 @@ def plain(dtype: np.dtype[Any], call: str) -> np.dtype[Any]:
     return dtype
 
 
-def arrays_dtype(arrays: Arrays) -> np.dtype[Any]:
+def arrays_dtype(arrays: Arrays, call: str) -> np.dtype[Any]:
     """Return the structured type of several arrays, each at a cache line of its own."""
     names: list[str] = []
     formats, offsets, at = [], [], 0
     for name, each in arrays.arrays.items():
-        field = np.dtype((each.dtype, each.shape))
+        field = dtype_of((each.dtype, each.shape), call, _SHORTER)
         names.append(name)
         formats.append(field)
         offsets.append(at)
         at = (at + field.itemsize + _LINE - 1) // _LINE * _LINE
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": at or 1})
+    parts = {"names": names, "formats": formats, "offsets": offsets, "itemsize": at or 1}
+    return dtype_of(parts, call, _SHORTER)
 
 
 def dataclass_dtype(type_: type, call: str, within: tuple[type, ...] = ()) -> np.dtype[Any]:
@@ -101,7 +119,7 @@ def dataclass_dtype(type_: type, call: str, within: tuple[type, ...] = ()) -> np
         parts.append((field.name, _field_dtype(hints[field.name], field.name, within, call)))
     if not parts:
         raise TypeError(f"{call}: {type_.__name__} has no fields")
-    return np.dtype(parts, align=True)
+    return dtype_of(parts, call, _SHORTER, align=True)
 
 
 def _field_dtype(hint: Any, name: str, within: tuple[type, ...], call: str) -> Any:
@@ -111,7 +129,7 @@ def _field_dtype(hint: Any, name: str, within: tuple[type, ...], call: str) -> A
                 return _field_dtype(extra, name, within, call)
         return _field_dtype(get_args(hint)[0], name, within, call)
     if isinstance(hint, Array):
-        return np.dtype((hint.dtype, hint.shape))
+        return dtype_of((hint.dtype, hint.shape), call, _SHORTER)
     if hint in _SCALARS:
         return np.dtype(_SCALARS[hint])
     if is_dataclass(hint) and isinstance(hint, type):
@@ -119,8 +137,8 @@ def _field_dtype(hint: Any, name: str, within: tuple[type, ...], call: str) -> A
     try:
         if isinstance(hint, (str, np.dtype)) or issubclass(hint, np.generic):
             return plain(np.dtype(hint), call)
-    except TypeError:
-        pass
+    except (TypeError, ValueError) as exc:
+        pass_on(exc)
     raise TypeError(
         f"{call}: field {name} of {within[-1].__name__} is {hint!r}; a record has numbers (int, "
         "float, bool, complex, numpy scalars), ipc.Array fields and dataclasses of these"

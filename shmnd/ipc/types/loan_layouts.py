@@ -12,13 +12,14 @@ from shmnd.common.arguments import integer
 from shmnd.ipc.common.limits import MOST_SAMPLE
 from shmnd.ipc.errors import LoanLimit
 from shmnd.ipc.types import forms
-from shmnd.ipc.types.layouts import plain
+from shmnd.ipc.types.layouts import dtype_of, plain
 
 __all__ = ["Layout", "layout_of"]
 
 Layout = tuple[np.dtype[Any], tuple[int, ...], int, int, bytes | None, bool]
 """Type, shape, bytes, kind and description of a loan, and whether it is a plain row of items."""
 _CALL: Final = "Publisher.loan"
+_DTYPE: Final = "a numpy dtype, as 'f4'"
 _MOST_LAYOUTS: Final = 64
 
 
@@ -48,8 +49,7 @@ def _asked(form: forms.TopicType, shape: Any, dtype: Any) -> tuple[np.dtype[Any]
         )
     if form.shape is not None:
         assert form.dtype is not None
-        if dtype is not None and np.dtype(dtype) != form.dtype:
-            raise TypeError(f"{_CALL}: dtype {dtype!r}, and the topic has type {form!r}")
+        _require_dtype(form, dtype)
         if shape is not None and _dims(shape) not in (form.shape, (form.nbytes,)):
             raise ValueError(f"{_CALL}: shape {shape!r}, and the topic has type {form!r}")
         return form.dtype, form.shape
@@ -60,12 +60,17 @@ def _asked(form: forms.TopicType, shape: Any, dtype: Any) -> tuple[np.dtype[Any]
     if form.kind == forms.DESCRIBED:
         if shape is None:
             raise TypeError(f"{_CALL}: say which array, as loan((480, 640), 'u1')")
-        items = np.dtype("u1" if dtype is None else dtype)
+        items = dtype_of("u1" if dtype is None else dtype, _CALL, _DTYPE)
         return plain(items.base, _CALL), _dims(shape) + items.shape
     assert form.dtype is not None
-    if dtype is not None and np.dtype(dtype) != form.dtype:
-        raise TypeError(f"{_CALL}: dtype {dtype!r}, and the topic has type {form!r}")
+    _require_dtype(form, dtype)
     return form.dtype, () if shape is None else _dims(shape)
+
+
+def _require_dtype(form: forms.TopicType, dtype: Any) -> None:
+    """Raise TypeError for a type that is given and is not that of the topic."""
+    if dtype is not None and dtype_of(dtype, _CALL, _DTYPE) != form.dtype:
+        raise TypeError(f"{_CALL}: dtype {dtype!r}, and the topic has type {form!r}")
 
 
 def _wide(dims: tuple[int, ...]) -> bool:
