@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memmove
 from shmnd.mpi.buffers.plain cimport Plain, array_type, plain, plain_array, release
 from shmnd.mpi.collectives.op cimport Op, OpState
 from shmnd.mpi.communicators.comm_state cimport shmpi_calls, shmpi_lines, whole
-from shmnd.mpi.communicators.disputes cimport agree, tell_call, tell_failure
+from shmnd.mpi.communicators.disputes cimport agree, report_failure, send_call
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.transport.engine cimport (
@@ -109,7 +109,7 @@ cdef int _wait_long(
                 _disagree(comm, c, 0, place, -1, call)
             if not noted and idle >= E.awake_polls + E.yields:
                 noted = True
-                tell_call(<int> c.lines.rank[place], mine)
+                send_call(<int> c.lines.rank[place], mine)
                 note(1, <int> c.lines.rank[place], -1, call, comm.title(c), c.context)
     finally:
         if noted:
@@ -125,7 +125,7 @@ cdef int _disagree(
     cdef int kind, n
     shown = ""
     at = place_of(c.context, call, comm.title(c))
-    tell_failure(c, shmpi_calls_last(&c.calls))
+    report_failure(c, shmpi_calls_last(&c.calls))
     for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_KINDS):
         n = shmpi_lines_bytes(c.lines, k, place, kind)
         if k and n >= 0:

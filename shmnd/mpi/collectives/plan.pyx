@@ -17,7 +17,7 @@ from shmnd.mpi.transport.engine cimport (
 )
 from shmnd.mpi.transport.outer_call cimport full_name, outer_of
 from shmnd.mpi.communicators.comm_state cimport empty_status, kind_in, tag_of_call
-from shmnd.mpi.communicators.disputes cimport agree, raise_unequal, tell_call
+from shmnd.mpi.communicators.disputes cimport agree, raise_unequal, send_call
 from shmnd.mpi.collectives.lines cimport (
     SHMPI_LINE_BARRIER, SHMPI_LINE_BCAST, SHMPI_LINE_MOST, SHMPI_LINE_ALLREDUCE,
     SHMPI_LINE_REDUCE, lines_barrier, lines_bcast, lines_check, lines_gather, lines_pass,
@@ -244,7 +244,7 @@ cdef class Plan(Operation):
 
     cdef int publish(self, unsigned int count) except -1:
         self.lasts = True
-        tell_call(sched_peer(self.s), self.mine)
+        send_call(sched_peer(self.s), self.mine)
         call = self.call if self.outer is None else self.outer.name
         return note(count | SHMPI_SCHEDULE, sched_peer(self.s), -1, call, self.whole_title())
 

@@ -44,7 +44,7 @@ static inline int shmpi_find_other_call(struct shmpi_engine *e, struct shmpi_cal
 
 /* ---- collectives that failed ---------------------------------------------------------------- */
 
-static inline void shmpi_tell_dispute(struct shmpi_engine *e, int peer,
+static inline void shmpi_send_dispute(struct shmpi_engine *e, int peer,
                                       const struct shmpi_dispute *d)
 {
     struct shmpi_unsent o = {.kind = SHMPI_DISPUTED,

@@ -19,7 +19,7 @@ cdef extern from "transport/collectives/calls.h" nogil:
     enum:
         SHMPI_CALL_BITS
 
-    void shmpi_tell_call(shmpi_engine *e, int peer, shmpi_call mine)
+    void shmpi_send_call(shmpi_engine *e, int peer, shmpi_call mine)
 
 cdef extern from "communicators/disputes.h" nogil:
     struct shmpi_dispute:
@@ -29,7 +29,7 @@ cdef extern from "communicators/disputes.h" nogil:
         uint64_t came, expected
 
     int shmpi_find_other_call(shmpi_engine *e, shmpi_call mine, shmpi_call *theirs)
-    void shmpi_tell_dispute(shmpi_engine *e, int peer, const shmpi_dispute *d)
+    void shmpi_send_dispute(shmpi_engine *e, int peer, const shmpi_dispute *d)
     int shmpi_find_dispute(const shmpi_engine *e, shmpi_call mine, shmpi_dispute *found)
 
 cdef int _MASK = (1 << SHMPI_CALL_BITS) - 1
@@ -37,10 +37,10 @@ _SAME_CALLS = "all ranks begin the same collectives in the same order"
 _SAME_BYTES = "counts and types of all ranks have to agree"
 
 
-cdef void tell_call(int peer, shmpi_call mine) noexcept:
+cdef void send_call(int peer, shmpi_call mine) noexcept:
     """Send a rank the collective in which this one waits for it."""
     if peer >= 0 and peer != E.rank:
-        shmpi_tell_call(E, peer, mine)
+        shmpi_send_call(E, peer, mine)
 
 
 cdef void _tell(CommState c, shmpi_dispute *d) noexcept:
@@ -49,13 +49,13 @@ cdef void _tell(CommState c, shmpi_dispute *d) noexcept:
         return
     for i in range(c.size):
         if c.own[i] != E.rank:
-            shmpi_tell_dispute(E, c.own[i], d)
+            shmpi_send_dispute(E, c.own[i], d)
     if c.inter:
         for i in range(c.peers):
-            shmpi_tell_dispute(E, c.to_job[i], d)
+            shmpi_send_dispute(E, c.to_job[i], d)
 
 
-cdef void tell_failure(CommState c, shmpi_call mine) noexcept:
+cdef void report_failure(CommState c, shmpi_call mine) noexcept:
     """Report to all members that a collective failed here: calls of two ranks disagree."""
     cdef shmpi_dispute d = shmpi_dispute(mine, -1, 0, 0)
     _tell(c, &d)
@@ -68,7 +68,7 @@ cdef int agree(CommState c, shmpi_call mine, CommBase comm) except -1:
     cdef int peer = shmpi_find_other_call(E, mine, &theirs)
     if peer < 0:
         return _check_disputes(c, mine, comm) if E.disputes else 0
-    tell_failure(c, mine)
+    report_failure(c, mine)
     at = f"{_at(c, mine.number)}: rank {c.from_job[peer]}"
     if mine.number == theirs.number:
         mpi_error(

@@ -36,7 +36,7 @@ _PATIENCE: Final = 0.5
 """Seconds in which ranks may begin to wait for one that has died."""
 _LOOK: Final = 0.025
 """Seconds between two questions of what they do."""
-_TOLD: Final = 16
+_MOST_REPORTED: Final = 16
 """Ranks of which is said what they wait for."""
 
 
@@ -211,7 +211,7 @@ class Job:
             now = time.monotonic()
             if last is not None and now > last and self._ending is None:
                 self._output.say(f"the job has run for {limit} seconds, the limit of --timeout")
-                self._tell_of_waits(0.0)  # those of a deadlock have lasted, and are known
+                self._report_waits(0.0)  # those of a deadlock have lasted, and are known
                 self._hurries = True
                 self._fail(124)
             if self._repeat is not None and now > self._repeat:
@@ -268,7 +268,7 @@ class Job:
         if len(self._ranks) > 1 or code > 128:  # an only rank ends as its program does
             others = "; the others are ended" if self._running else ""
             self._output.say(f"{rank.end_of()}{others}")
-            self._tell_of_waits()
+            self._report_waits()
         self._fail(code)
 
     def _end_waits_in_vain(self) -> None:
@@ -311,7 +311,7 @@ class Job:
             job_memory.release(self._memory, number)
         return bool(staying)
 
-    def _tell_of_waits(self, patience: float = _PATIENCE) -> None:
+    def _report_waits(self, patience: float = _PATIENCE) -> None:
         """Print what the ranks that run wait for, as far as they do within some seconds or end."""
         last = time.monotonic() + patience
         running = sorted(self._running, key=lambda rank: rank.number)
@@ -321,7 +321,7 @@ class Job:
         ):
             time.sleep(_LOOK)
             waits = [job_memory.wait_of(self._memory, rank.number) for rank in running]
-        for wait, rank in list(zip(waits, running, strict=True))[:_TOLD]:
+        for wait, rank in list(zip(waits, running, strict=True))[:_MOST_REPORTED]:
             did = "did not wait" if rank.runs() else "ended meanwhile"
             if wait is not None:
                 did = f"waited in {waiting.words(wait)}"

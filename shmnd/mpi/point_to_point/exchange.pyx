@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from shmnd.mpi.communicators.comm_state cimport (
     CommBase, CommState, check_context, kind_in, known, tag_of_call,
 )
-from shmnd.mpi.communicators.disputes cimport agree, tell_call
+from shmnd.mpi.communicators.disputes cimport agree, send_call
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.point_to_point.left_requests cimport leave_request
 from shmnd.mpi.transport.engine cimport (
@@ -91,7 +91,7 @@ cdef int _wait(shmpi_req *r, unsigned int context, CommBase comm) except -1:
                 title = "" if c is None else c.title()
                 note(1, r.peer, -1, call, title, context)
                 if counted:
-                    tell_call(r.peer, mine)
+                    send_call(r.peer, mine)
             if wait.noted and counted:
                 agree(c, mine, comm)
     finally:

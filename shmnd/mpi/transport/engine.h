@@ -280,8 +280,8 @@ static inline bool shmpi_send_record(struct shmpi_engine *e, struct shmpi_peer *
     return true;
 }
 
-static inline bool shmpi_tell(struct shmpi_engine *e, int peer, uint32_t kind, uint64_t a,
-                              uint64_t b)
+static inline bool shmpi_send_notice(struct shmpi_engine *e, int peer, uint32_t kind, uint64_t a,
+                                     uint64_t b)
 {
     struct shmpi_unsent o = {.kind = kind, .a = a, .b = b};
     bool written;
@@ -296,7 +296,7 @@ static inline bool shmpi_return_borrowed(struct shmpi_engine *e, struct shmpi_re
         return true;
     r->borrowed = false;
     r->buffer = NULL;
-    return shmpi_tell(e, r->source, SHMPI_TAKEN, r->copy.theirs, 0);
+    return shmpi_send_notice(e, r->source, SHMPI_TAKEN, r->copy.theirs, 0);
 }
 
 /* An EAGER send whose record is written. */

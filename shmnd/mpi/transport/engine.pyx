@@ -50,7 +50,7 @@ cdef extern from "transport/collectives/shapes.h" nogil:
     uint32_t shmpi_death_of(shmpi_engine *e, int rank)
     flag shmpi_revoked(shmpi_engine *e, uint32_t context)
     flag shmpi_revoke(shmpi_engine *e, uint32_t first)
-    flag shmpi_tell_revoked(shmpi_engine *e, int peer, uint32_t first)
+    flag shmpi_send_revoked(shmpi_engine *e, int peer, uint32_t first)
     void shmpi_sched_stop(shmpi_engine *e, shmpi_sched *s, int fault)
     void shmpi_stop(shmpi_engine *e, shmpi_req *r, int fault)
     int shmpi_sched_peer(shmpi_engine *e, shmpi_sched *s)
@@ -226,7 +226,7 @@ cdef int revoke(uint32_t context, tuple ranks) except -1:
     cdef bint fits = shmpi_revoke(E, context)
     for each in ranks:
         if each != E.rank:
-            fits = shmpi_tell_revoked(E, each, context) and fits
+            fits = shmpi_send_revoked(E, each, context) and fits
     if not fits:
         raise MemoryError("shmnd.mpi: no memory to revoke a communicator")
     return 0

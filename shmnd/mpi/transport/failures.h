@@ -65,7 +65,7 @@ static inline void shmpi_give_up(struct shmpi_engine *e, struct shmpi_req *r, in
         r->source_tag = r->tag;
     } else if (r->receives) {
         if (shmpi_stop_placing(e, r)) /* no other word ends the send */
-            shmpi_tell(e, r->source, SHMPI_TAKEN, r->copy.theirs, 0);
+            shmpi_send_notice(e, r->source, SHMPI_TAKEN, r->copy.theirs, 0);
         shmpi_list_out(&e->copying, r);
     } else if (r->peer == e->rank) {
         if (!shmpi_drop_self(e, r))
@@ -216,7 +216,7 @@ static inline void shmpi_refuse_waiting(struct shmpi_engine *e, struct shmpi_con
                 continue;
             }
             if (m->waits || m->sync)
-                shmpi_tell(e, m->source, SHMPI_TAKEN, m->theirs, SHMPI_REFUSED);
+                shmpi_send_notice(e, m->source, SHMPI_TAKEN, m->theirs, SHMPI_REFUSED);
             shmpi_take_waiting(c, m);
             free(m);
         }

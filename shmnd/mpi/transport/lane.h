@@ -74,7 +74,7 @@ struct shmpi_out {
 struct shmpi_in {
     char *data;
     struct shmpi_lane *lane;
-    uint64_t size, read_pos, told_pos;
+    uint64_t size, read_pos, returned_pos;
 };
 
 static inline uint64_t shmpi_record_bytes(uint64_t payload)
@@ -165,9 +165,9 @@ static inline struct shmpi_record *shmpi_in_record(const struct shmpi_in *in, ui
 static inline bool shmpi_in_pass(struct shmpi_in *in, uint64_t mark)
 {
     in->read_pos += shmpi_record_bytes(mark >> 32);
-    if (in->read_pos - in->told_pos < in->size / 4)
+    if (in->read_pos - in->returned_pos < in->size / 4)
         return false;
-    in->told_pos = in->read_pos;
+    in->returned_pos = in->read_pos;
     shmnd_release64(&in->lane->read_pos, in->read_pos); /* SYNC room: release */
     shmnd_store_then_load();                            /* SYNC wants: fence of the receiver */
     if (!shmnd_relaxed32(&in->lane->wants_room))

@@ -69,7 +69,7 @@ static inline void shmpi_deliver(struct shmpi_engine *e, struct shmpi_message *m
         if (r->got)
             memcpy(r->buffer, m->data, r->got);
         if (m->sync)
-            shmpi_tell(e, m->source, SHMPI_TAKEN, m->theirs, 0);
+            shmpi_send_notice(e, m->source, SHMPI_TAKEN, m->theirs, 0);
         shmpi_finish(e, r);
     }
     free(m);
@@ -94,7 +94,7 @@ static inline struct shmpi_message *shmpi_keep(struct shmpi_engine *e, struct sh
 /* A message for a context that is revoked: nothing receives it, and its send ends. */
 static inline bool shmpi_refuse(struct shmpi_engine *e, int source, uint64_t theirs, bool answer)
 {
-    return !answer || shmpi_tell(e, source, SHMPI_TAKEN, theirs, SHMPI_REFUSED);
+    return !answer || shmpi_send_notice(e, source, SHMPI_TAKEN, theirs, SHMPI_REFUSED);
 }
 
 static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag, uint32_t context,
@@ -115,7 +115,7 @@ static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag,
         if (r->got)
             memcpy(r->buffer, data, r->got);
         if (flags & SHMPI_SYNC)
-            shmpi_tell(e, source, SHMPI_TAKEN, theirs, 0);
+            shmpi_send_notice(e, source, SHMPI_TAKEN, theirs, 0);
         shmpi_finish(e, r);
         return true;
     }
@@ -197,8 +197,8 @@ static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_
             shmpi_finish(e, r);
         }
         return true;
-    case SHMPI_CALLED: shmpi_take_called(e, source, shmpi_call_told(record)); return true;
-    case SHMPI_CALLED_ELSE: e->peers[source].answer = shmpi_call_told(record); return true;
+    case SHMPI_CALLED: shmpi_take_called(e, source, shmpi_call_of(record)); return true;
+    case SHMPI_CALLED_ELSE: e->peers[source].answer = shmpi_call_of(record); return true;
     case SHMPI_DISPUTED:
         e->peers[source].dispute = (struct shmpi_dispute){
             {.context = (uint32_t)record->a, .root = -1, .number = record->b},

@@ -209,9 +209,9 @@ static inline uint32_t shmpi_death_of(struct shmpi_engine *e, int rank)
     return e->peers[rank].dead ? shmnd_relaxed32(&e->peers[rank].rank->dead) : 0;
 }
 
-static inline bool shmpi_tell_revoked(struct shmpi_engine *e, int peer, uint32_t first)
+static inline bool shmpi_send_revoked(struct shmpi_engine *e, int peer, uint32_t first)
 {
-    return shmpi_tell(e, peer, SHMPI_REVOKE, first, 0);
+    return shmpi_send_notice(e, peer, SHMPI_REVOKE, first, 0);
 }
 
 static inline void shmpi_mark_aborted(struct shmpi_engine *e)

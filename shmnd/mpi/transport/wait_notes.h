@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank waits for, told to the launcher and to tools.
+ * What a rank waits for, published to the launcher and to tools.
  *
  * The rank writes a note when a wait has lasted through all its polls, and takes it back at its
  * end. One writer, any number of readers, in the line of the rank's block that is the note's.

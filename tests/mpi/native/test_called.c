@@ -47,7 +47,7 @@ static void job_close(void)
  * call. */
 static int told(struct shmpi_call theirs, struct shmpi_call mine, struct shmpi_call *found)
 {
-    shmpi_tell_call(rank[2], 0, theirs);
+    shmpi_send_call(rank[2], 0, theirs);
     for (int i = 0; i < 20; i++)
         for (int r = 0; r < SIZE; r++)
             shmpi_progress(rank[r]);

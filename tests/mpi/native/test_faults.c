@@ -200,7 +200,7 @@ static void all_that_waits_in_a_revoked_context_ends_everywhere(void)
             shmpi_progress(rank[1]);
             CHECK(shmpi_revoke(rank[1], 16));
         }
-        CHECK(shmpi_tell_revoked(rank[1], 0, 16) && shmpi_tell_revoked(rank[1], 2, 16));
+        CHECK(shmpi_send_revoked(rank[1], 0, 16) && shmpi_send_revoked(rank[1], 2, 16));
         ends(0, posted, SHMPI_REVOKED);
         ends(2, any, SHMPI_REVOKED);
         ends(0, self, SHMPI_REVOKED);

@@ -143,7 +143,7 @@ static void a_revocation_by_another_rank_is_seen_first(void)
 {
     job_open(3, 8192);
     CHECK(sent(1, HERE, 1, 50));
-    CHECK(shmpi_tell_revoked(rank[2], 0, HERE));
+    CHECK(shmpi_send_revoked(rank[2], 0, HERE));
     CHECK(!received_now(1, 1));
     EQUAL(came_in, -1);
     is_left(1, -1, SHMPI_REVOKED);

@@ -62,20 +62,20 @@ static inline bool shmpi_disagrees(struct shmpi_call mine, struct shmpi_call the
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static inline void shmpi_tell_call_as(struct shmpi_engine *e, int peer, uint32_t kind,
+static inline void shmpi_send_call_as(struct shmpi_engine *e, int peer, uint32_t kind,
                                       struct shmpi_call call)
 {
     uint64_t root = (uint32_t)(call.root + 1);
-    shmpi_tell(e, peer, kind, root << 32 | call.context, call.number);
+    shmpi_send_notice(e, peer, kind, root << 32 | call.context, call.number);
     /* without memory: not sent */
 }
 
-static inline void shmpi_tell_call(struct shmpi_engine *e, int peer, struct shmpi_call mine)
+static inline void shmpi_send_call(struct shmpi_engine *e, int peer, struct shmpi_call mine)
 {
-    shmpi_tell_call_as(e, peer, SHMPI_CALLED, mine);
+    shmpi_send_call_as(e, peer, SHMPI_CALLED, mine);
 }
 
-static inline struct shmpi_call shmpi_call_told(const struct shmpi_record *record)
+static inline struct shmpi_call shmpi_call_of(const struct shmpi_record *record)
 {
     return (struct shmpi_call){
         .context = (uint32_t)record->a, .root = (int)(record->a >> 32) - 1, .number = record->b};
@@ -84,7 +84,7 @@ static inline struct shmpi_call shmpi_call_told(const struct shmpi_record *recor
 static inline void shmpi_answer_call(struct shmpi_engine *e, int peer, struct shmpi_call mine)
 {
     if (shmpi_disagrees(mine, e->peers[peer].call))
-        shmpi_tell_call_as(e, peer, SHMPI_CALLED_ELSE, mine);
+        shmpi_send_call_as(e, peer, SHMPI_CALLED_ELSE, mine);
 }
 
 /* A rank has announced that it waits for this one. */

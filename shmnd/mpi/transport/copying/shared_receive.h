@@ -48,7 +48,8 @@ static inline bool shmpi_choose_kernel(struct shmpi_engine *e, struct shmpi_req 
     return by_kernel;
 }
 
-static inline void shmpi_end_copy(struct shmpi_engine *e, struct shmpi_req *r, int fault, bool tell)
+static inline void shmpi_end_copy(struct shmpi_engine *e, struct shmpi_req *r, int fault,
+                                  bool answer)
 {
     struct shmpi_copy *c = &r->copy;
     if (c->moving)
@@ -58,7 +59,7 @@ static inline void shmpi_end_copy(struct shmpi_engine *e, struct shmpi_req *r, i
                        shmpi_clock_ns() - e->timed_ns);
     e->timed = NULL;
     r->fault = fault ? fault : r->fault;
-    if (tell && !shmpi_tell(e, r->source, SHMPI_TAKEN, c->theirs, 0))
+    if (answer && !shmpi_send_notice(e, r->source, SHMPI_TAKEN, c->theirs, 0))
         r->fault = SHMPI_NO_MEMORY;
     shmpi_finish(e, r);
 }

@@ -110,9 +110,9 @@ static inline bool shmpi_push_one(struct shmpi_engine *e, struct shmpi_req *r, u
     }
 }
 
-static inline void shmpi_tell_placed(struct shmpi_engine *e, struct shmpi_req *r)
+static inline void shmpi_send_placed(struct shmpi_engine *e, struct shmpi_req *r)
 {
-    if (!shmpi_tell(e, r->peer, SHMPI_PLACED, r->copy.theirs, r->copy.moved))
+    if (!shmpi_send_notice(e, r->peer, SHMPI_PLACED, r->copy.theirs, r->copy.moved))
         r->fault = SHMPI_NO_MEMORY;
 }
 
@@ -132,7 +132,7 @@ static inline bool shmpi_place(struct shmpi_engine *e, struct shmpi_req *r, uint
         return true;
     p->no_writing = why == EPERM || why == ENOSYS || why == EACCES;
     c->by_kernel = false;
-    shmpi_tell_placed(e, r); /* before the pieces, which begin there */
+    shmpi_send_placed(e, r); /* before the pieces, which begin there */
     shmnd_release64(shmpi_placed_word(e, r), SHMPI_PLACES_NO_MORE); /* SYNC placed: never again */
     return false;
 }
@@ -144,7 +144,7 @@ static inline bool shmpi_place_one(struct shmpi_engine *e, struct shmpi_req *r, 
     struct shmpi_copy *c = &r->copy;
     for (uint64_t copied = 0, n; copied < SHMPI_COPY_AT_ONCE; copied += n, ++*pushed) {
         if (!shmpi_push_next(e, r, all)) {
-            shmpi_tell_placed(e, r);
+            shmpi_send_placed(e, r);
             return true;
         }
         SHMND_KILL_POINT("unit-taken");
