@@ -133,6 +133,9 @@ static inline void shmpi_out_show(struct shmpi_out *out, struct shmpi_record *r,
     /* SYNC shown: release, pairs with acquire in shmpi_in_poll() */
     shmnd_release64(&r->mark, kind | flags << 8 | payload << 32);
     out->write_pos = next;
+    /* The next record clears a mark as well: the receiver has that line since the last lap, and the
+     * fence of its wake would wait for it. */
+    shmnd_prefetch_to_own(out->data + ((next + SHMPI_LINE) & (out->size - 1)));
 }
 
 /* After a poll that found no room: ask to be woken. True if there is room now all the same. */
