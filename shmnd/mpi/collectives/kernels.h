@@ -214,41 +214,6 @@ static const mpi_kernel mpi_kernels[MPI_OP_END][MPI_KIND_END] = {
 #undef X
 };
 
-/* Whether a reduction gives the same bits with its operands exchanged, but for which of two NaNs it
- * keeps. Extremes of reals do not: a NaN, and zeros of both signs, win by their places. Nor need
- * products of complex numbers, where the compiler may fuse one product with the sum. */
-static inline bool mpi_is_symmetric(int op, int kind)
-{
-    switch (op) {
-    case MPI_OP_MAX:
-    case MPI_OP_MIN:
-        switch (kind) {
-#define X(kind) case MPI_KIND_##kind:
-            MPI_INTEGERS(X)
-#undef X
-            return true;
-        default: return false;
-        }
-    case MPI_OP_PROD:
-        switch (kind) {
-#define X(kind) case MPI_KIND_##kind:
-            MPI_COMPLEX(X)
-#undef X
-        case MPI_KIND_C16:
-        case MPI_KIND_C128: return false;
-        default: return true;
-        }
-    case MPI_OP_SUM:
-    case MPI_OP_LAND:
-    case MPI_OP_BAND:
-    case MPI_OP_LOR:
-    case MPI_OP_BOR:
-    case MPI_OP_LXOR:
-    case MPI_OP_BXOR: return true;
-    default: return false;
-    }
-}
-
 /* The sign of a - b for two values of a kind; a NaN is neither less nor more. */
 static inline int mpi_compare(int kind, const void *a_, const void *b_)
 {

@@ -17,7 +17,7 @@ cdef class OpState(State):
     # inoutvec[i] = invec[i] op inoutvec[i]
     cdef int apply(
         self, const void *invec, void *inoutvec, Py_ssize_t count, TypeState type) except -1
-    # to[i] = left[i] op right[i]; `to` is `right`, or apart from both if there is a kernel
+    # to[i] = left[i] op right[i]; `to` is `right`, or if there is a kernel also `left`, or apart
     cdef int apply_to(
         self, const void *left, const void *right, void *to, Py_ssize_t count, TypeState type
     ) except -1
@@ -25,8 +25,6 @@ cdef class OpState(State):
     cdef str refusal(self, TypeState type)
     # The loop for items of a type, to be called without the interpreter; NULL if there is none.
     cdef mpi_kernel kernel(self, TypeState type) noexcept
-    # Whether invec and inoutvec may be exchanged.
-    cdef bint swaps(self, TypeState type) noexcept
     cdef int _call(
         self, const void *invec, void *inoutvec, Py_ssize_t count, TypeState type) except -1
 

@@ -29,7 +29,6 @@ cdef extern from "collectives/kernels.h":
         MPI_OP_REPLACE
         MPI_OP_NO_OP
     mpi_kernel mpi_kernels[14][30]
-    bint mpi_is_symmetric(int op, int kind)
     void mpi_locate(
         int value, int index, ptrdiff_t off, ptrdiff_t extent, int sign, const char *invec,
         char *inout, size_t n)
@@ -48,10 +47,6 @@ cdef class OpState(State):
         if self.number < 0 or not type.predefined or type.basic < 0:
             return NULL
         return mpi_kernels[self.number][type.basic]
-
-    cdef bint swaps(self, TypeState type) noexcept:
-        """Whether it gives the same bits with its operands exchanged."""
-        return self.kernel(type) != NULL and mpi_is_symmetric(self.number, type.basic)
 
     cdef str refusal(self, TypeState type):
         if self.number < 0 or self.number == MPI_OP_REPLACE or self.number == MPI_OP_NO_OP:

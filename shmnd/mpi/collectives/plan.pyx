@@ -171,7 +171,7 @@ cdef int set_op(Plan plan, object op, TypeState type) except -1:
         why = plan.op.refusal(type)
         if why is not None:
             mpi_error(plan.comm, constants.ERR_OP, f"{plan.whole_name()}: {why}")
-        plan.s.swaps = plan.op.swaps(type)
+        plan.s.to_any_place = plan.op.kernel(type) != NULL
     plan.s.reduce = <shmpi_reduce>_reduce
     plan.s.arg = <void *>plan
     return 0

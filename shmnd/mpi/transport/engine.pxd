@@ -100,7 +100,7 @@ cdef extern from "transport/collectives/shapes.h" nogil:
         int tag, fault
         flag started, done, no_memory, stopped, copied, pairwise
         shmpi_reduce reduce
-        bint swaps
+        bint to_any_place
         void *arg
 
     shmpi_sched *shmpi_sched_new()
@@ -109,7 +109,6 @@ cdef extern from "transport/collectives/shapes.h" nogil:
     void shmpi_sched_send(shmpi_sched *s, int peer, const void *source, uint64_t n)
     void shmpi_sched_receive(shmpi_sched *s, int peer, void *target, uint64_t n)
     void shmpi_sched_copy(shmpi_sched *s, const void *source, void *target, uint64_t n)
-    void shmpi_sched_reduce(shmpi_sched *s, const void *source, void *target, uint64_t items)
     void shmpi_sched_round(shmpi_sched *s)
     void shmpi_build_barrier(shmpi_sched *s, const shmpi_group *g)
     void shmpi_build_bcast(shmpi_sched *s, const shmpi_group *g, int root, char *data, uint64_t n)

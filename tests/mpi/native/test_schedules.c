@@ -103,7 +103,7 @@ static void collectives_keep_the_order_of_ranks(void)
 static uint64_t words = 1;     /* of an item */
 static uint64_t from_afar = 0; /* reductions that read the memory of another rank */
 
-/* The brackets show in the result; an exchange of operands does not. */
+/* The brackets show in the result, and so does the order of the operands. */
 static int nest(void *arg, const void *left, const void *right, void *to, uint64_t items)
 {
     const uint64_t *a = left, *b = right;
@@ -111,7 +111,7 @@ static int nest(void *arg, const void *left, const void *right, void *to, uint64
     (void)arg;
     from_afar += left != to && right != to;
     for (uint64_t i = 0; i < items * words; i++)
-        c[i] = 3 * (a[i] + b[i]) + a[i] * b[i];
+        c[i] = 3 * a[i] + 5 * b[i] + a[i] * b[i];
     return 0;
 }
 
@@ -119,7 +119,7 @@ static uint64_t nested(uint64_t *row, uint32_t n)
 {
     for (uint32_t step = 1; step < n; step *= 2)
         for (uint32_t i = 0; i + step < n; i += 2 * step)
-            row[i] = 3 * (row[i] + row[i + step]) + row[i] * row[i + step];
+            row[i] = 3 * row[i] + 5 * row[i + step] + row[i] * row[i + step];
     return row[0];
 }
 
@@ -149,7 +149,7 @@ static uint64_t part_of(uint32_t of_rank, uint64_t item)
 enum { ALL, SLICES, FIRST_SLICE_PLACE, SHAPES };
 
 /* The own parts are left as they are, unless they are the place of the result. */
-static void exchanged_by(uint32_t size, uint64_t items, int shape, bool in_place)
+static void placed_by(uint32_t size, uint64_t items, int shape, bool in_place)
 {
     struct shmpi_sched *s[MOST];
     uint64_t *mine[MOST], *apart[MOST], *got[MOST], first[MOST + 1] = {0};
@@ -163,7 +163,7 @@ static void exchanged_by(uint32_t size, uint64_t items, int shape, bool in_place
         for (uint64_t k = 0; k < items * words; k++)
             mine[i][k] = part_of(i, k);
         CHECK((s[i] = shmpi_sched_new()) != NULL);
-        s[i]->swaps = true;
+        s[i]->to_any_place = true;
         got[i] = (in_place ? mine : apart)[i] + (shape == SLICES ? first[i] * words : 0);
         char *from = (char *)mine[i], *to = (char *)got[i];
         if (shape == ALL)
@@ -190,13 +190,13 @@ static void exchanged_by(uint32_t size, uint64_t items, int shape, bool in_place
     job_close();
 }
 
-static void operands_are_exchanged_where_they_may_be(void)
+static void results_lie_where_nothing_is_copied(void)
 {
     for (uint32_t size = 1; size <= MOST; size++)
         for (int shape = ALL; shape < SHAPES; shape++)
             for (uint64_t items = 7; items < 20000; items = items * 50 + 1)
                 for (int in_place = 0; in_place < 2; in_place++)
-                    exchanged_by(size, items, shape, in_place);
+                    placed_by(size, items, shape, in_place);
 }
 
 /* What is received from an arena is reduced piece by piece, each of whole items. */
@@ -205,14 +205,14 @@ static void what_lies_in_an_arena_is_reduced_as_it_is_read(void)
     static const uint64_t lengths[] = {1, 3, 5 << 14};
     arena_bytes = 32 << 20;
     from_afar = 0;
-    operands_are_exchanged_where_they_may_be();
+    results_lie_where_nothing_is_copied();
     CHECK(from_afar > 0);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         words = lengths[i]; /* the last item is longer than what is read between two polls */
         for (uint32_t size = 2; size <= 3; size++)
             for (int shape = ALL; shape < SHAPES; shape++)
                 for (int in_place = 0; in_place < 2; in_place++)
-                    exchanged_by(size, words > 3 ? size : (1 << 17) / words, shape, in_place);
+                    placed_by(size, words > 3 ? size : (1 << 17) / words, shape, in_place);
     }
     words = 1;
     arena_bytes = 0;
@@ -220,7 +220,7 @@ static void what_lies_in_an_arena_is_reduced_as_it_is_read(void)
 
 static const struct check_test tests[] = {
     TEST(collectives_keep_the_order_of_ranks),
-    TEST(operands_are_exchanged_where_they_may_be),
+    TEST(results_lie_where_nothing_is_copied),
     TEST(what_lies_in_an_arena_is_reduced_as_it_is_read),
 };
 

@@ -20,12 +20,13 @@ struct shmpi_step {
     char *from, *to;
     uint64_t n;     /* bytes; REDUCE: items */
     uint64_t items; /* of a RECEIVE that is reduced with the items at `from`; 0: it is not */
-    bool into_own;  /* the result belongs there, and not where the bytes are received */
+    bool own_first; /* they are the left operand */
+    bool into_from; /* the result belongs there, and not at `to` */
     bool due;       /* it was received, and is reduced when its round has ended */
 };
 
-/* to = left op right; `to` is `right`, or with an operation that `swaps` apart from both. Not 0: it
- * failed, and the caller's side knows why. */
+/* to = left op right; `to` is `right`, or with an operation `to_any_place` also `left`, or apart
+ * from both. Not 0: it failed, and the caller's side knows why. */
 typedef int (*shmpi_reduce)(void *arg, const void *left, const void *right, void *to,
                             uint64_t items);
 
@@ -55,7 +56,7 @@ struct shmpi_sched {
     uint64_t whole; /* bytes that all ranks have to name, if its shape depends on them; or 0 */
     struct shmpi_unequal unequal; /* of the last TRUNCATED part */
     shmpi_reduce reduce;
-    bool swaps; /* it gives the same bits with its operands exchanged */
+    bool to_any_place; /* its result may lie at either operand, or apart from both */
     void *arg;
     struct shmpi_block *blocks;
 };
@@ -103,7 +104,7 @@ static inline void shmpi_sched_add(struct shmpi_sched *s, uint8_t kind, int peer
         s->room = room;
     }
     s->steps[s->count++] = (struct shmpi_step){
-        kind, false, peer, (char *)(uintptr_t)from, (char *)to, n, 0, false, false};
+        kind, false, peer, (char *)(uintptr_t)from, (char *)to, n, 0, false, false, false};
 }
 
 static inline void shmpi_sched_send(struct shmpi_sched *s, int peer, const void *from, uint64_t n)
@@ -116,19 +117,20 @@ static inline void shmpi_sched_receive(struct shmpi_sched *s, int peer, void *to
     shmpi_sched_add(s, SHMPI_STEP_RECEIVE, peer, NULL, to, n);
 }
 
-/* Receives items and reduces them with own ones, by an operation that `swaps`. The bytes are
+/* Receives items and reduces them with own ones, by an operation `to_any_place`. The bytes are
  * received at `to`; the result is there, or with `into_own` in place of the own items. It is there
  * when the round has ended: a rank that reduced earlier could let another one wait for its part of
  * a copy. */
 static inline void shmpi_sched_merge(struct shmpi_sched *s, int peer, const void *own, void *to,
-                                     uint64_t items, uint64_t bytes, bool into_own)
+                                     uint64_t items, uint64_t bytes, bool own_first, bool into_own)
 {
     uint32_t count = s->count;
     shmpi_sched_add(s, SHMPI_STEP_RECEIVE, peer, own, to, bytes);
     if (s->count == count)
         return;
     s->steps[count].items = items;
-    s->steps[count].into_own = into_own;
+    s->steps[count].own_first = own_first;
+    s->steps[count].into_from = into_own;
 }
 
 static inline void shmpi_sched_copy(struct shmpi_sched *s, const void *from, void *to, uint64_t n)
@@ -137,11 +139,22 @@ static inline void shmpi_sched_copy(struct shmpi_sched *s, const void *from, voi
         shmpi_sched_add(s, SHMPI_STEP_COPY, 0, from, to, n);
 }
 
-static inline void shmpi_sched_reduce(struct shmpi_sched *s, const void *from, void *to,
+/* left op right. The result replaces the right operand, or the left one by an operation
+ * `to_any_place`. */
+static inline void shmpi_sched_reduce_to(struct shmpi_sched *s, const void *left, void *right,
+                                         uint64_t items, bool into_left)
+{
+    uint32_t count = s->count;
+    if (items)
+        shmpi_sched_add(s, SHMPI_STEP_REDUCE, 0, left, right, items);
+    if (s->count > count)
+        s->steps[count].into_from = into_left;
+}
+
+static inline void shmpi_sched_reduce(struct shmpi_sched *s, const void *left, void *right,
                                       uint64_t items)
 {
-    if (items)
-        shmpi_sched_add(s, SHMPI_STEP_REDUCE, 0, from, to, items);
+    shmpi_sched_reduce_to(s, left, right, items, false);
 }
 
 static inline void shmpi_sched_round(struct shmpi_sched *s)
@@ -182,9 +195,9 @@ static inline void shmpi_merge(struct shmpi_sched *s, const struct shmpi_step *s
                                const char *came, uint64_t at, uint64_t n)
 {
     uint64_t items = n / (step->n / step->items);
-    char *own = step->from + at, *to = step->to + at;
-    int failed = step->into_own ? s->reduce(s->arg, came, own, own, items)
-                                : s->reduce(s->arg, own, came, to, items);
+    char *own = step->from + at, *to = step->into_from ? own : step->to + at;
+    int failed = step->own_first ? s->reduce(s->arg, own, came, to, items)
+                                 : s->reduce(s->arg, came, own, to, items);
     if (failed && !s->fault)
         s->fault = SHMPI_CALLBACK;
 }
@@ -235,7 +248,9 @@ static inline void shmpi_sched_step(struct shmpi_engine *e, struct shmpi_sched *
     switch (step->kind) {
     case SHMPI_STEP_COPY: memmove(step->to, step->from, step->n); return;
     case SHMPI_STEP_REDUCE:
-        if (s->reduce(s->arg, step->from, step->to, step->to, step->n) && !s->fault)
+        if (s->reduce(s->arg, step->from, step->to, step->into_from ? step->from : step->to,
+                      step->n) &&
+            !s->fault)
             s->fault = SHMPI_CALLBACK;
         return;
     default:

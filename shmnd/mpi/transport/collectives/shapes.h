@@ -42,8 +42,8 @@ static inline uint64_t shmpi_slice(const struct shmpi_group *g, uint64_t items, 
 /* Where the reduction of one slice lies: a row for each rank. The own row is the program's, and is
  * written to only where the result belongs there; the row of one other rank is received into the
  * place of the result, if that is apart from what the round sends. So two ranks copy nothing. An
- * operation whose operands cannot be exchanged writes into the right one alone: the own row is a
- * copy then, and the result is copied. */
+ * operation of the program writes into its right operand alone: the own row is a copy then, and the
+ * result is copied. */
 struct shmpi_rows {
     char **row;
     char *own, *to; /* rows that are special; NULL: none is */
@@ -54,12 +54,9 @@ struct shmpi_rows {
 static inline char *shmpi_build_pair(struct shmpi_sched *s, const struct shmpi_rows *r, char *left,
                                      char *right, uint64_t items)
 {
-    if (left == r->to || (right == r->own && right != r->to)) {
-        shmpi_sched_reduce(s, right, left, items);
-        return left;
-    }
-    shmpi_sched_reduce(s, left, right, items);
-    return right;
+    bool into_left = left == r->to || (right == r->own && right != r->to);
+    shmpi_sched_reduce_to(s, left, right, items, into_left);
+    return into_left ? left : right;
 }
 
 /* Reduces n rows with the brackets of a tree of neighbours. */
@@ -83,7 +80,7 @@ static inline bool shmpi_lay_rows(struct shmpi_sched *s, const struct shmpi_grou
     bool apart = to + bytes <= from || to >= from + first[g->size] * extent;
     int other = (g->rank ^ 1) < g->size ? g->rank ^ 1 : 0;
     *r = (struct shmpi_rows){.pair = -1};
-    if (s->swaps) {
+    if (s->to_any_place) {
         r->own = own;
         r->to = apart || to == own ? to : NULL;
         r->pair = bytes && other == (g->rank ^ 1) ? other : -1;
@@ -123,7 +120,8 @@ static inline void shmpi_build_reduce_slices(struct shmpi_sched *s, const struct
     for (int k = 1; k < g->size; k++) {
         int i = (g->rank + g->size - k) % g->size;
         if (i == r.pair)
-            shmpi_sched_merge(s, g->ranks[i], r.own, r.row[i], items, bytes, r.to == r.own);
+            shmpi_sched_merge(s, g->ranks[i], r.own, r.row[i], items, bytes, g->rank < i,
+                              r.to == r.own);
         else
             shmpi_sched_receive(s, g->ranks[i], r.row[i], bytes);
     }
@@ -303,8 +301,8 @@ static inline void shmpi_build_allreduce_pair(struct shmpi_sched *s, const struc
                                               uint64_t bytes)
 {
     int other = g->ranks[!g->rank];
-    if (s->swaps && items) {
-        shmpi_sched_merge(s, other, from, to, items, bytes, false);
+    if (s->to_any_place && items) {
+        shmpi_sched_merge(s, other, from, to, items, bytes, g->rank == 0, false);
         shmpi_sched_send(s, other, from, bytes);
         shmpi_sched_round(s);
         return;
@@ -325,7 +323,8 @@ static inline void shmpi_build_allreduce(struct shmpi_sched *s, const struct shm
                                          const char *from, char *to, uint64_t items, uint64_t bytes)
 {
     bool pair = g->size == 2 && from != to;
-    if (!(pair && s->swaps && bytes <= SHMPI_PAIR_MOST) && shmpi_is_sliced(g, items, bytes)) {
+    if (!(pair && s->to_any_place && bytes <= SHMPI_PAIR_MOST) &&
+        shmpi_is_sliced(g, items, bytes)) {
         shmpi_build_allreduce_sliced(s, g, from, to, items, bytes);
         return;
     }
