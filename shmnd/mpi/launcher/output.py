@@ -3,6 +3,8 @@
 
 The launcher never waits for its reader, so that it sees deaths, limits and signals meanwhile.
 Output that no reader has taken is kept, and the pipes of the ranks are not read: the ranks wait.
+Where output of ranks cannot be written at all, the job ends. Words of the launcher are dropped
+then: the job does not depend on them.
 """
 
 from __future__ import annotations
@@ -27,28 +29,30 @@ class Target:
 
     def __init__(self, stream: TextIO, like: Target | None = None) -> None:
         self._stream: Final = stream
-        self._left: deque[tuple[int, memoryview]] = deque() if like is None else like._left
-        """Bytes that are to be written, and where."""
+        self._left: deque[tuple[int, memoryview, bool]] = deque() if like is None else like._left
+        """Bytes that are to be written, where, and whether the job needs them."""
 
-    def put(self, data: bytes) -> None:
+    def put(self, data: bytes, *, needed: bool = True) -> None:
         """Write this behind the rest, as far as that needs no wait."""
         self._stream.flush()
-        self._left.append((self._stream.fileno(), memoryview(data)))
+        self._left.append((self._stream.fileno(), memoryview(data), needed))
         self.write()
 
     def write(self) -> None:
         """Write the rest, as far as that needs no wait."""
         while self._left and takes(self._left[0][0]):
-            descriptor, data = self._left[0]
+            descriptor, data, needed = self._left[0]
             try:
                 data = data[os.write(descriptor, data[:_FITS]) :]
             except BlockingIOError:
                 return  # another process has made it one that does not wait, and filled it
             except OSError:
-                self._left.clear()  # no reader can take it
-                raise
+                if needed:
+                    self._left.clear()  # no reader can take it
+                    raise
+                data = data[:0]
             if data:
-                self._left[0] = descriptor, data
+                self._left[0] = descriptor, data, needed
             else:
                 self._left.popleft()
 
@@ -109,7 +113,7 @@ class Output:
 
     def say(self, text: str) -> None:
         """Write words of the launcher."""
-        self._err.put(f"shmnd mpiexec: {text}\n".encode())
+        self._err.put(f"shmnd mpiexec: {text}\n".encode(), needed=False)
 
     def show(self, out: int, err: int, rank: int) -> None:
         """Pass on what a rank writes into two pipes."""

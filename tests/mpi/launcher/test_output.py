@@ -135,3 +135,31 @@ def test_lines_are_whole_where_the_target_does_not_wait() -> None:
         assert [each for each in lines if each.startswith(f"[{rank}] ")] == [
             f"[{rank}] {k}" for k in range(20000)
         ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("options", [[], ["--prefix"]])
+def test_words_that_cannot_be_written_do_not_change_how_a_job_ends(
+    closed: bool, options: list[str]
+) -> None:
+    """The launcher speaks at the start and at the end; its standard error takes nothing."""
+    program = """
+import os, sys
+print("runs", flush=True)
+os.close(2)
+sys.exit(7)
+"""
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", *options]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe, Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [*line, sys.executable, "-E", "-c", program],  # -E: words at the start
+            stdout=subprocess.PIPE,
+            stderr=pipe if closed else full,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert (ran.returncode, "runs" in ran.stdout) == (7, True)
