@@ -188,6 +188,8 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: comm.Psend_init(a, 2, 0).Pready(5), "Prequest.Pready(5) of MPI_COMM_SELF: the p"),
         (lambda: comm.Psend_init(a, 2, 0).Pready(1), "Pready(1) of MPI_COMM_SELF: the send is not"),
         (lambda: comm.Psend_init(a, 2, 0).Parrived(1), "Prequest.Parrived(1) of MPI_COMM_SELF: th"),
+        (lambda: comm.Psend_init(a, 5, 0).Pready_range(3, 1), "Pready_range(3, 1) of MPI_COMM_SE"),
+        (lambda: comm.Psend_init(a, 5, 0).Pready_range(9, 8), "the range ends before it begins"),
         (lambda: comm.Precv_init(b, 2, 0).Pready(1), "the request is of a receive"),
         (lambda: comm.Precv_init(b, 2, 0).Parrived(2), "Parrived(2) of MPI_COMM_SELF: the part"),
     ],

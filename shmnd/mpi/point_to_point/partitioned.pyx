@@ -46,9 +46,11 @@ cdef class Partitioned(Point):
         return Point.ready(self)
 
     def pready(self, int low, int high) -> None:
-        """Mark partitions from `low` to `high`, both included."""
+        """Mark partitions from `low` to `high`, both included: none where `low` is `high` + 1."""
         if shut:
             refuse("Prequest.Pready")
+        if low > high and not (low == high + 1 and 0 <= low <= self.partitions):
+            self._refuse("Pready_range", f"{low}, {high}", "the range ends before it begins")
         for partition in range(low, high + 1):
             self._check(partition, False, "Pready")
             if not self.active:
@@ -94,10 +96,10 @@ cdef class Partitioned(Point):
             self._refuse(call, partition, f"the partitions are 0 to {self.partitions - 1}")
         return 0
 
-    cdef int _refuse(self, str call, int partition, str why) except -1:
+    cdef int _refuse(self, str call, object partitions, str why) except -1:
         mpi_error(
             self.comm, constants.ERR_ARG,
-            f"Prequest.{call}({partition}) of {self.comm.title(self.state)}: {why}",
+            f"Prequest.{call}({partitions}) of {self.comm.title(self.state)}: {why}",
         )
 
 

@@ -389,6 +389,10 @@ def test_a_range_with_a_partition_that_is_not_there_marks_none() -> None:
     receive.Start()
     with pytest.raises(MPI.Exception, match=r"Pready\(4\) of .*: the partitions are 0 to 3"):
         send.Pready_range(0, 4)
+    with pytest.raises(MPI.Exception, match=r"Pready_range\(3, 1\) .* ends before it begins"):
+        send.Pready_range(3, 1)
+    for empty in (0, 4):
+        send.Pready_range(empty, empty - 1)
     send.Pready_range(0, 3)
     with pytest.raises(MPI.Exception, match=r"Pready\(2\) .* the partition is marked already"):
         send.Pready(2)
