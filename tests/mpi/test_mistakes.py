@@ -270,7 +270,7 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
     (TypeError, lambda: comm.Bcast(a, None), "Comm.Bcast: root None is not an integer"),
     (TypeError, lambda: comm.Split("a"), "Comm.Split: color 'a' is not an integer"),
     (TypeError, lambda: comm.Create_cart("x"), "Comm.Create_cart: a dimension 'x' is not an int"),
-    (TypeError, lambda: comm.Send(None, 0), "message: expected a buffer or a list, not None"),
+    (TypeError, lambda: comm.Send(None, 0), "Comm.Send: expected a buffer or a list, not N"),
     (TypeError, lambda: comm.Send("abc", 0), "expected an object with memory"),
     (TypeError, lambda: comm.Send([1.0, 2.0], 0), "expected an object with memory"),
     (TypeError, lambda: comm.Send([a, "3", MPI.DOUBLE], 0), "a count of '3', which is not an int"),
@@ -341,6 +341,34 @@ def test_errors_of_mpi_have_their_class_and_say_what_is_wrong(
     assert caught.value.Get_error_class() == getattr(MPI, name), str(caught.value)
     assert words in str(caught.value)
     assert not comm.Iprobe()
+
+
+NAMED: dict[str, Callable[[Any], object]] = {
+    "Comm.Send": lambda given: comm.Send(given, 0),
+    "Comm.Irecv": lambda given: comm.Irecv(given, 0),
+    "Comm.Send_init": lambda given: comm.Send_init(given, 0),
+    "Comm.Precv_init": lambda given: comm.Precv_init(given, 2, 0),
+    "Comm.Sendrecv": lambda given: comm.Sendrecv(a, 0, 0, given, 0, 0),
+    "Comm.Bcast": lambda given: comm.Bcast(given),
+    "Comm.Iallgather": lambda given: comm.Iallgather(a, given),
+    "Comm.Alltoall_init": lambda given: comm.Alltoall_init(given, b),
+    "Comm.Scatterv": lambda given: comm.Scatterv(given, b),
+    "Comm.Allreduce": lambda given: comm.Allreduce(a, given),
+    "Comm.Ireduce_scatter": lambda given: comm.Ireduce_scatter(a, given),
+    "Comm.Neighbor_allgather": lambda given: comm.Create_cart([1]).Neighbor_allgather(given, b),
+    "Op.Reduce_local": lambda given: MPI.SUM.Reduce_local(given, b),
+    "Win.Put": lambda given: MPI.Win.Create(None).Put(given, 0),
+    "Win.Fetch_and_op": lambda given: MPI.Win.Create(None).Fetch_and_op(a, given, 0),
+}
+
+
+@pytest.mark.parametrize(("name", "call"), NAMED.items())
+def test_errors_of_message_specifications_name_the_call(
+    name: str, call: Callable[[Any], object]
+) -> None:
+    for given in ([a.copy(), -1, MPI.DOUBLE], [a.copy(), 10, float], [a.copy()]):
+        with pytest.raises((TypeError, ValueError), match=f"^{name}: "):
+            call(given)
 
 
 @pytest.mark.parametrize(("kind", "call", "words"), PYTHON_ERRORS)

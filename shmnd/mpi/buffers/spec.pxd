@@ -16,6 +16,7 @@ cdef class Spec:
     cdef list types             # w
     cdef bint bottom, readonly
     cdef object keep            # what keeps the memory
+    cdef str call               # of the program, for errors
 
     cdef int hold(self, object obj, bint readonly, bint typed) except -1
     cdef int name_type(self, object datatype, bint nothing) except -1
@@ -28,11 +29,11 @@ cdef class Spec:
         self, Py_ssize_t displ, Py_ssize_t count, TypeState type, Py_ssize_t off) except -1
 
 
-cdef TypeState usable_type(object given)
+cdef TypeState usable_type(object given, str call)
 cdef enum:
     NO_BLOCK = -1
 
 
-cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks)
-cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks)
-cdef Spec spec_vector_w(object msg, bint readonly, int rank, int blocks)
+cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks, str call)
+cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks, str call)
+cdef Spec spec_vector_w(object msg, bint readonly, int rank, int blocks, str call)

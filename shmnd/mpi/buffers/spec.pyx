@@ -24,6 +24,7 @@ from shmnd.mpi.buffers.buffer cimport as_buffer, buffer, is_stated
 from shmnd.mpi.buffers.plain cimport array_type, plain_array
 from shmnd.mpi.datatypes.datatype cimport Datatype
 from shmnd.mpi.buffers.sentinels cimport BottomType, InPlaceType
+from shmnd.mpi.transport.outer_call cimport full_name as at
 
 from operator import index
 
@@ -41,37 +42,37 @@ cdef double _LIMIT = 2.0 ** 62      # bytes: sums of a few of them do not wrap
 cdef int _DEEPEST = 16              # views of views that are followed
 
 
-cdef TypeState usable_type(object given):
+cdef TypeState usable_type(object given, str call):
     """The type that a message names, as an object or by its code; None for DATATYPE_NULL."""
     cdef TypeState type
     if isinstance(given, str):
         found = _typedict.get(given)
         if found is None:
             raise KeyError(
-                f"message: no datatype has the code {given!r}; name it as MPI.DOUBLE, or by a "
+                f"{at(call)}: no datatype has the code {given!r}; name it as MPI.DOUBLE, or by a "
                 "code such as 'd' or 'i4'"
             )
         given = found
     elif not isinstance(given, Datatype):
-        raise TypeError(f"message: expected a datatype or its code, not {given!r}")
+        raise TypeError(f"{at(call)}: expected a datatype or its code, not {given!r}")
     type = (<Datatype> given).ob
     if type is not None and not type.committed:
         raise MPIException(
             constants.ERR_TYPE,
-            f"message: the datatype {type.name or type.decoded[0].lower()} is not committed; call "
-            "its Commit first",
+            f"{at(call)}: the datatype {type.name or type.decoded[0].lower()} is not committed; "
+            "call its Commit first",
         )
     return type
 
 
-cdef Py_ssize_t _number(object given, str what) except? -0x7fffffffffffffff:
+cdef Py_ssize_t _number(object given, str what, str call) except? -0x7fffffffffffffff:
     """A count or a displacement."""
     try:
         return index(given)
     except OverflowError:
-        raise ValueError(f"message: a {what} of {given}; the limit is 2**63") from None
+        raise ValueError(f"{at(call)}: a {what} of {given}; the limit is 2**63") from None
     except TypeError:
-        raise TypeError(f"message: a {what} of {given!r}, which is not an integer") from None
+        raise TypeError(f"{at(call)}: a {what} of {given!r}, which is not an integer") from None
 
 
 cdef class Spec:
@@ -115,9 +116,11 @@ cdef class Spec:
 
     cdef int name_type(self, object datatype, bint nothing) except -1:
         """Take the type that the message names; a null one only in a message of `nothing`."""
-        self.type = usable_type(datatype)
+        self.type = usable_type(datatype, self.call)
         if self.type is None and not nothing:
-            raise ValueError("message: the datatype is null, and the count follows from the buffer")
+            raise ValueError(
+                f"{at(self.call)}: the datatype is null, and the count follows from the buffer"
+            )
         return 0
 
     cdef Py_ssize_t items(self, Py_ssize_t displ) except -1:
@@ -125,16 +128,16 @@ cdef class Spec:
         cdef Py_ssize_t extent = self.type.extent, count
         if extent <= 0:
             raise ValueError(
-                f"message: the count has to be given, the datatype has an extent of {extent}"
+                f"{at(self.call)}: give the count, the datatype has an extent of {extent}"
             )
         if self.nbytes % extent:
             raise ValueError(
-                f"message: {self.nbytes} bytes are not a whole number of items of {extent} bytes; "
-                "give the count"
+                f"{at(self.call)}: {self.nbytes} bytes are not a whole number of items of "
+                f"{extent} bytes; give the count"
             )
         count = self.nbytes // extent
         if displ > count:
-            raise ValueError(f"message: displacement {displ} in a buffer of {count} items")
+            raise ValueError(f"{at(self.call)}: displacement {displ} in a buffer of {count} items")
         count -= displ
         if self.type.true_lb < 0 or self.type.true_lb + self.type.true_extent > extent:
             self.check(displ, count, self.type, 0)  # its items have bytes outside their extents
@@ -150,8 +153,8 @@ cdef class Spec:
             or <double> count * <double> type.size > _LIMIT
         ):
             raise ValueError(
-                f"message: {count} items of {type.extent} bytes at displacement {displ or off} of "
-                f"a buffer of {self.nbytes} bytes"
+                f"{at(self.call)}: {count} items of {type.extent} bytes at displacement "
+                f"{displ or off} of a buffer of {self.nbytes} bytes"
             )
         return 0
 
@@ -161,7 +164,7 @@ cdef class Spec:
         """Raise ValueError unless `count` items at `displ` extents and `off` bytes are inside."""
         cdef Py_ssize_t first, last, swap
         if count < 0:
-            raise ValueError(f"message: a count of {count}; expected 0 or more")
+            raise ValueError(f"{at(self.call)}: a count of {count}; expected 0 or more")
         if type is None:
             return 0
         self.reach(displ, count, type, off)
@@ -177,8 +180,8 @@ cdef class Spec:
         last += type.true_lb + type.true_extent
         if (first < 0 or last > self.nbytes) and not self._before(first, last):
             raise ValueError(
-                f"message: {count} items at displacement {displ} take the bytes {first} to {last} "
-                f"of a buffer of {self.nbytes} bytes"
+                f"{at(self.call)}: {count} items at displacement {displ} take the bytes {first} to "
+                f"{last} of a buffer of {self.nbytes} bytes"
             )
         return 0
 
@@ -208,27 +211,29 @@ cdef class Spec:
         self.counts = <Py_ssize_t *> malloc((self.blocks or 1) * sizeof(Py_ssize_t))
         self.displs = <Py_ssize_t *> malloc((self.blocks or 1) * sizeof(Py_ssize_t))
         if self.counts == NULL or self.displs == NULL:
-            raise MemoryError("message: no memory for counts and displacements")
+            raise MemoryError(f"{at(self.call)}: no memory for counts and displacements")
         return 0
 
 
-cdef int _not_in_place(object msg) except -1:
+cdef int _not_special(object msg, str call) except -1:
+    if msg is None:
+        raise TypeError(f"{at(call)}: expected a buffer or a list, not None")
     if isinstance(msg, InPlaceType):
         raise MPIException(
             constants.ERR_BUFFER,
-            "message: IN_PLACE cannot be here; it stands for the send buffer of a collective (in "
-            "Scatter for the receive buffer of the root)",
+            f"{at(call)}: IN_PLACE cannot be here; it stands for the send buffer of a collective "
+            "(in Scatter for the receive buffer of the root)",
         )
     return 0
 
 
-cdef Spec _empty():
+cdef Spec _of(str call):
     cdef Spec spec = Spec.__new__(Spec)
-    spec.type = _BYTE
+    spec.call = call
     return spec
 
 
-cdef object _parts(object msg, bint simple):
+cdef object _parts(object msg, bint simple, str call):
     """Return buffer, counts, displacements and type of a list; None is what it leaves out.
 
     A simple message has one count: two numbers in its place are the count and the displacement.
@@ -236,8 +241,8 @@ cdef object _parts(object msg, bint simple):
     cdef Py_ssize_t number = len(msg)
     if not 2 <= number <= 4:
         raise ValueError(
-            f"message: a list of {number} items; expected 2 to 4: buffer, counts, displacements, "
-            "datatype"
+            f"{at(call)}: a list of {number} items; expected 2 to 4: buffer, counts, "
+            "displacements, datatype"
         )
     if number == 4:
         return msg[0], msg[1], msg[2], msg[3]
@@ -246,7 +251,7 @@ cdef object _parts(object msg, bint simple):
         counts, datatype = None, counts
     if isinstance(counts, (tuple, list)):
         if simple and len(counts) != 2:
-            raise ValueError(f"message: a count of {counts}; expected one, or two numbers: the "
+            raise ValueError(f"{at(call)}: a count of {counts}; expected one, or two numbers: the "
                              "count and the displacement")
         pair = simple or isinstance(counts, tuple) or not all([isinstance(n, int) for n in counts])
         if pair and len(counts) == 2:
@@ -254,38 +259,34 @@ cdef object _parts(object msg, bint simple):
     return msg[0], counts, displs, datatype
 
 
-cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
+cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks, str call):
     """Return a message of one type and count, divided into blocks if there are any.
 
     With `blocks` of NO_BLOCK the count is that of blocks of which there are none, as for a rank
     without neighbours: nothing of the buffer is used.
     """
-    cdef Spec spec
+    cdef Spec spec = _of(call)
     cdef Py_ssize_t displ, count, total
     cdef Py_ssize_t pieces = 0 if blocks == NO_BLOCK else max(blocks, 1)
     if rank == _PROC_NULL:
-        return _empty()
-    spec = Spec.__new__(Spec)
+        spec.type = _BYTE
+        return spec
     spec.blocks = max(blocks, 0)
     if not (PyList_Check(msg) or PyTuple_Check(msg)):
-        _not_in_place(msg)
-        if msg is None:
-            raise TypeError("message: expected a buffer or a list, not None")
+        _not_special(msg, call)
         spec.hold(msg, readonly, False)
         total = 0 if spec.bottom else spec.items(0)
         displ = 0
         counts = None
     else:
-        obj, counts, displs, datatype = _parts(msg, True)
+        obj, counts, displs, datatype = _parts(msg, True, call)
         spec.hold(obj, readonly, datatype is not None)
         if datatype is not None:
             spec.name_type(datatype, counts is not None and not displs)
-        displ = 0 if displs is None else _number(displs, "displacement")
+        displ = 0 if displs is None else _number(displs, "displacement", call)
         if displ < 0:
-            raise ValueError(f"message: a displacement of {displ}; expected 0 or more")
-        if counts is not None:
-            total = 0
-        elif spec.keep is None:
+            raise ValueError(f"{at(call)}: a displacement of {displ}; expected 0 or more")
+        if counts is not None or spec.keep is None:
             total = 0
         else:
             total = spec.items(displ)
@@ -294,80 +295,79 @@ cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
         if blocks > 1:
             if total % blocks:
                 raise ValueError(
-                    f"message: {total} items are not a whole number for each of {blocks} blocks"
+                    f"{at(call)}: {total} items are not a whole number for each of {blocks} blocks"
                 )
             count = total // blocks
     else:
-        count = _number(counts, "count")
+        count = _number(counts, "count", call)
         if count < 0 or count > 0x3fffffffffffffff // max(blocks, 1):
-            raise ValueError(f"message: a count of {count}; expected 0 to 2**62")
+            raise ValueError(f"{at(call)}: a count of {count}; expected 0 to 2**62")
         if spec.keep is None and not spec.bottom and count * pieces:
-            raise ValueError(f"message: a count of {count}, and no buffer (None)")
+            raise ValueError(f"{at(call)}: a count of {count}, and no buffer (None)")
         if displ:
             if spec.type.extent <= 0:
-                raise ValueError("message: a displacement in items of no positive extent")
+                raise ValueError(f"{at(call)}: a displacement in items of no positive extent")
             spec.reach(displ, count, spec.type, 0)
             if not spec.bottom and displ * spec.type.extent > spec.nbytes:
                 raise ValueError(
-                    f"message: displacement {displ} in a buffer of {spec.nbytes} bytes"
+                    f"{at(call)}: displacement {displ} in a buffer of {spec.nbytes} bytes"
                 )
         spec.check(displ, count * pieces, spec.type, 0)
     if spec.type is None:
-        raise MPIException(constants.ERR_TYPE, "message: the datatype is null")
+        raise MPIException(constants.ERR_TYPE, f"{at(call)}: the datatype is null")
     spec.count = count
     spec.addr += displ * spec.type.extent
     return spec
 
 
-cdef int _numbers(object given, Py_ssize_t *into, Py_ssize_t blocks, str what) except -1:
+cdef int _numbers(
+    object given, Py_ssize_t *into, Py_ssize_t blocks, str what, str call
+) except -1:
     """Fill counts or displacements, and return whether one number stands for all blocks."""
     cdef Py_ssize_t block, number
     if not hasattr(given, "__len__") or (hasattr(given, "ndim") and given.ndim == 0):
-        number = _number(given, what[:-1])
+        number = _number(given, what[:-1], call)
         for block in range(blocks):
             into[block] = number
         return 1
     if len(given) != blocks:
-        raise ValueError(f"message: {len(given)} {what} for {blocks} blocks")
+        raise ValueError(f"{at(call)}: {len(given)} {what} for {blocks} blocks")
     for block in range(blocks):
-        into[block] = _number(given[block], what[:-1])
+        into[block] = _number(given[block], what[:-1], call)
     return 0
 
 
-cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks):
+cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks, str call):
     """Return a message of blocks with a count and a displacement each."""
-    cdef Spec spec
+    cdef Spec spec = _of(call)
     cdef Py_ssize_t block, total = 0
     if rank == _PROC_NULL:
         msg = [None, 0, None, "B"]
-    spec = Spec.__new__(Spec)
     spec.blocks = blocks
     counts = displs = None
     if not (PyList_Check(msg) or PyTuple_Check(msg)):
-        _not_in_place(msg)
-        if msg is None:
-            raise TypeError("message: expected a buffer or a list, not None")
+        _not_special(msg, call)
         spec.hold(msg, readonly, False)
     else:
-        obj, counts, displs, datatype = _parts(msg, False)
+        obj, counts, displs, datatype = _parts(msg, False, call)
         spec.hold(obj, readonly, datatype is not None)
         if datatype is not None:
             spec.name_type(datatype, counts is not None)
     if spec.type is None:
-        raise MPIException(constants.ERR_TYPE, "message: the datatype is null")
+        raise MPIException(constants.ERR_TYPE, f"{at(call)}: the datatype is null")
     spec.row()
     if counts is None:
         total = 0 if spec.keep is None else spec.items(0)
         if blocks and total % blocks:
             raise ValueError(
-                f"message: {total} items are not a whole number for each of {blocks} blocks"
+                f"{at(call)}: {total} items are not a whole number for each of {blocks} blocks"
             )
         counts = total // blocks if blocks else 0
-    _numbers(counts, spec.counts, blocks, "counts")
+    _numbers(counts, spec.counts, blocks, "counts", call)
     if displs is not None:
-        if _numbers(displs, spec.displs, blocks, "displacements"):
+        if _numbers(displs, spec.displs, blocks, "displacements", call):
             if blocks and abs(<double> spec.displs[0]) * blocks > _LIMIT:
-                raise ValueError(f"message: {blocks} blocks, {spec.displs[0]} items apart")
+                raise ValueError(f"{at(call)}: {blocks} blocks, {spec.displs[0]} items apart")
             for block in range(blocks):
                 spec.displs[block] *= block  # one number: the stride of the blocks
     total = 0
@@ -376,20 +376,20 @@ cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks):
             spec.displs[block] = total
             total += spec.counts[block]
         if spec.keep is None and not spec.bottom and spec.counts[block]:
-            raise ValueError(f"message: a count of {spec.counts[block]}, and no buffer (None)")
+            raise ValueError(f"{at(call)}: a count of {spec.counts[block]}, and no buffer (None)")
         spec.check(spec.displs[block], spec.counts[block], spec.type, 0)
     return spec
 
 
-cdef Spec spec_vector_w(object msg, bint readonly, int rank, int blocks):
+cdef Spec spec_vector_w(object msg, bint readonly, int rank, int blocks, str call):
     """Return a message of blocks with a count, a displacement in bytes and a type each."""
-    cdef Spec spec = Spec.__new__(Spec)
+    cdef Spec spec = _of(call)
     cdef Py_ssize_t block
     cdef TypeState type
     spec.blocks = blocks
-    _not_in_place(msg)
+    _not_special(msg, call)
     if not (PyList_Check(msg) or PyTuple_Check(msg)):
-        raise TypeError(f"message: expected a list of buffer, counts and datatypes, not {msg!r}")
+        raise TypeError(f"{at(call)}: expected a list of buffer, counts and datatypes, not {msg!r}")
     if len(msg) == 2:
         obj, counts, displs, types = msg[0], None, None, msg[1]
     elif len(msg) == 3:
@@ -398,22 +398,22 @@ cdef Spec spec_vector_w(object msg, bint readonly, int rank, int blocks):
         obj, counts, displs, types = msg
     else:
         raise ValueError(
-            f"message: a list of {len(msg)} items; expected buffer, counts, displacements, types"
+            f"{at(call)}: a list of {len(msg)} items; expected buffer, counts, displacements, types"
         )
     spec.hold(obj, readonly, True)
     if spec.bottom and (counts is None or displs is None):
-        raise ValueError("message: memory at BOTTOM takes counts and displacements")
+        raise ValueError(f"{at(call)}: memory at BOTTOM takes counts and displacements")
     spec.row()
-    _numbers(1 if counts is None else counts, spec.counts, blocks, "counts")
-    _numbers(0 if displs is None else displs, spec.displs, blocks, "displacements")
+    _numbers(1 if counts is None else counts, spec.counts, blocks, "counts", call)
+    _numbers(0 if displs is None else displs, spec.displs, blocks, "displacements", call)
     if len(types) != blocks:
-        raise ValueError(f"message: {len(types)} datatypes for {blocks} blocks")
+        raise ValueError(f"{at(call)}: {len(types)} datatypes for {blocks} blocks")
     spec.types = []
     for block in range(blocks):
         spec.name_type(types[block], True)
         type = spec.type
         if type is None:
-            raise MPIException(constants.ERR_TYPE, f"message: datatype {block} is null")
+            raise MPIException(constants.ERR_TYPE, f"{at(call)}: datatype {block} is null")
         spec.types.append(type)
         spec.check(0, spec.counts[block], type, spec.displs[block])
     spec.type = _BYTE

@@ -39,10 +39,12 @@ cdef bint in_place(object given) noexcept:
     return given is None or given is IN_PLACE
 
 
-cdef Spec _spec(object given, bint vector, bint readonly, int rank, int blocks):
+cdef Spec _spec(
+    object given, bint vector, bint readonly, int rank, int blocks, str call
+):
     if vector:
-        return spec_vector(given, readonly, rank, blocks)
-    return spec_simple(given, readonly, rank, blocks)
+        return spec_vector(given, readonly, rank, blocks, call)
+    return spec_simple(given, readonly, rank, blocks, call)
 
 
 cdef class DataCalls(PointCalls):
@@ -82,7 +84,7 @@ cdef class DataCalls(PointCalls):
         cdef int root = self.root(c, place, call)
         cdef bint gives = root in (ROOT, PROC_NULL) if c.inter else root == c.rank
         cdef Plan plan = new_plan(self, c, call)
-        cdef Spec spec = spec_simple(buf, gives, root, 0)
+        cdef Spec spec = spec_simple(buf, gives, root, 0, call)
         cdef Side side = sending(plan, spec, 1) if gives else receiving(plan, spec, 1)
         cdef shmpi_group g = c.as_group()
         cdef int i
@@ -110,11 +112,11 @@ cdef class DataCalls(PointCalls):
         plan.s.pairwise = vector
         plan.root = -1 if c.inter else root
         if gets:
-            into = receiving(plan, _spec(recvbuf, vector, False, root, c.peers), c.peers)
+            into = receiving(plan, _spec(recvbuf, vector, False, root, c.peers, call), c.peers)
             if here and not in_place(sendbuf):
-                out = sending(plan, spec_simple(sendbuf, True, 0, 0), 1)
+                out = sending(plan, spec_simple(sendbuf, True, 0, 0, call), 1)
             elif not here:
-                spec_simple(sendbuf, True, PROC_NULL, 0)
+                spec_simple(sendbuf, True, PROC_NULL, 0, call)
             for i in range(c.peers):
                 if not (here and i == c.rank):
                     shmpi_sched_receive(plan.s, c.to_job[i], into.at[i], into.sizes[i])
@@ -128,8 +130,8 @@ cdef class DataCalls(PointCalls):
                     into.sizes[c.rank], 0,
                     out is None or out.sizes[0] == into.sizes[c.rank])
         else:
-            _spec(recvbuf, vector, False, PROC_NULL, c.peers)
-            out = sending(plan, spec_simple(sendbuf, True, root, 0), 1)
+            _spec(recvbuf, vector, False, PROC_NULL, c.peers, call)
+            out = sending(plan, spec_simple(sendbuf, True, root, 0, call), 1)
             if root != PROC_NULL:
                 shmpi_sched_send(plan.s, c.to_job[root], out.at[0], out.sizes[0])
             if not vector:
@@ -149,19 +151,19 @@ cdef class DataCalls(PointCalls):
         plan.s.pairwise = True
         plan.root = -1 if c.inter else root
         if gives:
-            out = sending(plan, _spec(sendbuf, vector, True, root, c.peers), c.peers)
+            out = sending(plan, _spec(sendbuf, vector, True, root, c.peers, call), c.peers)
             if here and not in_place(recvbuf):
-                into = receiving(plan, spec_simple(recvbuf, False, root, 0), 1)
+                into = receiving(plan, spec_simple(recvbuf, False, root, 0, call), 1)
             elif not here:
-                spec_simple(recvbuf, False, PROC_NULL, 0)
+                spec_simple(recvbuf, False, PROC_NULL, 0, call)
             for i in range(c.peers):
                 if not (here and i == c.rank):
                     shmpi_sched_send(plan.s, c.to_job[i], out.at[i], out.sizes[i])
                 elif into is not None:
                     self._own(plan, out, i, into, 0, call)
         else:
-            _spec(sendbuf, vector, True, PROC_NULL, c.peers)
-            into = receiving(plan, spec_simple(recvbuf, False, root, 0), 1)
+            _spec(sendbuf, vector, True, PROC_NULL, c.peers, call)
+            into = receiving(plan, spec_simple(recvbuf, False, root, 0, call), 1)
             if root != PROC_NULL:
                 shmpi_sched_receive(plan.s, c.to_job[root], into.at[0], into.sizes[0])
         shmpi_sched_round(plan.s)
@@ -170,7 +172,7 @@ cdef class DataCalls(PointCalls):
     cdef Plan _allgather(self, bint vector, sendbuf, recvbuf, str call):
         cdef CommState c = self.state(call)
         cdef Plan plan = new_plan(self, c, call)
-        cdef Side into = receiving(plan, _spec(recvbuf, vector, False, 0, c.peers), c.peers)
+        cdef Side into = receiving(plan, _spec(recvbuf, vector, False, 0, c.peers, call), c.peers)
         cdef Side out = None
         cdef char *mine
         cdef Py_ssize_t n
@@ -181,7 +183,7 @@ cdef class DataCalls(PointCalls):
             mine = into.at[c.rank]
             n = into.sizes[c.rank]
         else:
-            out = sending(plan, spec_simple(sendbuf, True, 0, 0), 1)
+            out = sending(plan, spec_simple(sendbuf, True, 0, 0, call), 1)
             mine = out.at[0]
             n = out.sizes[0]
         for i in range(c.peers):
@@ -208,16 +210,16 @@ cdef class DataCalls(PointCalls):
         cdef int i
         plan.s.pairwise = True
         if kind == "w":
-            spec = spec_vector_w(recvbuf, False, 0, c.peers)
+            spec = spec_vector_w(recvbuf, False, 0, c.peers, call)
         else:
-            spec = _spec(recvbuf, kind == "v", False, 0, c.peers)
+            spec = _spec(recvbuf, kind == "v", False, 0, c.peers, call)
         into = receiving(plan, spec, c.peers)
         if same:
             out = into
         elif kind == "w":
-            out = sending(plan, spec_vector_w(sendbuf, True, 0, c.peers), c.peers)
+            out = sending(plan, spec_vector_w(sendbuf, True, 0, c.peers, call), c.peers)
         else:
-            out = sending(plan, _spec(sendbuf, kind == "v", True, 0, c.peers), c.peers)
+            out = sending(plan, _spec(sendbuf, kind == "v", True, 0, c.peers, call), c.peers)
         for i in range(c.peers):
             if c.inter or i != c.rank:
                 copy = out.at[i]
@@ -253,7 +255,7 @@ cdef class DataCalls(PointCalls):
         """Begin to send news from a rank to all others of both groups; then `then` is called."""
         cdef CommState c = self.state(call)
         cdef Plan plan = new_plan(self, c, call)
-        cdef Side side = receiving(plan, spec_simple(news, False, 0, 0), 1)
+        cdef Side side = receiving(plan, spec_simple(news, False, 0, 0, call), 1)
         for each in c.group + (c.remote or ()):
             if leader == c.group[c.rank] and each != leader:
                 shmpi_sched_send(plan.s, each, side.at[0], side.sizes[0])

@@ -33,12 +33,12 @@ def _order(CommState c, int count) -> list[int]:
     return [i ^ 1 for i in range(count)]
 
 
-cdef Spec _spec(object given, str kind, bint readonly, int blocks):
+cdef Spec _spec(object given, str kind, bint readonly, int blocks, str call):
     if kind == "w":
-        return spec_vector_w(given, readonly, 0, blocks)
+        return spec_vector_w(given, readonly, 0, blocks, call)
     if kind == "v":
-        return spec_vector(given, readonly, 0, blocks)
-    return spec_simple(given, readonly, 0, blocks or NO_BLOCK)
+        return spec_vector(given, readonly, 0, blocks, call)
+    return spec_simple(given, readonly, 0, blocks or NO_BLOCK, call)
 
 
 cdef Plan _plan(CommBase comm, str sends, str receives, sendbuf, recvbuf, str call):
@@ -50,11 +50,11 @@ cdef Plan _plan(CommBase comm, str sends, str receives, sendbuf, recvbuf, str ca
     ins, outs = c.topology.around(c.rank)
     plan.s.pairwise = True
     if sends == "one":
-        out = sending(plan, spec_simple(sendbuf, True, 0, 0), 1)
-        into = receiving(plan, _spec(recvbuf, receives, False, len(ins)), len(ins))
+        out = sending(plan, spec_simple(sendbuf, True, 0, 0, call), 1)
+        into = receiving(plan, _spec(recvbuf, receives, False, len(ins), call), len(ins))
     else:
-        out = sending(plan, _spec(sendbuf, sends, True, len(outs)), len(outs))
-        into = receiving(plan, _spec(recvbuf, receives, False, len(ins)), len(ins))
+        out = sending(plan, _spec(sendbuf, sends, True, len(outs), call), len(outs))
+        into = receiving(plan, _spec(recvbuf, receives, False, len(ins), call), len(ins))
     for i in range(len(ins)):
         if ins[i] == PROC_NULL:
             into.sizes[i] = 0

@@ -180,8 +180,8 @@ cdef class Op(Handle):
     def Reduce_local(self, inbuf: Any, inoutbuf: Any) -> None:
         """Apply a reduction operation to local data."""
         self._require(constants.ERR_OP, "Reduce_local")
-        cdef Spec first = spec_simple(inbuf, True, _NULL, 0)
-        cdef Spec second = spec_simple(inoutbuf, False, _NULL, 0)
+        cdef Spec first = spec_simple(inbuf, True, _NULL, 0, "Op.Reduce_local")
+        cdef Spec second = spec_simple(inoutbuf, False, _NULL, 0, "Op.Reduce_local")
         if first.type is not second.type:
             raise ValueError("Op.Reduce_local: the buffers are of different datatypes")
         if first.count != second.count:

@@ -87,13 +87,13 @@ cdef Items _items(Spec spec):
 
 
 cdef Items _gives(Plan plan, object given, int rank, int blocks):
-    cdef Items items = _items(_whole(spec_simple(given, True, rank, blocks), blocks))
+    cdef Items items = _items(_whole(spec_simple(given, True, rank, blocks, plan.call), blocks))
     plan.sends.append(items)
     return items
 
 
 cdef Items _gets(Plan plan, object given, int rank, int blocks):
-    cdef Items items = _items(_whole(spec_simple(given, False, rank, blocks), blocks))
+    cdef Items items = _items(_whole(spec_simple(given, False, rank, blocks, plan.call), blocks))
     plan.receives.append(items)
     return items
 
@@ -271,7 +271,7 @@ cdef class ReduceCalls(DataCalls):
         cdef Items into, out
         if recvcounts is None and (c.inter or same):
             raise TypeError(f"Comm.{call}: recvcounts are needed here, one for each rank")
-        into = _items(_whole(spec_simple(recvbuf, False, 0, 0), 0))
+        into = _items(_whole(spec_simple(recvbuf, False, 0, 0, call), 0))
         if recvcounts is None:
             recvcounts = self._counts(call, into.count)
         counts = [int(n) for n in recvcounts]

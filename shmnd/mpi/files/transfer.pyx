@@ -38,7 +38,7 @@ cdef class Transfer:
     cdef Py_ssize_t nbytes
 
     def __init__(self, buf: object, view: View, writes: bool, call: str) -> None:
-        self.spec = spec_simple(buf, writes, 0, 0)
+        self.spec = spec_simple(buf, writes, 0, 0, f"File.{call}")
         self.view = view
         self.writes = writes
         self.call = call

@@ -129,7 +129,7 @@ cdef class WinCalls(Keyed):
             if len(target) >= 2:
                 count = target[1]
             if len(target) >= 3:
-                type = usable_type(target[2])
+                type = usable_type(target[2], origin.call)
                 if type is None:
                     mpi_error(self, constants.ERR_TYPE, f"Win.{call}: the datatype is null")
         elif hasattr(target, "__index__"):
@@ -142,7 +142,7 @@ cdef class WinCalls(Keyed):
 
     def Put(self, origin: Any, target_rank: int, target: Any = None) -> None:
         """Put data into a memory window on a remote process."""
-        cdef Spec spec = spec_simple(origin, True, target_rank, 0)
+        cdef Spec spec = spec_simple(origin, True, target_rank, 0, "Win.Put")
         cdef Target t = self._target(spec, target_rank, target, "Put")
         if t is None or t.nbytes == 0:
             return
@@ -154,7 +154,7 @@ cdef class WinCalls(Keyed):
 
     def Get(self, origin: Any, target_rank: int, target: Any = None) -> None:
         """Get data from a memory window on a remote process."""
-        cdef Spec spec = spec_simple(origin, False, target_rank, 0)
+        cdef Spec spec = spec_simple(origin, False, target_rank, 0, "Win.Get")
         cdef Target t = self._target(spec, target_rank, target, "Get")
         if t is not None:
             _read(t, spec)
@@ -218,7 +218,7 @@ cdef class WinCalls(Keyed):
         self, origin: Any, target_rank: int, target: Any = None, op: Any = SUM
     ) -> None:
         """Accumulate data into the target process."""
-        cdef Spec spec = spec_simple(origin, True, target_rank, 0)
+        cdef Spec spec = spec_simple(origin, True, target_rank, 0, "Win.Accumulate")
         cdef Target t = self._target(spec, target_rank, target, "Accumulate")
         self._combine(spec, None, t, op, "Accumulate")
 
@@ -226,8 +226,8 @@ cdef class WinCalls(Keyed):
         self, origin: Any, result: Any, target_rank: int, target: Any = None, op: Any = SUM
     ) -> None:
         """Fetch-and-accumulate data into the target process."""
-        cdef Spec spec = spec_simple(origin, True, target_rank, 0)
-        cdef Spec into = spec_simple(result, False, target_rank, 0)
+        cdef Spec spec = spec_simple(origin, True, target_rank, 0, "Win.Get_accumulate")
+        cdef Spec into = spec_simple(result, False, target_rank, 0, "Win.Get_accumulate")
         cdef Target t = self._target(spec, target_rank, target, "Get_accumulate")
         self._combine(spec, into, t, op, "Get_accumulate")
 
@@ -235,8 +235,8 @@ cdef class WinCalls(Keyed):
         self, origin: Any, result: Any, target_rank: int, target_disp: int = 0, op: Any = SUM
     ) -> None:
         """Perform one-sided read-modify-write."""
-        cdef Spec spec = spec_simple(origin, True, target_rank, 0)
-        cdef Spec into = spec_simple(result, False, target_rank, 0)
+        cdef Spec spec = spec_simple(origin, True, target_rank, 0, "Win.Fetch_and_op")
+        cdef Spec into = spec_simple(result, False, target_rank, 0, "Win.Fetch_and_op")
         if target_rank != PROC_NULL:
             _single(spec, "origin")
             _single(into, "result")
@@ -249,9 +249,9 @@ cdef class WinCalls(Keyed):
         self, origin: Any, compare: Any, result: Any, target_rank: int, target_disp: int = 0
     ) -> None:
         """Perform one-sided atomic compare-and-swap."""
-        cdef Spec spec = spec_simple(origin, True, target_rank, 0)
-        cdef Spec other = spec_simple(compare, True, target_rank, 0)
-        cdef Spec into = spec_simple(result, False, target_rank, 0)
+        cdef Spec spec = spec_simple(origin, True, target_rank, 0, "Win.Compare_and_swap")
+        cdef Spec other = spec_simple(compare, True, target_rank, 0, "Win.Compare_and_swap")
+        cdef Spec into = spec_simple(result, False, target_rank, 0, "Win.Compare_and_swap")
         if target_rank != PROC_NULL:
             _single(spec, "origin")
             _single(other, "compare")

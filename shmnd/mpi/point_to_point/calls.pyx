@@ -63,7 +63,7 @@ cdef class PointCalls(CommBase):
         cdef Point op = point(self, c, call, True, peer, self.tag(tag, True, call))
         op.is_object = True
         if buf is not None and not isinstance(buf, int) and peer != PROC_NULL:
-            op.spec = spec_simple([buf, BYTE], False, 0, 0)
+            op.spec = spec_simple([buf, BYTE], False, 0, 0, call)
             op.stage()
         return op
 

@@ -143,7 +143,7 @@ cdef class Message(Handle):
             )
         if self.ob is (<Handle>MESSAGE_NO_PROC).ob:
             if not is_object:
-                spec_simple(buf, False, PROC_NULL, 0)
+                spec_simple(buf, False, PROC_NULL, 0, f"Message.{call}")
             nothing = Ended.__new__(Ended)
             nothing.of_null = True
             nothing.active = True
@@ -154,7 +154,7 @@ cdef class Message(Handle):
         op = point(ob.comm, ob.state, f"Message.{call}", True, ob.message.source, ob.message.tag)
         op.is_object = is_object
         if not is_object:
-            op.spec = spec_simple(buf, False, 0, 0)
+            op.spec = spec_simple(buf, False, 0, 0, op.call)
             op.stage()
         op.fill()
         op.active = True

@@ -169,7 +169,7 @@ cdef class Point(Operation):
             self.is_plain = True
             self.length = self.given.nbytes
             return 0
-        self.spec = spec_simple(msg, not self.receives, place, 0)
+        self.spec = spec_simple(msg, not self.receives, place, 0, self.call)
         return self.stage()
 
     cdef int take_object(self, object obj) except -1:

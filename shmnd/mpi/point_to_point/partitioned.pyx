@@ -119,7 +119,8 @@ cdef Prequest _prepared(
     op.tag = comm.tag(tag, receives, call)
     op.partitions = partitions
     op.open_ = set()
-    op.spec = spec_simple(buf, not receives, op.peer if op.peer == PROC_NULL else 0, partitions)
+    cdef int rank = op.peer if op.peer == PROC_NULL else 0
+    op.spec = spec_simple(buf, not receives, rank, partitions, call)
     op.spec.count *= partitions
     op.stage()
     return prequest_of(op)
