@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Datatypes of MPI for dtypes of numpy, and back.
 
-A dtype with fields becomes a struct, one with a shape a subarray that is the whole array. Back,
-everything that is made of blocks becomes fields at their offsets.
+A dtype with fields becomes a struct, one with a shape a subarray that is the whole array, a string
+so many characters, and a date or a difference of dates an integer. Back, everything that is made of
+blocks becomes fields at their offsets.
 """
 
 from __future__ import annotations
@@ -49,6 +50,17 @@ def from_numpy_dtype(dtype: Any) -> Datatype:
         made = struct.Create_resized(0, dtype.itemsize)
         struct.Free()
         return made
+    return _like_an_item(dtype)
+
+
+def _like_an_item(dtype: Any) -> Datatype:
+    """Return a datatype like a dtype without parts."""
+    if dtype.kind in "SU" and dtype.itemsize:
+        letter = Datatype.fromcode(dtype.char)
+        number = dtype.itemsize // letter.extent
+        return letter.Dup() if number == 1 else letter.Create_contiguous(number)
+    if dtype.kind in "Mm":
+        return Datatype.fromcode("i8").Dup()
     for code in (dtype.char, dtype.str[1:]):
         try:
             found = Datatype.fromcode(code)
