@@ -5,7 +5,6 @@
 Posting is in `posting`, connecting in `connection`.
 """
 
-import sys
 import weakref
 
 cimport cython
@@ -19,17 +18,15 @@ from shmnd.ring.process.forks cimport forks
 from shmnd.ring.shared_memory.registry cimport Registry, release_contexts
 from shmnd.ring.queues.connection cimport ConnectionCore
 from shmnd.ring.queues.completion_queue cimport CompletionCore
-from shmnd.ring.queues.reasons cimport state_of
+from shmnd.ring.queues.reasons cimport remedy_of, state_of
 from shmnd.ring.queues.shared_receive_queue cimport ReceiveCore
 from shmnd.ring.shared_memory.segment cimport Segment
+from shmnd.common.closing cimport end_of_life
 
 from shmnd.common.closing import refuse_copy
 from shmnd.common.interruption import is_interruption
 from shmnd.status import Status, error
 from shmnd.common.arguments import within
-
-# Kept by this module: its own globals may be gone when the last queue pairs end.
-cdef object _is_finalizing = sys.is_finalizing
 
 # At least this many scatter/gather elements are granted: programs ask for one and use two.
 cdef uint32_t _LEAST_SGE = 4
@@ -170,7 +167,7 @@ cdef class QueuePair(ConnectionCore):
             c.shmnd_qp_check_peer(&self.q)
         if self.q.state != c.SHMND_QP_CONNECTED:
             raise error(Status.CONNECTION_INVALID, call,
-                        f"the queue pair is {state_of(self)}")
+                        f"the queue pair is {state_of(self)}; {remedy_of(self)}")
         if self.q.outbound_read_limit == 0:
             raise error(Status.INVALID_DEVICE_REQUEST, call,
                         "the connection has an outbound read limit of 0; connect with one")
@@ -262,14 +259,7 @@ cdef class QueuePair(ConnectionCore):
         self.close()
 
     def __del__(self):
-        try:
-            self.close()
-        except BaseException as exc:
-            if _is_finalizing():
-                return  # the parts of this module may be gone
-            if is_interruption(exc):
-                self.close()  # continues it: no other call will
-                raise
+        end_of_life(self)
 
     def __dealloc__(self):
         if self.q.registry != NULL:

@@ -30,6 +30,17 @@ cdef str state_of(ProgressCore pair):
     return "closed" if pair.released else _STATES[pair.q.state]
 
 
+cdef str remedy_of(ProgressCore pair):
+    """Return what to do for a call that needs a connected queue pair, and has none."""
+    if pair.released or pair.q.state >= c.SHMND_QP_DOWN:
+        return "make a new one"
+    return "connect and complete_connect, or accept, come first"
+
+
+cdef str _noun(ProgressCore pair):
+    return "queue pair" if pair.title == "QueuePair" else "endpoint"
+
+
 # -- calls that were refused --
 
 cdef refuse(ProgressCore pair, str method, uint32_t status, object sge, object flags):
@@ -51,9 +62,7 @@ cdef refuse(ProgressCore pair, str method, uint32_t status, object sge, object f
         detail = (f"{c.shmnd_requests_taken(&pair.q)} requests are outstanding, the queue "
                   f"holds {pair.q.wq.depth}; reap completions and post again")
     elif status == Status.CONNECTION_INVALID:
-        detail = f"the queue pair is {state_of(pair)}; " + (
-            "make a new one" if pair.q.state >= c.SHMND_QP_DOWN
-            else "connect and complete_connect, or accept, come first")
+        detail = f"the {_noun(pair)} is {state_of(pair)}; {remedy_of(pair)}"
     else:
         names = ", ".join(flag.name for flag in OpFlag if flag & _LEGAL[method])
         detail = f"flags {int(flags):#x} outside {_LEGAL[method]:#x}; it takes {names}"
@@ -67,7 +76,7 @@ cdef refuse_receive(ProgressCore pair, uint32_t status, object sge):
         raise error(status, f"{pair.title}.receive", _untaken(pair.receive_cq))
     if status == Status.CONNECTION_INVALID:
         raise error(status, f"{pair.title}.receive",
-                    f"the queue pair is {state_of(pair)}; make a new one")
+                    f"the {_noun(pair)} is {state_of(pair)}; {remedy_of(pair)}")
     raise error(status, f"{pair.title}.receive",
                 receive_reason(status, sge, &pair.q.own, pair.q.max_transfer,
                                _ask(pair, "max_receive_sge"), _ask(pair, "receive_depth")))

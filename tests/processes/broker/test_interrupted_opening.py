@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -19,6 +20,10 @@ from shmnd.runtime.progress import ProgressEngine
 
 _EVERY = 3
 """Of the places where a function of the package begins or has returned, every so many are tried."""
+
+
+_PLACES = 40
+"""Of the end of a life, so many places from its beginning on are tried."""
 
 
 def _of_the_engine(path: str) -> bool:
@@ -58,6 +63,23 @@ def test_no_adapter_stays(closes: bool, others: int, monkeypatch: pytest.MonkeyP
             break
     for adapter in held:
         adapter.close()
+    client.close()
+    assert at > 9
+
+
+@pytest.mark.parametrize("make", [shmnd.open_adapter, shmnd.listen])
+def test_what_is_dropped_does_not_stay(
+    make: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", bool)  # for exceptions in destructors
+    client = BrokerClient(key=os.urandom(16).hex())
+    for at in itertools.count(0):
+        made = [make()]
+        was = interrupted(at, made.clear, inside(shmnd), Alarm)
+        assert not ProgressEngine._engines, f"interrupted at {at}"
+        assert adapters() == 0, f"interrupted at {at}"
+        if not was or at > _PLACES:
+            break
     client.close()
     assert at > 9
 

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""The end of a life in compiled code."""
+
+cdef int end_of_life(object dropped) except -1
+
+cdef class Closing:
+    pass
