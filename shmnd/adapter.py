@@ -21,7 +21,7 @@ from shmnd.broker.protocol import name_of
 from shmnd.common.arguments import all_within, parameter_status, seconds, within, wrong_kind
 from shmnd.common.closing import Closing
 from shmnd.common.weak import Living, without_owner
-from shmnd.completion_queue import CompletionQueue
+from shmnd.completion_queue import CompletionQueue, check_affinity
 from shmnd.connector import Connector
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.info import INFO_VERSIONS, LIMITS, AdapterInfo, requested_version
@@ -76,7 +76,7 @@ class Adapter(Closing):
         require_local(self._host, call)
         self._rnr_timeout: Final = seconds(call, 3, "rnr_timeout", rnr_timeout)
         if not 0 < self._rnr_timeout < 1e6:
-            outside = f"rnr_timeout {rnr_timeout} is outside 0..1e6 s"
+            outside = f"rnr_timeout {rnr_timeout} is not above 0 and below 1e6 s"
             raise error(Status.INVALID_PARAMETER_3, call, outside)
         if memory_limit is not None:
             memory_limit = within(call, 5, "memory_limit", memory_limit, 1)
@@ -110,7 +110,7 @@ class Adapter(Closing):
     def _check_open(self, call: str) -> None:
         """Raise DEVICE_REMOVED when the adapter is closed, or was opened before fork()."""
         if self._closed:
-            raise error(Status.DEVICE_REMOVED, call, "the adapter is closed")
+            raise error(Status.DEVICE_REMOVED, call, "the adapter is closed; open another one")
         if not self._engine.alive:
             self._engine.check(call)
 
@@ -250,6 +250,7 @@ class Adapter(Closing):
         self._check_open(call)
         file = require_file(overlapped_file, self, call)
         depth = within(call, 3, "depth", depth, 1, self._limits.max_completion_queue_depth)
+        check_affinity(call, 4, group, affinity)
         return self._keep(CompletionQueue(self, depth, file))
 
     def create_shared_receive_queue(
@@ -273,6 +274,7 @@ class Adapter(Closing):
         depth = within(call, 3, "depth", depth, 1, most)
         sge = within(call, 4, "max_request_sge", max_request_sge, 0, self._limits.max_receive_sge)
         threshold = within(call, 5, "notify_threshold", notify_threshold, 0, most)
+        check_affinity(call, 6, group, affinity)
         return self._keep(SharedReceiveQueue(self, depth, max(4, sge), threshold, file))
 
     def create_queue_pair(
@@ -350,7 +352,7 @@ class Adapter(Closing):
         return pair
 
     def _own_queue(self, call: str, number: int, name: str, queue: object, kind: type[Any]) -> None:
-        why = f"the {kind.__name__} is closed"
+        why = f"the {kind.__name__} is closed; make a new one"
         if not isinstance(queue, kind):
             why = wrong_kind(queue, kind.__name__)
         elif queue._adapter is not self:

@@ -20,14 +20,14 @@ from shmnd.overlapped import (
     Readiness,
 )
 from shmnd.ring import NotifyCore, Result
-from shmnd.status import CqNotify, Status, error
+from shmnd.status import CqNotify, NdError, Status, error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from shmnd.handshake.interfaces import MemoryAdapter
 
-__all__ = ["CompletionQueue", "Result"]
+__all__ = ["CompletionQueue", "Result", "check_affinity"]
 
 _ANY: Final = CqNotify.ANY  # looked up once: a member of an enumeration takes long
 
@@ -38,6 +38,12 @@ def processor_affinity() -> tuple[int, int]:
     for cpu in os.sched_getaffinity(0):
         mask |= 1 << cpu
     return 0, mask & 0xFFFFFFFFFFFFFFFF
+
+
+def check_affinity(call: str, number: int, group: object, affinity: object) -> None:
+    """Raise unless these are a processor group and a mask. An affinity has no effect."""
+    within(call, number, "group", group, 0, 0xFFFF)
+    within(call, number + 1, "affinity", affinity, 0, 0xFFFFFFFFFFFFFFFF)
 
 
 class CompletionQueue(NotifyCore, OverlappedObject):
@@ -68,7 +74,11 @@ class CompletionQueue(NotifyCore, OverlappedObject):
             if results:
                 yield results[0]
             elif notification is not None:
-                await notification
+                try:
+                    await notification
+                except NdError:
+                    self._check_usable("CompletionQueue.__aiter__")  # closed meanwhile
+                    raise
 
     # -- Notify --
 
@@ -134,7 +144,9 @@ class CompletionQueue(NotifyCore, OverlappedObject):
 
     def _check_usable(self, call: str) -> None:
         if self._closed:
-            raise error(Status.INVALID_HANDLE, call, "the completion queue is closed")
+            raise error(
+                Status.INVALID_HANDLE, call, "the completion queue is closed; make a new one"
+            )
 
     def close(self) -> None:
         """Release the queue: pending Notify requests end with CANCELED, waiting threads wake up.

@@ -6,16 +6,17 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
+from shmnd.address import parse
 from shmnd.broker.place import place_of
 from shmnd.common.deadline import deadline_of, left_until
-from shmnd.common.interruption import is_interruption
+from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio
 from shmnd.connection import Connection
 from shmnd.messaging.endpoints import READS, Ends, Plan, SharedAdapter
 from shmnd.messaging.fragments import Terms
 from shmnd.provider import open_adapter
 from shmnd.runtime.broker.broker_calls import BrokerCall, BrokerCalls
-from shmnd.status import NdError, Status, error
+from shmnd.status import NdError, Status, error, renamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,13 +45,14 @@ def connect(
     two different depths the smaller one counts.
     """
     deadline = deadline_of(timeout, "connect")
-    attempt = _Attempt(address, Plan.checked(nbytes, depth, "connect"), namespace, group)
-    with attempt.or_nothing("connect", timeout):
+    plan = Plan.checked(nbytes, depth, "connect")
+    attempt = _Attempt("connect", address, plan, namespace, group)
+    with attempt.or_nothing(timeout):
         attempt.begin()
         if not attempt.asking.wait(left_until(deadline)):
             raise TimeoutError
         attempt.asking.result().result(left_until(deadline))
-        return attempt.connection("connect")
+        return attempt.connection()
 
 
 async def aconnect(
@@ -64,12 +66,13 @@ async def aconnect(
 ) -> Connection:
     """Connect as `connect` does, and let other tasks run meanwhile."""
     deadline = deadline_of(timeout, "aconnect")
-    attempt = _Attempt(address, Plan.checked(nbytes, depth, "aconnect"), namespace, group)
-    with attempt.or_nothing("aconnect", timeout):
+    plan = Plan.checked(nbytes, depth, "aconnect")
+    attempt = _Attempt("aconnect", address, plan, namespace, group)
+    with attempt.or_nothing(timeout):
         attempt.begin()
         async with asyncio.timeout(left_until(deadline)):
             await (await attempt.asking)
-        return attempt.connection("aconnect")
+        return attempt.connection()
 
 
 _SHORT: Final = 1.0
@@ -81,14 +84,21 @@ class _Attempt:
 
     def __init__(
         self,
+        call: str,
         address: tuple[str, int],
         plan: Plan,
         namespace: str | None,
         group: int | str | None,
     ) -> None:
+        parse(address, call, 1)
+        self._call = call
         self._address = address
         self._plan = plan
-        self._place = place_of(namespace, group=group)
+        try:
+            self._place = place_of(namespace, group=group)
+        except NdError as exc:
+            pass_on(exc)
+            raise renamed(exc, call) from exc.__cause__
         self._named = namespace, group
         self._shared: SharedAdapter | None = None
         self._ends: Ends | None = None
@@ -101,7 +111,7 @@ class _Attempt:
 
     def _ask(self) -> Overlapped:
         if self._given_up:
-            raise error(Status.CANCELED, "connect", "given up")  # it reaches no caller
+            raise error(Status.CANCELED, self._call, "given up")  # it reaches no caller
         namespace, group = self._named
         self._shared = shared = SharedAdapter(open_adapter(namespace=namespace, group=group))
         shared.take(self)
@@ -110,21 +120,23 @@ class _Attempt:
         return ends.connector.connect(ends.qp, self._address, READS, READS, ends.terms())
 
     @contextlib.contextmanager
-    def or_nothing(self, call: str, timeout: float | None) -> Iterator[None]:
-        """Release everything where the block fails, and name the call that came too late."""
+    def or_nothing(self, timeout: float | None) -> Iterator[None]:
+        """Release everything where the block fails. The error names the call of the program."""
         try:
             yield
-        except TimeoutError as exc:
+        except BaseException as exc:
             self.close()
-            if isinstance(exc, NdError) or is_interruption(exc):
+            if is_interruption(exc):
                 raise
-            raise self._late(call, timeout) from None
-        except BaseException:
-            self.close()
+            if isinstance(exc, NdError):
+                raise renamed(exc, self._call) from exc.__cause__
+            if isinstance(exc, TimeoutError):
+                raise self._late(timeout) from None
             raise
 
-    def _late(self, call: str, timeout: float | None) -> TimeoutError:
+    def _late(self, timeout: float | None) -> TimeoutError:
         """Make the error of a time-out that has ended."""
+        call = self._call
         if self.asking.over:
             return TimeoutError(
                 f"{call}: {self._address!r} did not accept within {timeout} seconds"
@@ -138,7 +150,7 @@ class _Attempt:
             f" {hint}"
         )
 
-    def connection(self, call: str) -> Connection:
+    def connection(self) -> Connection:
         """Complete the connection, when the peer has accepted."""
         ends, shared = self._ends, self._shared
         assert ends is not None
@@ -149,7 +161,7 @@ class _Attempt:
             if exc.status not in _GIVEN_UP or is_interruption(exc):
                 raise
             text = f"the server at {self._address!r} was closed before the connection was complete"
-            raise error(Status.CONNECTION_REFUSED, call, text) from None
+            raise error(Status.CONNECTION_REFUSED, self._call, text) from None
         made = Connection(shared, ends)
         shared.give_back(self)
         return made
@@ -159,7 +171,8 @@ class _Attempt:
         if theirs is None:
             ends.connector.reject()
             raise ConnectionError(
-                "connect: the peer is not a shmnd.listen; connect to it with Connector.connect"
+                f"{self._call}: the peer is not a shmnd.listen; connect to it with"
+                " Connector.connect"
             )
         ends.agree(theirs)
         ends.connector.complete_connect().result()

@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import struct
-from typing import TYPE_CHECKING, Final
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
 
+from shmnd.common.arguments import within
 from shmnd.status import AdapterFlag, Status, error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from typing_extensions import Buffer  # collections.abc has it from Python 3.12 on
 
 __all__ = [
@@ -20,7 +25,9 @@ __all__ = [
     "ND_VERSION_1",
     "ND_VERSION_2",
     "AdapterInfo",
+    "pack_structure",
     "requested_version",
+    "unpack_structure",
 ]
 
 ND_VERSION_1: Final = 0x1
@@ -37,6 +44,8 @@ ADAPTER_INFO_SIZE: Final = _LAYOUT64.size
 ADAPTER_INFO32_SIZE: Final = _LAYOUT32.size
 
 _U32_MAX: Final = 0xFFFFFFFF
+_FIELDS: Final = re.compile(r"(\d*)([HIQ])")
+_BITS: Final = {"H": 16, "I": 32, "Q": 64}
 _NO_FLAGS: Final = AdapterFlag(0)
 
 
@@ -81,11 +90,7 @@ class AdapterInfo:
         return clipped._pack(_LAYOUT32, "AdapterInfo.pack32")
 
     def _pack(self, layout: struct.Struct, call: str) -> bytes:
-        values = [getattr(self, field.name) for field in dataclasses.fields(self)]
-        try:
-            return layout.pack(*values)
-        except struct.error as exc:
-            raise error(Status.INVALID_PARAMETER, call, f"a field is out of range: {exc}") from exc
+        return pack_structure(call, layout, {f.name: getattr(self, f.name) for f in fields(self)})
 
     @classmethod
     def unpack(cls, data: Buffer) -> AdapterInfo:
@@ -99,18 +104,10 @@ class AdapterInfo:
 
     @classmethod
     def _unpack(cls, layout: struct.Struct, data: Buffer, call: str) -> AdapterInfo:
-        with memoryview(data) as view, view.cast("B") as octets:
-            if octets.nbytes < layout.size:
-                raise error(
-                    Status.INVALID_BUFFER_SIZE,
-                    call,
-                    f"{octets.nbytes} bytes are fewer than the {layout.size} of the structure",
-                )
-            values = layout.unpack_from(octets)
-        names = (field.name for field in dataclasses.fields(cls))
-        fields = dict(zip(names, values, strict=True))
-        fields["adapter_flags"] = AdapterFlag(fields["adapter_flags"])
-        return cls(**fields)
+        values = unpack_structure(call, layout, data)
+        named = dict(zip((field.name for field in fields(cls)), values, strict=True))
+        named["adapter_flags"] = AdapterFlag(named["adapter_flags"])
+        return cls(**named)
 
 
 LIMITS: Final = AdapterInfo(
@@ -157,3 +154,42 @@ def requested_version(call: str, octets: memoryview) -> int:
             Status.INVALID_PARAMETER_1, call, f"InfoVersion {version:#x} is none of {known}"
         )
     return version
+
+
+# -- the bytes of structures, of either version --
+
+
+def pack_structure(call: str, layout: struct.Struct, values: Mapping[str, object]) -> bytes:
+    """Return the bytes of a structure of these fields, or raise for the first that does not fit."""
+    try:
+        return layout.pack(*values.values())
+    except struct.error:
+        pass  # the check of each field says which
+    limits = zip(values.items(), _limits(layout), strict=True)
+    return layout.pack(*[within(call, 0, name, value, 0, most) for (name, value), most in limits])
+
+
+def unpack_structure(call: str, layout: struct.Struct, data: object) -> tuple[Any, ...]:
+    """Return the fields of a structure; bytes beyond it are left out."""
+    try:
+        with memoryview(data) as view:  # type: ignore[arg-type]  # a TypeError refuses it
+            octets = view.tobytes()
+    except TypeError:
+        raise TypeError(
+            f"{call}: data must be bytes or another buffer, not {type(data).__name__}"
+        ) from None
+    if len(octets) < layout.size:
+        raise error(
+            Status.INVALID_BUFFER_SIZE,
+            call,
+            f"{len(octets)} bytes are fewer than the {layout.size} of the structure; pass all that"
+            " pack() returned",
+        )
+    return layout.unpack_from(octets)
+
+
+def _limits(layout: struct.Struct) -> Iterator[int]:
+    """Yield the largest value of each field."""
+    for count, code in _FIELDS.findall(layout.format):
+        for _ in range(int(count or 1)):
+            yield (1 << _BITS[code]) - 1

@@ -190,7 +190,7 @@ class Listener(PortHolder):
 
     def _require_open(self, call: str) -> None:
         if self._closed:
-            raise error(Status.INVALID_DEVICE_STATE, call, "the listener is closed")
+            raise error(Status.INVALID_DEVICE_STATE, call, "the listener is closed; make a new one")
 
     def _require_listening(self, call: str) -> Port:
         self._check(call)

@@ -39,6 +39,7 @@ _NAMES: Final = ", ".join(MrFlag.__members__)
 _WRITES: Final = int(MrFlag.ALLOW_LOCAL_WRITE | MrFlag.RDMA_READ_SINK)
 _REMOTE: Final = int(MrFlag.ALLOW_REMOTE_READ) | (int(MrFlag.ALLOW_REMOTE_WRITE) & ~1)
 _REMOTE_WRITE: Final = int(MrFlag.ALLOW_REMOTE_WRITE) & ~1
+_CLOSED: Final = "the region is closed; make a new one"
 _PAUSE: Final = 0.001
 """Seconds between two checks whether a copy under way has ended."""
 
@@ -123,7 +124,7 @@ class MemoryRegion(OverlappedObject):
 
     def _require_free(self, call: str) -> None:
         if self._closed:
-            raise error(Status.INVALID_DEVICE_STATE, call, "the region is closed")
+            raise error(Status.INVALID_DEVICE_STATE, call, _CLOSED)
         if self._token:
             raise error(
                 Status.INVALID_DEVICE_STATE,
@@ -286,9 +287,7 @@ class MemoryRegion(OverlappedObject):
     def _registered(self, call: str) -> int:
         if not self._token or self._leaving:
             why = "no buffer is registered here; call register first"
-            raise error(
-                Status.INVALID_DEVICE_STATE, call, "the region is closed" if self._closed else why
-            )
+            raise error(Status.INVALID_DEVICE_STATE, call, _CLOSED if self._closed else why)
         return self._token
 
     # -- the end --

@@ -104,7 +104,7 @@ class MemoryWindow(Closing):
 
     def _check_usable(self, qp: QueuePair, call: str, status: Status) -> None:
         if self._closed:
-            raise error(status, call, "the window is closed")
+            raise error(status, call, "the window is closed; make a new one")
         if self._adapter is not qp._adapter:
             raise error(status, call, "the window is of another adapter")
 

@@ -268,7 +268,9 @@ class OverlappedFile(Deliveries, Closing):
 
     def _check(self, call: str) -> None:
         if self._closed:
-            raise error(Status.INVALID_HANDLE, call, "the overlapped file is closed")
+            raise error(
+                Status.INVALID_HANDLE, call, "the overlapped file is closed; make a new one"
+            )
         self._adapter._engine.check(call)
 
 
@@ -279,7 +281,7 @@ def require_file(file: object, adapter: AdapterLike, call: str) -> OverlappedFil
     if not isinstance(file, OverlappedFile):
         raise error(Status.INVALID_HANDLE, call, wrong_kind(file, "OverlappedFile"))
     if file.closed:
-        raise error(Status.INVALID_HANDLE, call, "the overlapped file is closed")
+        raise error(Status.INVALID_HANDLE, call, "the overlapped file is closed; make a new one")
     if file._adapter is not adapter:
         raise error(Status.INVALID_HANDLE, call, "the overlapped file is of another adapter")
     return file

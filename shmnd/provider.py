@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from shmnd.adapter import Adapter
 from shmnd.address import address_list_into, host_addresses, parse_host, require_local
 from shmnd.common.closing import Closing
-from shmnd.status import Status, error
+from shmnd.common.interruption import pass_on
+from shmnd.status import NdError, Status, error, renamed
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -61,7 +62,11 @@ class Provider(Closing):
                 call,
                 f"adapter id {adapter_id!r} is unknown; Provider.resolve_address returns one",
             )
-        return Adapter("127.0.0.1", namespace=self._namespace, group=self._group)
+        try:
+            return Adapter("127.0.0.1", namespace=self._namespace, group=self._group)
+        except NdError as exc:
+            pass_on(exc)
+            raise renamed(exc, call) from exc.__cause__
 
     def __repr__(self) -> str:
         return f"<Provider namespace={self._namespace!r} group={self._group!r}>"

@@ -8,6 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from shmnd.address import parse
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import written
 from shmnd.common.brief_waits import TooLate
@@ -24,7 +25,7 @@ from shmnd.messaging.fragments import Terms
 from shmnd.overlapped import Overlapped
 from shmnd.provider import open_adapter
 from shmnd.runtime.broker.broker_calls import BrokerCall, BrokerCalls
-from shmnd.status import NdError, Status
+from shmnd.status import NdError, Status, renamed
 from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
@@ -53,7 +54,14 @@ def listen(
     Each connection has `nbytes` of memory for the program's own use, and about as many in each
     direction for messages, in `depth` pieces.
     """
-    return Server(address, Plan.checked(nbytes, depth, "listen"), namespace, group)
+    call = "listen"
+    parse(address, call, 1)
+    plan = Plan.checked(nbytes, depth, call)
+    try:
+        return Server(address, plan, namespace, group)
+    except NdError as exc:
+        pass_on(exc)
+        raise renamed(exc, call) from exc.__cause__
 
 
 class Server(Closing):
@@ -184,7 +192,11 @@ class Server(Closing):
             answering = self._answering
             if answering is not None and answering.over:
                 self._answering = None
-                answering.result()
+                try:
+                    answering.result()
+                except NdError as exc:
+                    pass_on(exc)
+                    raise renamed(exc, call) from exc.__cause__
             arrival = self._complete()
             if self._answering is None and (
                 self._waiting is None or self._waiting.overlapped._over()

@@ -133,7 +133,9 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
 
     def _check_usable(self, call: str) -> None:
         if self._closed:
-            raise error(Status.INVALID_HANDLE, call, "the shared receive queue is closed")
+            raise error(
+                Status.INVALID_HANDLE, call, "the shared receive queue is closed; make a new one"
+            )
 
     def close(self) -> None:
         """Release the queue: posted Receives are dropped without completions."""

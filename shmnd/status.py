@@ -34,6 +34,7 @@ __all__ = [
     "detail_of",
     "error",
     "failed",
+    "renamed",
 ]
 
 IN_CHILD: Final = "was opened before fork(); open a new adapter in the child"
@@ -339,6 +340,11 @@ def _rebuild(cls: type[NdError], status: int, message: str, required: int | None
 def error(status: int, call: str, detail: str, *, required: int | None = None) -> NdError:
     """Make the error of a status; `raise error(Status.X, "QueuePair.send", "flags 0x40 …")`."""
     return NdError(status, f"{call}: {detail} [{Status(status).name}]", required=required)
+
+
+def renamed(err: NdError, call: str) -> NdError:
+    """Make an error again under the name of the call that the program made."""
+    return error(err.status, call, detail_of(err), required=err.required)
 
 
 def detail_of(err: NdError) -> str:

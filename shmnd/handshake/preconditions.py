@@ -32,8 +32,10 @@ _FIRST: Final = {
 
 def invalid(state: State, call: str) -> NdError:
     """Return the error of a call that the state does not permit."""
-    first = _FIRST.get(call.partition(".")[2], "") if state in _BEFORE else ""
-    return error(Status.CONNECTION_INVALID, call, f"the connector is {state.value}{first}")
+    remedy = "; make a new one" if state is State.CLOSED else ""
+    if state in _BEFORE:
+        remedy = _FIRST.get(call.partition(".")[2], "")
+    return error(Status.CONNECTION_INVALID, call, f"the connector is {state.value}{remedy}")
 
 
 def require_reachable(host: str, call: str) -> None:

@@ -297,5 +297,7 @@ def _not_free(state: int, call: str) -> NdError:
             Status.CANCELED, call, "the queue pair was disconnected or released; make a new one"
         )
     return error(
-        Status.CONNECTION_ACTIVE, call, f"the queue pair is {QpState(state).name.lower()} already"
+        Status.CONNECTION_ACTIVE,
+        call,
+        f"the queue pair is {QpState(state).name.lower()} already; make a new one",
     )

@@ -151,7 +151,11 @@ class Adapter(OverlappedObject):
         self._core._check_open(call)
         region = self._region(handle)
         if region is None:
-            raise error(Status.INVALID_HANDLE, call, f"{handle!r} is not memory handle")
+            raise error(
+                Status.INVALID_HANDLE,
+                call,
+                f"{handle!r} is not a memory handle; register_memory returns one",
+            )
         with in_words_of_version_1(call):
             overlapped = region.deregister()
         overlapped.call = call

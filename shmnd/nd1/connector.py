@@ -14,7 +14,7 @@ from shmnd.handshake.attempt import ReadLimits
 from shmnd.nd1.completion_queue import CompletionQueue
 from shmnd.nd1.endpoint import Endpoint
 from shmnd.nd1.translation import Overlapped, in_words_of_version_1
-from shmnd.status import NdError, Status, error
+from shmnd.status import NdError, Status, detail_of, error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -91,7 +91,7 @@ class Connector(Front):
         if queue._nd1_adapter is not self._nd1_adapter:
             raise error(status, call, "the completion queue is of another adapter")
         if queue._closed:
-            raise error(status, call, "the completion queue is closed")
+            raise error(status, call, "the completion queue is closed; make a new one")
 
     def _own(self, endpoint: object, call: str) -> Endpoint:
         if not isinstance(endpoint, Endpoint):
@@ -132,9 +132,8 @@ class Connector(Front):
     def _peer(self, address: tuple[str, int], call: str) -> tuple[str, int]:
         try:
             peer = parse(address, call, 2)
-        except NdError:
-            text = f"{address!r} is not a pair (host, port)"
-            raise error(Status.INVALID_ADDRESS, call, text) from None
+        except NdError as exc:
+            raise error(Status.INVALID_ADDRESS, call, detail_of(exc)) from None
         if family(peer[0]) != family(self._nd1_adapter._core._host):
             raise error(
                 Status.INVALID_ADDRESS,

@@ -92,7 +92,8 @@ class Endpoint(EndpointCore, Front):
         call = "Endpoint.bind"
         region = self._nd1_adapter._region(memory_handle)
         if region is None:
-            raise error(Status.INVALID_PARAMETER_2, call, f"{memory_handle!r} is not memory handle")
+            text = f"{memory_handle!r} is not a memory handle; register_memory returns one"
+            raise error(Status.INVALID_PARAMETER_2, call, text)
         self._check_window(memory_window, Status.INVALID_PARAMETER_3, call)
         begin, size = region.address, region.length
         address = within(call, 4, "address", address, begin, begin + size)

@@ -33,7 +33,9 @@ class FileHandle(Closing):
 
     def _open(self, call: str) -> OverlappedFile:
         if self._file is None:
-            raise error(Status.INVALID_HANDLE, call, "the handle is closed")
+            raise error(
+                Status.INVALID_HANDLE, call, "the handle is closed; get_file_handle makes a new one"
+            )
         return self._file
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import struct
 from typing import TYPE_CHECKING, Final
 
-from shmnd.status import Status, error
+from shmnd.info import pack_structure, unpack_structure
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -71,23 +71,11 @@ class AdapterInfo:
 
     def pack(self) -> bytes:
         """Return the 128 bytes of ND_ADAPTER_INFO."""
-        values = [getattr(self, field.name) for field in dataclasses.fields(self)]
-        try:
-            return _LAYOUT.pack(*values)
-        except struct.error as exc:
-            raise error(
-                Status.INVALID_PARAMETER, "AdapterInfo.pack", f"a field is out of range: {exc}"
-            ) from exc
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return pack_structure("AdapterInfo.pack", _LAYOUT, values)
 
     @classmethod
     def unpack(cls, data: Buffer) -> AdapterInfo:
         """Read ND_ADAPTER_INFO; bytes beyond the structure are a vendor's own and left out."""
-        with memoryview(data) as view, view.cast("B") as octets:
-            if octets.nbytes < ADAPTER_INFO_SIZE:
-                raise error(
-                    Status.INVALID_BUFFER_SIZE,
-                    "AdapterInfo.unpack",
-                    f"{octets.nbytes} bytes are fewer than the {ADAPTER_INFO_SIZE} needed",
-                )
-            values = _LAYOUT.unpack_from(octets)
+        values = unpack_structure("AdapterInfo.unpack", _LAYOUT, data)
         return cls(**dict(zip((f.name for f in dataclasses.fields(cls)), values, strict=True)))

@@ -24,7 +24,8 @@ import operator
 import struct
 
 from shmnd.status import Status, error
-from shmnd.common.arguments import within
+from shmnd.common.arguments import index_given, integer, within
+from shmnd.info import pack_structure, unpack_structure
 
 cdef object _SUCCESS = Status.SUCCESS
 cdef object _PENDING = Status.PENDING
@@ -65,7 +66,7 @@ cdef class Sge(elements.Sge):
 
     def __init__(self, buffer_or_address, length, memory_handle) -> None:
         cdef object clipped = None
-        if length is not None:
+        if length is not None or integer(buffer_or_address) is not None:
             length = within("Sge", 2, "length", length, 0, UINT64_MAX)
             # More than any request may move: the posting call refuses it.
             clipped = min(length, 0xFFFFFFFF)
@@ -93,11 +94,8 @@ cdef class MwDescriptor:
     cdef readonly uint32_t token
 
     def __init__(self, base, length, token) -> None:
-        try:
-            _DESCRIPTOR.pack(base, length, token)
-        except struct.error as exc:
-            raise error(Status.INVALID_PARAMETER, "MwDescriptor",
-                        f"({base}, {length}, {token}): {exc}") from None
+        pack_structure("MwDescriptor", _DESCRIPTOR,
+                       {"base": base, "length": length, "token": token})
         self.base = base
         self.length = length
         self.token = token
@@ -109,11 +107,7 @@ cdef class MwDescriptor:
     @staticmethod
     def unpack(data) -> MwDescriptor:
         """Read the 20 bytes that a peer sent."""
-        with memoryview(data) as view:
-            if view.nbytes < _DESCRIPTOR.size:
-                raise error(Status.INVALID_BUFFER_SIZE, "MwDescriptor.unpack",
-                            f"{view.nbytes} bytes are fewer than the {_DESCRIPTOR.size} needed")
-            return MwDescriptor(*_DESCRIPTOR.unpack_from(view))
+        return MwDescriptor(*unpack_structure("MwDescriptor.unpack", _DESCRIPTOR, data))
 
     def __eq__(self, other):
         if not isinstance(other, MwDescriptor):
@@ -313,7 +307,7 @@ cdef class EndpointCore:
         cdef uint64_t address
         self.usable(method)
         try:
-            address = operator.index(offset)
+            address = offset if type(offset) is int else index_given(call, "offset", offset)
         except OverflowError:
             # No offset at all: a mistake of the caller, which leaves the connection as it is.
             address = within(call, 5, "offset", offset, 0, UINT64_MAX)

@@ -9,7 +9,7 @@ from shmnd.common.closing import Closing
 from shmnd.nd1.adapter import Adapter
 from shmnd.nd1.translation import in_words_of_version_1
 from shmnd.provider import Provider as Provider2
-from shmnd.status import NdError, Status, error
+from shmnd.status import NdError, Status, detail_of, error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -56,8 +56,8 @@ class Provider(Closing):
         with in_words_of_version_1(call):
             try:
                 self._core.resolve_address(host)
-            except NdError:
-                raise error(Status.INVALID_ADDRESS, call, f"{host!r} is not served here") from None
+            except NdError as exc:
+                raise error(Status.INVALID_ADDRESS, call, detail_of(exc)) from None
             if isinstance(host, tuple):
                 host = host[0]
             return Adapter(

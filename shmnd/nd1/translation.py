@@ -42,6 +42,7 @@ _NAMES: Final = (
     ("queue pair", "endpoint"),
     ("initiator requests", "outbound requests"),
     ("the listener", "the listen"),
+    ("Listener.", "Listen."),
     ("MemoryRegion", "memory handle"),
     ("the region", "the registration"),
 )

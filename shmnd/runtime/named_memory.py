@@ -23,7 +23,7 @@ from shmnd.common.interruption import pass_on
 from shmnd.common.shortages import remedy
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
-from shmnd.status import Status, error
+from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
     from typing import Any
@@ -57,10 +57,12 @@ def open_segment(segment: Any, writable: bool, call: str) -> Descriptor:
             flags = os.O_RDWR if writable else os.O_RDONLY
             flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             return Descriptor.of(os.open, _path_of(name), flags)
-    except PermissionError as exc:
-        raise _forbidden(call, name, exc.strerror) from exc
     except (OSError, ValueError, OverflowError) as exc:
         pass_on(exc)
+        if isinstance(exc, NdError):
+            raise  # it says why
+        if isinstance(exc, PermissionError):
+            raise _forbidden(call, name, exc.strerror) from exc
         if isinstance(exc, FileNotFoundError) and not _is_path(name):
             raise error(
                 Status.INVALID_PARAMETER_1, call, f"no shared memory is named {name!r}"

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EventTarget", "ProgressEngine"]
 
-_CLOSED: Final = "its adapter is closed"
+_CLOSED: Final = "its adapter is closed; open another one"
 _FAR: Final = 1e9  # seconds that the clock does not reach: infinity has no nanoseconds
 
 

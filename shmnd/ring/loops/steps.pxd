@@ -51,14 +51,14 @@ cdef inline int back_off(CompletionCore cq, Backoff *backoff) except -1 nogil:
     """After a poll in vain: return to poll again, or sleep if the spin window is over."""
     cdef uint64_t now
     backoff.polls += 1
-    if cq.spin > 0 and backoff.polls & CLOCK:
+    if cq.spin_seconds > 0 and backoff.polls & CLOCK:
         return 0
     if backoff.polls & SIGNALS == 0:
         check_signals()
     now = c.shmnd_now_ns()
     if backoff.since == 0:
         backoff.since = now
-    if <double>(now - backoff.since) >= cq.spin * 1e9:
+    if <double>(now - backoff.since) >= cq.spin_seconds * 1e9:
         sleep(cq)
         backoff.since = 0
     return 0

@@ -19,6 +19,8 @@ from shmnd.common.arguments import seconds, within
 
 cdef object _USUAL = 64  # the default of `max`
 cdef object _ONE = 1
+cdef str _WAIT = "CompletionQueue.wait"
+cdef str _WAIT_ONE = "CompletionQueue.wait_one"
 # The first polls of a wait keep the interpreter's lock for this long.
 cdef uint64_t _KEEP_LOCK_NS = 3000
 # Seconds that count as unlimited.
@@ -42,17 +44,26 @@ cdef Py_ssize_t _any_most(str call, object value) except -1:
     return min(within(call, 1, "max", value, 0), 0xFFFFFFFF)
 
 
-cdef inline object _checked_timeout(object timeout):
+cdef inline object _checked_timeout(str call, int parameter, object timeout):
     """Return a time-out; raise if it is not a number of seconds or None."""
     if timeout is None or (type(timeout) is float and timeout >= 0):
         return timeout
     if type(timeout) is int and 0 <= timeout <= 0xFFFFFFFF:
         return timeout
-    return seconds("CompletionQueue.wait", 2, "timeout", timeout)
+    return seconds(call, parameter, "timeout", timeout)
 
 
 cdef class CompletionCore(SleepingCore):
     """A completion queue as programs use it."""
+
+    @property
+    def spin(self) -> float:
+        """The seconds for which a wait polls before it sleeps."""
+        return self.spin_seconds
+
+    @spin.setter
+    def spin(self, value) -> None:
+        self.spin_seconds = seconds("CompletionQueue.spin", 0, "spin", value)
 
     def get_results(self, max=64) -> list:
         """Take up to `max` completions, oldest first. Never waits."""
@@ -64,19 +75,21 @@ cdef class CompletionCore(SleepingCore):
         Polls for `spin` seconds, then sleeps in the kernel. Returns [] when `timeout` seconds end
         first. Ctrl-C interrupts it.
         """
-        cdef Py_ssize_t most = _most("CompletionQueue.wait", max)
+        cdef Py_ssize_t most = _most(_WAIT, max)
+        return self._wait("wait", most, _checked_timeout(_WAIT, 2, timeout))
+
+    cdef list _wait(self, str method, Py_ssize_t most, object timeout):
         cdef list results
         cdef uint64_t began
-        timeout = _checked_timeout(timeout)
         if self.taking != forks:
-            self._refuse_taking("wait")
+            self._refuse_taking(method)
         results = self.poll_results(most)
         if results or most == 0:
             return results
         if timeout is not None and timeout <= 0:
             return results
         began = c.shmnd_now_ns()
-        if self.spin > 0:
+        if self.spin_seconds > 0:
             results = self._spin(most, timeout)
             if results:
                 c.shmnd_window_hit(&self.poll_window)
@@ -97,7 +110,7 @@ cdef class CompletionCore(SleepingCore):
         if self.born != forks:
             results.clear()  # the parent's: the handler of a signal has forked
         if not results and self.taking != forks:
-            self._refuse_taking("wait")
+            self._refuse_taking(method)
         return results
 
     def wait_one(self, timeout=None) -> Result:
@@ -106,12 +119,13 @@ cdef class CompletionCore(SleepingCore):
         TimeoutError when `timeout` seconds end first; it names the outstanding requests and their
         peers.
         """
-        cdef list results = self.wait(1, timeout)
+        cdef object checked = _checked_timeout(_WAIT_ONE, 1, timeout)
+        cdef list results = self._wait("wait_one", 1, checked)
         if results:
             return results[0]
         outstanding = self._outstanding()
         raise TimeoutError(
-            f"CompletionQueue.wait_one: no result within {timeout} s; "
+            f"{_WAIT_ONE}: no result within {timeout} s; "
             + ("; ".join(outstanding) or "no connected queue pair completes here")
         )
 
@@ -154,7 +168,7 @@ cdef class CompletionCore(SleepingCore):
 
     cdef uint64_t window_ns(self) noexcept:
         """The nanoseconds of `spin`."""
-        return <uint64_t>(min(self.spin, _LONG) * 1e9) if self.spin > 0 else 0
+        return <uint64_t>(min(self.spin_seconds, _LONG) * 1e9)
 
     cdef bint _something(self) noexcept:
         """Return whether a poll may find something; a cheap check, under the lock."""

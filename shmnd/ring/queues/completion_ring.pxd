@@ -31,7 +31,7 @@ cdef class RingCore:
     cdef Registry _registry
     cdef CounterTable _counter_table
     cdef WaitSetCore _wait_set_core
-    cdef public double spin
+    cdef double spin_seconds
     cdef int sleepers
     cdef bint announcing  # the next pending request must wake a thread that sleeps elsewhere
     cdef uint32_t notify_mode

@@ -4,7 +4,6 @@ from typing import Any
 from shmnd.ring.interfaces import ReadinessLike
 
 class RingCore:
-    spin: float
     def __init__(
         self,
         adapter: Any,

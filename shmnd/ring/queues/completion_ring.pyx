@@ -48,7 +48,7 @@ cdef class RingCore:
         self.depth = depth
         self.bell_place = bell.where
         self._bells, self._marks = bells, marks
-        self.spin = 50e-6
+        self.spin_seconds = 50e-6
         self.raw.arming.bell = <c.shmnd_bell *>bells.base + index
         self.raw.arming.marks = <c.shmnd_marks *>marks.base + index
         memset(self.raw.arming.bell, 0, sizeof(c.shmnd_bell))

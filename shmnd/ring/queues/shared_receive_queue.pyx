@@ -189,7 +189,7 @@ cdef uint32_t _check_later(ReceiveCore queue, const c.shmnd_sge *sges, uint32_t 
 
 cdef object _closed():
     return error(Status.INVALID_HANDLE, "SharedReceiveQueue.receive",
-                 "the shared receive queue is closed")
+                 "the shared receive queue is closed; make a new one")
 
 
 cdef str receive_reason(uint32_t status, object sge, const c.shmnd_receives *queue, uint64_t most,

@@ -31,6 +31,11 @@ cdef inline object _whole(object value):
     return integer(value) if PyIndex_Check(value) else None
 
 
+cdef str _not_int(object whole, object value):
+    """Return what to pass in place of a value that is not an integer."""
+    return f"; pass an int, not {type(value).__name__}" if whole is None else ""
+
+
 cdef class Sge:
     """Sge(buffer_or_address, length, token)\n--\n\nA stretch of registered memory. Immutable."""
 
@@ -56,9 +61,10 @@ cdef class Sge:
         nbytes, number = _whole(length), _whole(token)
         if nbytes is None or not 0 <= nbytes <= 0xFFFFFFFF:
             raise error(Status.INVALID_PARAMETER_2, "Sge",
-                        f"length {length!r} is outside 0..2**32-1")
+                        f"length {length!r} is outside 0..2**32-1{_not_int(nbytes, length)}")
         if not 0 <= address <= 0xFFFFFFFFFFFFFFFF:
-            raise error(Status.INVALID_PARAMETER_1, "Sge", f"{address} is not an address")
+            raise error(Status.INVALID_PARAMETER_1, "Sge",
+                        f"address {address} is outside 0..2**64-1")
         if number is None or not 0 <= number <= 0xFFFFFFFF:
             raise error(Status.INVALID_PARAMETER_3, "Sge",
                         f"token {token!r} is outside 0..2**32-1; pass MemoryRegion.local_token, "

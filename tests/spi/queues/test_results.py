@@ -132,6 +132,16 @@ def test_a_loop_over_a_closed_queue_ends_with_an_error(end: End) -> None:
         asyncio.run(take())
 
 
+def test_a_loop_over_a_queue_that_is_closed_meanwhile_ends_with_the_same_error(end: End) -> None:
+    async def take() -> None:
+        asyncio.get_running_loop().call_later(0.01, end.cq.close)
+        async for _ in end.cq:
+            pass
+
+    with nd_error(Status.INVALID_HANDLE, match="closed"):
+        asyncio.run(asyncio.wait_for(take(), WAIT))
+
+
 @pytest.mark.parametrize("place", [(0, 65), (64, 1), (1, 64), (-1, 1), (0, -1), (1 << 70, 1)])
 def test_an_element_outside_its_region_is_refused(end: End, place: tuple[int, int]) -> None:
     region = end.adapter.create_memory_region()

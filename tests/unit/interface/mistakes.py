@@ -38,7 +38,14 @@ def ends_of(adapter: shmnd.Adapter) -> Ends:
     e.closed_region = adapter.create_memory_region()
     e.closed_region.register(e.memory).result(5)
     e.closed_qp = adapter.create_queue_pair(e.cq, e.cq)
-    for each in (e.closed_cq, e.closed_file, e.closed_listener, e.closed_region, e.closed_qp):
+    e.closed_srq = adapter.create_shared_receive_queue(2)
+    e.closed_window, e.closed_connector = (
+        adapter.create_memory_window(),
+        adapter.create_connector(),
+    )
+    e.closed_adapter = shmnd.open_adapter()
+    e.orphan = e.closed_adapter.create_connector()
+    for each in [value for name, value in vars(e).items() if name.startswith("closed_")]:
         each.close()
     e.sge = e.region.sge()
     return e
@@ -155,6 +162,19 @@ MISTAKES: dict[str, Call] = {
     "notify of a closed queue": lambda e: e.closed_cq.notify(),
     "descriptor of a closed queue": lambda e: e.closed_cq.fileno(),
     "resize a closed queue": lambda e: e.closed_cq.resize(8),
+    "spin for less than nothing": lambda e: setattr(e.cq, "spin", -1),
+    "spin for a text": lambda e: setattr(e.cq, "spin", "50e-6"),
+    "spin for no number": lambda e: setattr(e.cq, "spin", float("nan")),
+    "queue with a group of a text": lambda e: e.adapter.create_completion_queue(4, group="0"),
+    "queue with a negative mask": lambda e: e.adapter.create_completion_queue(4, affinity=-1),
+    "shared queue with a large group": lambda e: e.adapter.create_shared_receive_queue(
+        4, group=1 << 16
+    ),
+    "shared queue with a large mask": lambda e: e.adapter.create_shared_receive_queue(
+        4, affinity=1 << 64
+    ),
+    "receive by a closed shared queue": lambda e: e.closed_srq.receive(None),
+    "modify a closed shared queue": lambda e: e.closed_srq.modify(4),
     "notify of an unknown type": lambda e: e.cq.notify(7),
     "notify of a text": lambda e: e.cq.notify("any"),
     "resize to nothing": lambda e: e.cq.resize(0),
@@ -184,6 +204,8 @@ MISTAKES: dict[str, Call] = {
     "send by a closed pair": lambda e: e.closed_qp.send(e.sge),
     "receive by a closed pair": lambda e: e.closed_qp.receive(e.sge),
     "read by a closed pair": lambda e: e.closed_qp.read(e.sge, 4096, 1),
+    "view before connecting": lambda e: e.qp.view(4096, 1, 8),
+    "bind a closed window": lambda e: e.qp.bind(e.region, e.closed_window, e.region.address, 8),
     "view by a closed pair": lambda e: e.closed_qp.view(4096, 1, 8),
     "connect a closed pair": lambda e: e.connector.connect(e.closed_qp, ("127.0.0.1", 5)),
     "send flags as a context": lambda e: e.qp.send(e.sge, OpFlag.INLINE),
@@ -245,6 +267,7 @@ MISTAKES: dict[str, Call] = {
         e.qp, ("127.0.0.1", 5), private_data="text"
     ),
     "connect with negative limits": lambda e: e.connector.connect(e.qp, ("127.0.0.1", 5), -1),
+    "complete by a closed connector": lambda e: e.closed_connector.complete_connect(),
     "complete without connecting": lambda e: e.connector.complete_connect(),
     "accept without a request": lambda e: e.connector.accept(e.qp),
     "reject without a request": lambda e: e.connector.reject(),
@@ -273,6 +296,17 @@ MISTAKES: dict[str, Call] = {
     "shortcut without memory": lambda e: shmnd.connect(("127.0.0.1", 1), nbytes=0),
     "shortcut without depth": lambda e: shmnd.listen(depth=0),
     "shortcut with a negative time": lambda e: shmnd.connect(("127.0.0.1", 1), timeout=-1),
+    "shortcut to a port's text": lambda e: shmnd.connect(("127.0.0.1", "1")),
+    "shortcut to another host": lambda e: shmnd.connect(("8.8.8.8", 5)),
+    "shortcut in a bad namespace": lambda e: shmnd.connect(("127.0.0.1", 1), namespace="a/b"),
+    "shortcut in no group": lambda e: shmnd.connect(("127.0.0.1", 1), group=1.5),
+    "listen in a bad namespace": lambda e: shmnd.listen(namespace="a/b"),
+    "listen at a port in use": lambda e: shmnd.listen(e.listening.get_local_address()),
+    "open in a bad namespace": lambda e: shmnd.Provider(namespace="a/b").open_adapter(
+        shmnd.Provider().resolve_address("127.0.0.1")
+    ),
+    "use a closed adapter": lambda e: e.closed_adapter.query(),
+    "bind with a closed adapter": lambda e: e.orphan.bind(HERE),
     "listen at a port": lambda e: shmnd.listen(54321),
     "listen at another host": lambda e: shmnd.listen(("8.8.8.8", 0)),
     "send a text as a message": lambda e: e.near.send_bytes("hello"),

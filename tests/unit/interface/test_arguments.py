@@ -2,6 +2,7 @@
 """Values that no call takes, where the error names them; and what objects tell of themselves."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -65,7 +66,13 @@ REFUSED: dict[str, tuple[Call, Status, str]] = {
     "sge of version 1, length": (
         lambda e: nd.Sge(1, 1 << 64, 1), Status.INVALID_PARAMETER_2, str(1 << 64),
     ),
-    "descriptor": (lambda e: nd.MwDescriptor(0, 0, -1), Status.INVALID_PARAMETER, "-1"),
+    "sge of version 1, no length": (
+        lambda e: nd.Sge(1, None, 1), Status.INVALID_PARAMETER_2, "pass an int, not NoneType",
+    ),
+    "descriptor": (
+        lambda e: nd.MwDescriptor(0, 0, -1), Status.INVALID_PARAMETER,
+        "MwDescriptor: token -1 is outside 0..4294967295",
+    ),
     "descriptor, short": (
         lambda e: nd.MwDescriptor.unpack(bytes(19)), Status.INVALID_BUFFER_SIZE, "19",
     ),
@@ -77,11 +84,57 @@ REFUSED: dict[str, tuple[Call, Status, str]] = {
         Status.INVALID_DEVICE_STATE, "MemoryRegion.sge: no buffer",
     ),
     "info of version 1, short": (
-        lambda e: nd.AdapterInfo.unpack(bytes(127)), Status.INVALID_BUFFER_SIZE, "127",
+        lambda e: nd.AdapterInfo.unpack(bytes(127)), Status.INVALID_BUFFER_SIZE,
+        "127 bytes are fewer than the 128 of the structure; pass all that pack() returned",
+    ),
+    "info, field": (
+        lambda e: shmnd.AdapterInfo(vendor_id=1 << 16 << 16).pack(),
+        Status.INVALID_PARAMETER, "AdapterInfo.pack: vendor_id 4294967296 is outside 0..",
+    ),
+    "info, field of 16 bits": (
+        lambda e: shmnd.AdapterInfo(device_id=-1).pack32(),
+        Status.INVALID_PARAMETER, "AdapterInfo.pack32: device_id -1 is outside 0..65535",
+    ),
+    "info of version 1, field": (
+        lambda e: nd.AdapterInfo(max_callee_data="x").pack(),
+        Status.INVALID_PARAMETER, "AdapterInfo.pack: max_callee_data 'x' is outside 0..",
+    ),
+    "handle of version 1": (
+        lambda e: e.adapter1.deregister_memory(12), Status.INVALID_HANDLE,
+        "12 is not a memory handle; register_memory returns one",
+    ),
+    "host of version 1": (
+        lambda e: nd.Provider().open_adapter("8.8.8.8"), Status.INVALID_ADDRESS,
+        "8.8.8.8 is not an address of this host",
+    ),
+    "peer of version 1": (
+        lambda e: e.connector1.connect(e.endpoint1, ("127.0.0.1", 70000)), Status.INVALID_ADDRESS,
+        "port 70000 is outside",
+    ),
+    "request of version 1": (
+        lambda e: e.connector1.get_connection_data(), Status.CONNECTION_INVALID,
+        "or of Listen.get_connection_request, first",
+    ),
+    "endpoint of version 1": (
+        lambda e: e.endpoint1.send(nd.Result(), None), Status.CONNECTION_INVALID,
+        "the endpoint is not connected",
     ),
 }  # fmt: skip
 
 NO_TYPE: dict[str, tuple[Call, str]] = {
+    "bytes of an info": (
+        lambda e: shmnd.AdapterInfo.unpack(1), "AdapterInfo.unpack: data must be bytes .*not int",
+    ),
+    "bytes of an info of version 1": (
+        lambda e: nd.AdapterInfo.unpack(None), "AdapterInfo.unpack: data must be bytes .*not None",
+    ),
+    "bytes of a descriptor": (
+        lambda e: nd.MwDescriptor.unpack("x"), "MwDescriptor.unpack: data must be bytes .*not str",
+    ),
+    "offset of version 1": (
+        lambda e: e.endpoint1.read(nd.Result(), None, nd.MwDescriptor(1, 1, 1), None),
+        "Endpoint.read: offset must be an int, not NoneType",
+    ),
     "list": (lambda e: e.qp.send("sge"), "str"),
     "entry of a list": (lambda e: e.qp.send(["sge"]), "str"),
     "flags of a request": (lambda e: e.qp.send(None, flags="flags"), "QueuePair.send: flags"),
@@ -150,6 +203,17 @@ def test_a_thing_of_another_type_is_refused(ends: Ends, what: str) -> None:
     call, named = NO_TYPE[what]
     with pytest.raises(TypeError, match=named):
         call(ends)
+
+
+def test_memory_that_is_open_for_reading_alone_is_refused_once(ends: Ends) -> None:
+    with Path("/dev/null").open("rb") as file:
+        descriptor = file.fileno()
+        with pytest.raises(NdError) as caught:
+            ends.adapter.attach(descriptor)
+    assert str(caught.value) == (
+        f"Adapter.attach: {descriptor} cannot be opened: it is open for reading only; pass"
+        " writable=False [ACCESS_VIOLATION]"
+    )
 
 
 def test_objects_tell_what_they_are(ends: Ends) -> None:
