@@ -217,6 +217,25 @@ def test_a_batch_that_is_never_submitted_ends_with_its_endpoint(connected: Pair,
     assert {result.status for result in results} == {Status.CANCELED}
 
 
+@pytest.mark.parametrize("how", ["rejected", "connector closed", "endpoint closed"])
+def test_a_batch_is_submitted_after_the_attempt_in_which_it_began(pair: Pair, how: str) -> None:
+    """Its Receives were held back from a peer that has gone since."""
+    end = pair.active
+    pair.offer()
+    pair.accept()
+    received = nd.Result()
+    end.endpoint.start_request_batch()
+    end.endpoint.receive(received, None)
+    if how == "rejected":
+        end.connector.reject()
+    else:
+        (end.endpoint if how == "endpoint closed" else end.connector).close()
+    end.endpoint.submit_request_batch()
+    end.endpoint.flush()
+    assert end.reap() == [received]
+    assert received.status is Status.CANCELED
+
+
 REFUSED: dict[str, Callable[[Pair], Any]] = {
     "flags of Send": lambda pair: pair.active.endpoint.send(nd.Result(), None, 0x40),
     "flags of Write": lambda pair: pair.active.endpoint.write(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """INDEndpoint: Bind and Invalidate."""
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,27 @@ def test_bind_success_gives_a_descriptor_that_is_valid_at_once(connected: Pair) 
     result = done(passive, passive.endpoint.read, sink.sge(20, 4), seen, 3)
     assert (result.status, result.bytes_transferred) == (Status.SUCCESS, 4)
     assert sink.get(4, 20) == b"3456"
+    window.close()
+
+
+def test_bindings_that_are_over_take_no_memory(connected: Pair) -> None:
+    """Those of a window that reports have a place in the inbound queue while they last."""
+    end, memory = connected.passive, connected.passive.memory(16)
+    window = end.adapter.create_memory_window(nd.Result())
+
+    def bind_and_invalidate(times: int) -> int:
+        for _ in range(times):
+            done(end, end.endpoint.bind, memory.handle, window, memory.address, 16, READ)
+            done(end, end.endpoint.invalidate, window)
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = bind_and_invalidate(20)
+        grown = bind_and_invalidate(2000) - before
+        assert grown < 2000 * 100, "a place takes 128 bytes and more"
+    finally:
+        tracemalloc.stop()
     window.close()
 
 

@@ -20,6 +20,43 @@ def request(pair: Pair, name: str, near: Any, address: int, token: int) -> Statu
     return Status(pair.reap(pair.active)[0].status)
 
 
+class _Copying:
+    """A registry, with peers that are still copying by some tokens."""
+
+    def __init__(self, registry: Any) -> None:
+        self._registry = registry
+        self.tokens: set[int] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registry, name)
+
+    def settled(self, token: int) -> bool:
+        return token not in self.tokens and self._registry.settled(token)
+
+
+@pytest.mark.active_end_here
+@pytest.mark.parametrize("how", ["closed", "invalidated", "closed after another"])
+def test_deregister_waits_for_a_copy_by_a_window_that_is_gone(
+    connected: Pair, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    owner = connected.active
+    copying = _Copying(owner.adapter._registry)
+    monkeypatch.setattr(owner.adapter, "_registry", copying)
+    near = owner.memory(64)
+    window = connected.window(owner, near, READ)
+    copying.tokens.add(window.remote_token)
+    if how == "invalidated":
+        owner.qp.invalidate(window)
+        assert statuses(owner.reap()) == [Status.SUCCESS]
+    elif how == "closed after another":
+        connected.window(owner, near, READ).close()
+    window.close()
+    deregistered = near.mr.deregister()
+    assert not deregistered.done()
+    copying.tokens.clear()
+    assert final(deregistered) == Status.SUCCESS
+
+
 def test_remote_token_success_as_soon_as_bind_has_returned(connected: Pair) -> None:
     owner = connected.passive
     far, near = owner.memory(64), connected.active.memory(64)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import shmnd
-from shmnd import OpFlag, RequestType, Status
+from shmnd import OpFlag, RequestType, Sge, Status
 from spi import roles
 from spi.harness import (
     FILL,
@@ -203,6 +203,20 @@ def test_send_success_needs_no_call_of_the_target(connected: Pair, size: int) ->
     assert statuses(connected.active.reap()) == [Status.SUCCESS]
     assert statuses(connected.passive.reap()) == [Status.SUCCESS]
     assert sink.get() == pattern(size)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_send_success_needs_no_call_of_a_target_that_posted_before_it_connected(
+    pair: Pair, count: int
+) -> None:
+    source, sink = pair.active.memory(16), pair.passive.memory(16 * count)
+    for number in range(count):
+        pair.passive.qp.receive(sink.sge(16 * number, 16), number)
+    pair.connect()
+    for number in range(count):
+        pair.active.qp.send(source.sge(), number)
+    assert succeeded(pair.active.reap(count), 16) == list(range(count))
+    assert succeeded(pair.passive.reap(count), 16) == list(range(count))
 
 
 def test_send_success_both_ways_at_once_when_each_waits_only_for_its_own(
@@ -435,6 +449,17 @@ def test_send_completes_access_violation_when_an_sge_is_bad(
     assert contexts(completions) == ["bad", "behind"]
     saw_the_end(connected, other, notice)
     ended(connected, end, other)
+
+
+@pytest.mark.active_end_here
+def test_send_that_fails_ends_the_connection_without_a_further_call(connected: Pair) -> None:
+    """The peer learns of it from the call that posted the Send."""
+    sink = connected.passive.memory(8)
+    connected.passive.qp.receive(sink.sge(), "never filled")
+    connected.active.qp.send(Sge(4096, 8, 1), "bad")
+    ended = connected.passive.reap()
+    assert (contexts(ended), statuses(ended)) == (["never filled"], [Status.CANCELED])
+    assert statuses(connected.active.reap()) == [Status.ACCESS_VIOLATION]
 
 
 def test_send_completes_access_violation_when_the_region_was_deregistered(

@@ -6,15 +6,17 @@ No wait here ends by itself before the test does, so a lost wake-up is a failure
 
 import asyncio
 import random
+import select
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from shmnd import Status
-from spi.harness import WAIT, wait_until
+from spi.harness import WAIT, contexts, wait_until
 from spi.pair import Pair
 from spi.remote import Ends
 
@@ -83,6 +85,42 @@ def test_threads_sleep_at_queues_of_their_own(ends: Ends) -> None:
     for thread in threads:
         thread.join(3 * WAIT)
     assert taken == [rounds] * len(pairs)
+
+
+def test_a_sender_that_sleeps_is_woken_by_the_receive_alone(ends: Ends) -> None:
+    """Its Send completes although the peer makes no further call."""
+    patient = ends.pair("two", rnr_timeout=120.0).connect()
+    source, sink = patient.active.memory(16), patient.passive.memory(16)
+    queue = patient.active.cq
+    patient.active.qp.send(source.sge(), "sent")
+    taken: list[Any] = []
+    sender = threading.Thread(target=lambda: taken.extend(queue.wait(1)))
+    sender.start()
+    wait_until(lambda: queue._attended, "the sender sleeps")
+    patient.passive.qp.receive(sink.sge(), "received")
+    sender.join(WAIT)
+    if sender.is_alive():
+        queue.close()  # ends the wait
+        sender.join(WAIT)
+    assert [result.request_context for result in taken] == ["sent"]
+    assert contexts(patient.passive.reap()) == ["received"]
+
+
+def test_a_long_message_comes_to_a_program_that_waits_at_a_descriptor_alone(ends: Ends) -> None:
+    """The descriptor becomes readable for each of its pieces."""
+    connected = ends.pair("two").connect()
+    size = 64 << 20
+    source, sink = connected.passive.memory(size), connected.active.memory(size)
+    end = connected.active
+    connected.passive.qp.send(source.sge())
+    arrived = end.cq.notify()
+    descriptor = end.cq.fileno()
+    end.qp.receive(sink.sge(), "long")
+    until = time.monotonic() + WAIT
+    while not arrived.done():
+        assert time.monotonic() < until
+        select.select([descriptor], [], [], 1)
+    assert contexts(end.reap()) == ["long"]
 
 
 def test_a_thread_that_sleeps_elsewhere_is_woken_by_what_the_first_one_finds(ends: Ends) -> None:
@@ -486,8 +524,8 @@ def test_the_waits_of_tasks_count_too(pair: Pair) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("spin", [0.0, -1.0, float("nan"), float("inf"), 1e300])
-def test_any_number_may_be_the_time_of_polls(pair: Pair, spin: float) -> None:
+@pytest.mark.parametrize("spin", [0.0, float("inf"), 1e300])
+def test_any_number_of_seconds_may_be_the_time_of_polls(pair: Pair, spin: float) -> None:
     end = pair.active
     end.cq.spin = spin
     for _ in range(3):
@@ -495,6 +533,15 @@ def test_any_number_may_be_the_time_of_polls(pair: Pair, spin: float) -> None:
         pair.passive.qp.send(None)
         assert [r.request_context for r in end.cq.wait(1, WAIT)] == ["came"]
     assert end.cq.wait(1, 0.001) == []
+
+
+@pytest.mark.parametrize("spin", [-1, float("nan"), "50e-6", None, True])
+def test_a_queue_keeps_its_time_of_polls_when_another_is_refused(pair: Pair, spin: Any) -> None:
+    queue = pair.active.cq
+    before = queue.spin
+    with pytest.raises(ValueError, match=r"^CompletionQueue\.spin: spin "):
+        queue.spin = spin
+    assert queue.spin == before
 
 
 def test_polls_that_keep_the_peer_from_running_end_until_they_find_something(pair: Pair) -> None:
