@@ -10,12 +10,13 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from shmnd import Status
+from shmnd.ring.process.waiting import set_longest_at_word
 from spi.harness import WAIT, contexts, wait_until
 from spi.pair import Pair
 from spi.remote import Ends
@@ -104,6 +105,37 @@ def test_a_sender_that_sleeps_is_woken_by_the_receive_alone(ends: Ends) -> None:
         sender.join(WAIT)
     assert [result.request_context for result in taken] == ["sent"]
     assert contexts(patient.passive.reap()) == ["received"]
+
+
+@pytest.fixture(params=["at the word", "on the epoll"])
+def place(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where a thread sleeps."""
+    if request.param == "on the epoll":
+        set_longest_at_word(0.0)
+    yield request.param
+    set_longest_at_word(3600.0)
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("how", ["disconnect", "connector", "queue pair"])
+def test_a_thread_that_sleeps_is_woken_by_the_end_from_this_side(ends: Ends, how: str) -> None:
+    """The peer, which makes no call, rings nothing."""
+    pair = ends.pair("two").connect()
+    end, queue = pair.active, pair.active.cq
+    end.qp.receive(None, "canceled")
+    taken: list[Any] = []
+    sleeper = threading.Thread(target=lambda: taken.extend(queue.wait(1)))
+    sleeper.start()
+    wait_until(lambda: queue._attended, "a thread sleeps")
+    if how == "disconnect":
+        end.connector.disconnect()
+    else:
+        (end.connector if how == "connector" else end.qp).close()
+    sleeper.join(WAIT)
+    if sleeper.is_alive():
+        queue.close()  # ends the wait
+        sleeper.join(WAIT)
+    assert [result.status for result in taken] == [Status.CANCELED]
 
 
 def test_a_long_message_comes_to_a_program_that_waits_at_a_descriptor_alone(ends: Ends) -> None:
