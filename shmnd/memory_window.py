@@ -124,6 +124,7 @@ class MemoryWindow(Closing):
         self, qp: QueuePair, region: MemoryRegion, address: int, length: int, flags: int
     ) -> tuple[int, int]:
         self._drop()
+        registered = region._token
         if qp._state != QpState.CONNECTED:
             return Status.SUCCESS, 0  # the request ends with CANCELED, nothing is bound
         rights = flags & int(OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE)
@@ -132,7 +133,7 @@ class MemoryWindow(Closing):
             place._hold_place()
         try:
             self._token = self._given = self._adapter._registry.bind(
-                region._token, address, length, rights, qp._connection, qp._serial, self._context
+                registered, address, length, rights, qp._connection, qp._serial, self._context
             )
         except BaseException:
             if place is not None:
@@ -144,7 +145,8 @@ class MemoryWindow(Closing):
         self._rights = "|".join(flag.name or "" for flag in granted) or "no rights"
         token, self._qp, self._region = self._token, weakref.ref(qp), region
         region._windows.add(self)
-        if self._closed or region._leaving:  # another thread has done that meanwhile
+        # Another thread has closed it meanwhile, or deregisters the memory, or has done so.
+        if self._closed or region._leaving or region._token != registered:
             self._drop()
         return Status.SUCCESS, token
 

@@ -187,3 +187,32 @@ def test_memory_is_released_after_no_copy_by_a_window_can_begin(
         withdrawn = order.calls.index(("withdraw", token))
         assert ("settled", token) not in order.calls[:withdrawn]
         assert withdrawn < order.calls.index(("release", region))
+
+
+class _Registry:
+    """A registry in which another thread acts once a window was bound."""
+
+    def __init__(self, registry: Any, act: Callable[[], Any]) -> None:
+        self._registry, self._act = registry, act
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registry, name)
+
+    def bind(self, *args: Any) -> int:
+        token: int = self._registry.bind(*args)
+        self._act()
+        return token
+
+
+@pytest.mark.parametrize("act", ["deregisters", "closes"])
+def test_a_window_does_not_outlive_what_another_thread_ends_within_its_bind(
+    connected: Pair, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    end = connected.active
+    buffer, window = end.memory(64), end.adapter.create_memory_window()
+    ends = buffer.mr.deregister if act == "deregisters" else window.close
+    monkeypatch.setattr(end.adapter, "_registry", _Registry(end.adapter._registry, ends))
+    bind(end, buffer, window)
+    assert "bound to" not in repr(window)
+    assert not end.adapter._registry.is_bound(window.remote_token)
+    assert statuses(end.reap()) == [Status.SUCCESS]
