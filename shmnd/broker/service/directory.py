@@ -45,6 +45,7 @@ class Record:
             "adapter": self.adapter.uid,
             "process": self.adapter.process.uid,
             "pid": self.adapter.process.trusted_pid or self.adapter.process.pid,
+            "pid_space": self.adapter.process.pid_space,
             "object": self.number,
             "kind": self.kind,
             "name": self.name,

@@ -111,6 +111,8 @@ class Process:
     pid: int
     trusted_pid: int
     """As the kernel reported it for the socket, in the broker's PID namespace; 0 if outside."""
+    pid_space: int
+    """The PID namespace of `trusted_pid`, by the inode of that; 0 if there is none."""
     user: int
     """As the kernel reported it for the socket."""
     proven: bool

@@ -49,6 +49,7 @@ class Rendezvous:
         self.processes: dict[str, Process] = {}
         self.adapters: dict[str, Adapter] = {}
         self._limits = limits or Limits()
+        self._pid_space = _own_pid_space()
         self._ports: PortSpace[Bound] = PortSpace(first=first_port)
         self._clients: dict[int, Process] = {}
         self._callers: dict[int, tuple[int, int]] = {}
@@ -180,6 +181,7 @@ class Rendezvous:
             uid=uid,
             pid=fields["pid"],
             trusted_pid=trusted_pid,
+            pid_space=self._pid_space if trusted_pid > 0 else 0,
             user=user,
             proven=proven,
             pidfd=fds[0],
@@ -335,6 +337,14 @@ class Rendezvous:
     def _status(self, fields: Fields, gives: list[Descriptor]) -> Fields:
         found = report(self.processes, self.adapters, self.connections.records, fields, gives)
         return {"broker": self.uid, "version": VERSION, "pid": os.getpid(), **found}
+
+
+def _own_pid_space() -> int:
+    """Return the PID namespace of this process; 0 where /proc does not tell."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116
+    except OSError:
+        return 0
 
 
 def _own_object(process: Process, number: int, kind: str) -> Bound:

@@ -16,7 +16,15 @@ from typing import Final, NamedTuple
 
 from shmnd.common.interruption import pass_on
 
-__all__ = ["Process", "known_as", "may_be_hidden", "own_process", "shown_as"]
+__all__ = [
+    "Process",
+    "is_another",
+    "known_as",
+    "may_be_hidden",
+    "own_process",
+    "proc_space",
+    "shown_as",
+]
 
 _LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _PROC: Final = Path("/proc")
@@ -88,6 +96,41 @@ def may_be_hidden(process: Process) -> bool:
     return not proc_is_ours or process.space not in (own.space, 0)
 
 
+def proc_space() -> int:
+    """Return the PID namespace whose numbers /proc has; 0 where that is not known."""
+    own, proc_is_ours = _self()
+    return own.space if proc_is_ours else 0
+
+
+def is_another(process: Process, pid: int, space: int) -> bool:
+    """Return whether a number is not that of a process, as the kernel shows here.
+
+    It is the number in the PID namespace `space`. False where that cannot be seen from here.
+    """
+    if not space or space != proc_space():
+        return False
+    entry = str(pid)
+    try:
+        return _number_of(entry) != process.number or _space_of(entry) != process.space
+    except (FileNotFoundError, ProcessLookupError) as exc:
+        pass_on(exc)
+        return not _exists(pid)  # /proc may hide those of other users
+    except (OSError, ValueError) as exc:
+        pass_on(exc)
+        return False
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError) as exc:
+        pass_on(exc)
+        return False
+    except OSError as exc:
+        pass_on(exc)  # of another user
+    return True
+
+
 def _search(process: Process, likely: int) -> int:
     """Find it in /proc, first at the number that is likely."""
     if likely > 0 and _is(process, str(likely)):
@@ -98,11 +141,7 @@ def _search(process: Process, likely: int) -> int:
 
 def _is(process: Process, entry: str) -> bool:
     try:
-        if _space_of(entry) != process.space:
-            return False
-        for line in (_PROC / entry / "status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("NSpid:"):  # the last number is that of its own namespace
-                return int(line.split()[-1]) == process.number
+        return _space_of(entry) == process.space and _number_of(entry) == process.number
     except OSError as exc:
         if exc.errno in _LIMITS:
             raise
@@ -110,3 +149,11 @@ def _is(process: Process, entry: str) -> bool:
         pass_on(exc)
     # It has ended, or belongs to another user.
     return False
+
+
+def _number_of(entry: str) -> int:
+    """Return the number of a process in its own PID namespace."""
+    for line in (_PROC / entry / "status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("NSpid:"):  # the last number is that of its own namespace
+            return int(line.split()[-1])
+    raise ValueError(f"/proc/{entry}/status has no NSpid")

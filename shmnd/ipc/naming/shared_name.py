@@ -27,7 +27,14 @@ from shmnd.common.owned import Owned
 from shmnd.common.records import Entry
 from shmnd.directory import Directory
 from shmnd.ipc.common.limits import name_of
-from shmnd.ipc.common.processes import Process, may_be_hidden, own_process, shown_as
+from shmnd.ipc.common.processes import (
+    Process,
+    is_another,
+    may_be_hidden,
+    own_process,
+    proc_space,
+    shown_as,
+)
 from shmnd.ipc.naming.cards import Card, cards, label_of
 from shmnd.provider import open_adapter
 from shmnd.status import NdError, Status, error
@@ -190,7 +197,7 @@ class SharedName:
         label = label_of(engine.place, self._kind, self.name)
         try:
             for pid, record in cards(engine.place, engine.client.broker, label):
-                yield Entry(self._kind, self.name, record, "", "", pid, 0)
+                yield Entry(self._kind, self.name, record, "", "", pid, 0, 0, proc_space())
         except OSError as exc:
             pass_on(exc)
             raise self._no_descriptor(exc) from exc
@@ -322,10 +329,13 @@ def is_seen(entry: Entry) -> bool:
 def is_hidden(entry: Entry) -> bool:
     """Return whether this process does not see that of a record, which may live all the same.
 
-    A record that names no process is of no object of this library.
+    A record that names no process, or another one than has announced it, is of no object of this
+    library.
     """
     process = _process_of(entry)
-    return process is not None and not is_seen(entry) and may_be_hidden(process)
+    if process is None or is_seen(entry) or not may_be_hidden(process):
+        return False
+    return not is_another(process, entry.pid, entry.pid_space)
 
 
 def _shown_as(entry: Entry) -> int:

@@ -214,4 +214,5 @@ def _entry(record: Event) -> Entry:
         record["pid"],
         record["object"],
         record["since"],
+        record["pid_space"],
     )
