@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from typing import TYPE_CHECKING, TypeVar
 
 from shmnd.common.arguments import seconds
@@ -58,6 +59,8 @@ class Waiter(Closing):
         self._sleepers = 0
         self._ticked = 0  # those among them that every poll of the process checks
         self._tasks: list[Callable[[], None]] = []
+        # By event loop: tasks of which one takes what makes it ready, and wakes at a time.
+        self._lines: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = {}
         self._readiness: Readiness | None = None
         self._groups: Living[WaiterGroup] | None = None  # that it is in
         self._closed = False
@@ -97,23 +100,51 @@ class Waiter(Closing):
         """Wait as `wait` does, and let other tasks run meanwhile."""
         if timeout is not None:
             timeout = seconds("Waiter.wait_in_loop", 1, "timeout", timeout)
+        return await self._within(timeout, self._tasks)
+
+    async def _wait_in_line(self, timeout: float | None) -> bool:
+        """Wait as `wait_in_loop` does, in a line of its loop: one task of it wakes at a time.
+
+        Its caller calls `_pass_on` when it has taken what it found, or ends in another way.
+        """
+        loop = asyncio.get_running_loop()
+        line = self._lines.setdefault(loop, [])
+        try:
+            return await self._within(timeout, line)
+        finally:
+            if not line and self._lines.get(loop) is line:
+                del self._lines[loop]
+
+    def _pass_on(self) -> None:
+        """A task has left its line: wake the next one if it finds something."""
+        line = self._lines.get(asyncio.get_running_loop())
+        if not line:
+            return
+        there = True  # also where a poll raises
+        try:
+            there = self._poll_armed()
+        finally:
+            if there and line:
+                line[0]()
+
+    async def _within(self, timeout: float | None, tasks: list[Callable[[], None]]) -> bool:
         if timeout is None:
-            await self._until_ready()
+            await self._until_ready(tasks)
             return True
         try:
             async with asyncio.timeout(timeout):
-                await self._until_ready()
+                await self._until_ready(tasks)
         except TimeoutError as exc:
             pass_on(exc)
             return self._poll()
         return True
 
-    async def _until_ready(self) -> None:
+    async def _until_ready(self, tasks: list[Callable[[], None]]) -> None:
         while not self._poll():
             self._engine.check("Waiter.wait_in_loop")
             self._begin(ticked=True)
             try:
-                await UntilWoken(self._engine, self._tasks, self._poll_armed)
+                await UntilWoken(self._engine, tasks, self._poll_armed)
             finally:
                 self._end(ticked=True)
 
@@ -221,9 +252,9 @@ class Waiter(Closing):
 
     def _tick(self) -> None:
         """Poll for tasks and descriptors; the progress engine calls it after every event."""
-        if not (self._tasks or self._readiness) or not self._poll_armed():
+        if not (self._tasks or self._lines or self._readiness) or not self._poll_armed():
             return
-        for wake in list(self._tasks):
+        for wake in [*self._tasks, *(line[0] for line in list(self._lines.values()) if line)]:
             wake()
         if self._readiness is not None:
             self._readiness.set()
@@ -234,7 +265,7 @@ class Waiter(Closing):
             return
         self._closed = True
         self._engine.pending_operations.remove(self)
-        for wake in list(self._tasks):
+        for wake in [*self._tasks, *itertools.chain(*self._lines.values())]:
             wake()
         readiness, self._readiness = self._readiness, None
         if readiness is not None:

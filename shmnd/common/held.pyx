@@ -9,10 +9,22 @@ lock in compiled code, where no handler runs, and releases it when it is dropped
 between the two does.
 """
 
+import os
 import time
 from _thread import allocate_lock as _allocate_lock
 
 from shmnd.common.brief_waits import too_late
+
+
+cdef unsigned int _forks = 0
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 cdef class Guard:
@@ -20,9 +32,11 @@ cdef class Guard:
 
     cdef object _lock
     cdef bint _taken
+    cdef unsigned int _born
 
     def __init__(self, lock):
         self._lock = lock
+        self._born = _forks
 
     def __exit__(self, *exc) -> None:
         self.release()
@@ -33,7 +47,11 @@ cdef class Guard:
     cdef int release(self) except -1:
         if self._taken:
             self._taken = False
-            self._lock.release()
+            try:
+                self._lock.release()
+            except RuntimeError:  # a child that a handler forked in the block has made it anew
+                if self._born == _forks:
+                    raise
         return 0
 
 

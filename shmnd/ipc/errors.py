@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors of `shmnd.ipc`."""
 
+import os
+
+from shmnd.common.interruption import is_interruption
+
 __all__ = [
     "Closed",
     "LoanLimit",
@@ -8,6 +12,8 @@ __all__ = [
     "PeerLost",
     "RemoteError",
     "TypeMismatch",
+    "parents_call",
+    "require_process",
     "unusable",
 ]
 
@@ -20,6 +26,22 @@ def unusable(call: str, what: str, *, closed: bool) -> Closed:
     """Return the error of a call to an object that is closed, or else that is the parent's."""
     why = "is closed" if closed else "belongs to the parent of this process"
     return Closed(f"{call}: the {what} {why}; make a new one")
+
+
+def require_process(pid: int, call: str, what: str, exc: BaseException | None = None) -> None:
+    """Raise Closed in a child that the handler of a signal has forked within a call of its parent.
+
+    `exc` is what the call ends with there: that of the handler itself is the program's.
+    """
+    if pid != os.getpid() and not (exc is not None and is_interruption(exc)):
+        raise unusable(call, what, closed=False) from exc
+
+
+def parents_call(call: str) -> Closed:
+    """Return the error of a call in which the handler of a signal has forked, in the child."""
+    return Closed(
+        f"{call}: this process was forked within the call, which is its parent's; call it again"
+    )
 
 
 class NoPublisher(ConnectionError):

@@ -18,8 +18,9 @@ from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.streams import duplicate
 from shmnd.ipc.common.closed import observe
-from shmnd.ipc.common.ringing import Bell, finish
-from shmnd.ipc.errors import Closed
+from shmnd.ipc.common.ringing import Bell
+from shmnd.ipc.common.sleeping_tasks import finish
+from shmnd.ipc.errors import Closed, require_process
 from shmnd.status import NdError, NdMemoryError
 from shmnd.waiter import Waiter, WaiterGroup
 
@@ -150,9 +151,19 @@ class WaitSet(Closing):
         """Wait until some have something and return these; none when `timeout` seconds end
         first.
         """
-        self._check("WaitSet.wait")
         call = "WaitSet.wait"
+        self._check(call)
         end = end_of(timeout, call)
+        pid = os.getpid()
+        try:
+            found = self._wait(end, call, pid)
+            require_process(pid, call, "wait")
+        except BaseException as exc:
+            require_process(pid, call, "wait", exc)
+            raise
+        return found
+
+    def _wait(self, end: float, call: str, pid: int) -> tuple[Any, ...]:
         while True:
             waker = self._take_waker()
             # Each poll re-arms the idle ones, so that a change from now on ends the sleep.
@@ -161,7 +172,8 @@ class WaitSet(Closing):
             if found or left <= 0:
                 return found
             self._poll(left, waker.fd)
-            self._check("WaitSet.wait")
+            self._check(call)
+            require_process(pid, call, "wait")
 
     def _poll(self, longest: float, *also: int) -> list[tuple[int, int]]:
         poll = select.poll()

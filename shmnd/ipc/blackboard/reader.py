@@ -18,8 +18,9 @@ from shmnd.ipc.blackboard.board import Board
 from shmnd.ipc.blackboard.keys import BLACKBOARD, Key, unsettled
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import GATE
-from shmnd.ipc.common.ringing import PAUSE, POLL, Bell, Poller, TaskSleeper, task_at
-from shmnd.ipc.errors import NoPublisher, unusable
+from shmnd.ipc.common.ringing import PAUSE, Bell
+from shmnd.ipc.common.sleeping_tasks import POLL, Poller, TaskSleeper, task_at
+from shmnd.ipc.errors import NoPublisher, require_process, unusable
 from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.status import NdError, NdMemoryError
 from shmnd.waiter import Waiter
@@ -235,6 +236,13 @@ class BlackboardReader(Closing):
         call = "BlackboardReader.wait"
         since = self._since(key, after, call)
         end = end_of(timeout, call)
+        try:
+            return self._wait(key, since, end, call)
+        except BaseException as exc:
+            require_process(self._pid, call, "reader", exc)
+            raise
+
+    def _wait(self, key: str, since: _Since, end: float, call: str) -> Any:
         long = False
         while True:
             found, value = self._newer(key, since, end)

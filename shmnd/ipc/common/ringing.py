@@ -19,17 +19,22 @@ Argument for "a long sleep ends" (model: tests/ipc/test_sleep_model.py). A sleep
 - A ring that another thread or task of this process takes: the one that takes rings wakes all that
   are registered, and (1) comes before (5).
 - A child that is forked off: it has no bell of its parent, whose rings it would take.
+
+Tasks of one event loop that wait for the same items, each of which is for one task, stand in a
+line: an item wakes the first of them alone. That one calls `pass_on` when it has taken the item, or
+ends in another way: where there is another one, the next task wakes. Until then it stays the first,
+or the bell stays readable, so that the loop wakes the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import select
 import socket
 import threading
 import weakref
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.descriptors import Descriptor, taking_from_the_system
@@ -39,28 +44,22 @@ from shmnd.common.late import asyncio
 from shmnd.common.owned import Owned
 from shmnd.common.streams import close_epoll, new_epoll
 from shmnd.ipc.common.ringer import DATAGRAMS, ringer
-from shmnd.status import NdMemoryError
+from shmnd.ipc.common.sleeping_tasks import POLL, TaskSleeper, finish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
 __all__ = [
     "PAUSE",
     "POLL",
     "Bell",
-    "Poller",
     "Sleeper",
-    "TaskSleeper",
-    "finish",
     "sleeper_at",
     "surely",
-    "task_at",
 ]
 
 PAUSE: Final = 0.1
 """Seconds after which a short sleep becomes a long one: at a bell, which also watches processes."""
-POLL: Final = 0.01
-"""Seconds between two polls of a waiter for which no descriptor is free."""
 _MOST_MS: Final = 1 << 30
 
 
@@ -85,6 +84,8 @@ class Bell:
         self._dead: set[int] = set()
         self._lock = threading.RLock()  # a destructor may run inside
         self._sleepers: set[Sleeper | TaskSleeper] = set()
+        self._lines: dict[tuple[Any, Hashable], OrderedDict[TaskSleeper, None]] = {}
+        """By event loop, and by what they wait for: the tasks of which one wakes at a time."""
         self._loops: dict[asyncio.AbstractEventLoop, _Polled] = {}
         self.blind = False
         """A process cannot be watched: a sleeper polls every `PAUSE`."""
@@ -94,13 +95,17 @@ class Bell:
         """Ring it from here."""
         self._ringer.ring([self.address])
 
-    def drain(self) -> None:
-        """Take all rings. Threads and tasks that sleep at the bell check again."""
+    def drain(self, armed: Hashable = None) -> None:
+        """Take all rings. Threads and tasks that sleep at the bell check again.
+
+        Not the lines of those that wait for what the caller arms then, and checks: it rings the
+        bell again where that is there.
+        """
         with Held(self._lock):
             try:
                 came = self._take_rings()
                 if self._forget_dead() or came:
-                    self._wake_all()
+                    self._wake_first(armed)
             except BaseException:
                 self._wake_all()  # a ring that was taken does not come again
                 raise
@@ -185,13 +190,19 @@ class Bell:
             self._sleepers.discard(sleeper)
 
     @contextlib.contextmanager
-    def task(self) -> Iterator[TaskSleeper]:
-        """Be one of the tasks that a ring wakes, as `sleeper` for threads."""
+    def task(self, kind: Hashable = None) -> Iterator[TaskSleeper]:
+        """Be one of the tasks that a ring wakes, as `sleeper` for threads.
+
+        Tasks that wait for the same `kind` stand in a line; those of none wake all.
+        """
         loop = asyncio.get_running_loop()
-        made = TaskSleeper(self, loop)
+        made = TaskSleeper(self, loop, kind)
         try:
             with Held(self._lock):
-                self._sleepers.add(made)
+                if kind is None:
+                    self._sleepers.add(made)
+                else:
+                    self._lines.setdefault((loop, kind), OrderedDict())[made] = None
                 made.polls = not self._enter(loop, made)
             yield made
         finally:
@@ -213,6 +224,11 @@ class Bell:
     def _leave(self, loop: asyncio.AbstractEventLoop, task: TaskSleeper) -> None:
         with Held(self._lock):
             self._sleepers.discard(task)
+            line = self._lines.get((loop, task.kind))
+            if line is not None:
+                line.pop(task, None)
+                if not line:
+                    del self._lines[loop, task.kind]
             found = self._loops.get(loop)
             if found is None:
                 return
@@ -226,9 +242,29 @@ class Bell:
 
     def _rung(self, loop: asyncio.AbstractEventLoop) -> None:
         with Held(self._lock):
+            if self.fd >= 0 and not self._epoll.poll(0, 1):
+                return  # the rings were taken since the loop has polled, and those woken
             for each in self._sleepers:
                 if isinstance(each, TaskSleeper) and each.loop is loop:
                     finish(each.came)
+            for (its, _), line in self._lines.items():
+                if its is loop:
+                    finish(next(iter(line)).came)
+
+    def pass_on(self, kind: Hashable, ready: Callable[[], bool]) -> None:
+        """A task of the running loop has left its line: wake the next one if it finds something."""
+        line = self._lines.get((asyncio.get_running_loop(), kind))
+        if not line:
+            return
+        there = True  # also where `ready` raises
+        try:
+            there = ready()
+        finally:
+            if there:
+                with Held(self._lock):
+                    for each in line:
+                        finish(each.came)
+                        break
 
     def longest(self, seconds: float) -> float:
         """Return how long one may sleep at it."""
@@ -242,6 +278,16 @@ class Bell:
     def _wake_all(self) -> None:
         for each in self._sleepers:
             each.wake()
+        for line in self._lines.values():
+            for task in line:
+                task.wake()
+
+    def _wake_first(self, armed: Hashable) -> None:
+        for each in self._sleepers:
+            each.wake()
+        for (_, kind), line in self._lines.items():
+            if kind != armed:
+                next(iter(line)).wake()
 
     def close(self) -> None:
         """Close the descriptors; those that sleep at it check again. Harmless twice."""
@@ -264,6 +310,7 @@ class Bell:
         for sleeper in self._sleepers:
             sleeper.close()
         self._sleepers.clear()
+        self._lines.clear()
         close_epoll(self._epoll)
         copies = [found.copy for found in self._loops.values()]
         for each in (self._socket, *self._watched.values(), *copies):
@@ -356,54 +403,6 @@ class Sleeper:
             self._event.close()
 
 
-class TaskSleeper:
-    """One task of asyncio that sleeps at a bell."""
-
-    def __init__(self, bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
-        self._bell = bell
-        self.loop: Final = loop
-        self.came: Final[asyncio.Future[None]] = loop.create_future()
-        self.polls = False
-
-    def close(self) -> None:
-        """It has no descriptor."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Sleep as a thread does, and let other tasks run meanwhile."""
-        if self._bell.fd < 0:
-            return
-        longest = min(self._bell.longest(seconds), POLL if self.polls else math.inf)
-        later: Any = self.loop.call_later(longest, finish, self.came)
-        try:
-            await self.came
-        finally:
-            later.cancel()
-
-    def wake(self) -> None:
-        """Have it check again; from any thread."""
-        with Ignoring(RuntimeError):  # its loop is closed
-            self.loop.call_soon_threadsafe(finish, self.came)
-
-
-class Poller:
-    """In place of one that sleeps at a bell, where no descriptor is free for a bell."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Let other tasks run for a moment."""
-        await asyncio.sleep(min(seconds, POLL))
-
-
-@contextlib.contextmanager
-def task_at(bell: Callable[[], Bell]) -> Iterator[TaskSleeper | Poller]:
-    """Be a task that a ring wakes, as `Bell.task`, or one that polls."""
-    with contextlib.ExitStack() as stack:
-        try:
-            sleeper: TaskSleeper | Poller = stack.enter_context(bell().task())
-        except NdMemoryError:
-            sleeper = Poller()
-        yield sleeper
-
-
 def surely(end: Callable[..., None], *args: object) -> None:
     """Call what may be called twice; once more where a handler of a signal has interrupted it."""
     try:
@@ -411,9 +410,3 @@ def surely(end: Callable[..., None], *args: object) -> None:
     except BaseException:
         end(*args)
         raise
-
-
-def finish(future: asyncio.Future[None]) -> None:
-    """Resolve a future, unless that was done or it was cancelled."""
-    if not future.done():
-        future.set_result(None)

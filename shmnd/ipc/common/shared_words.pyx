@@ -14,6 +14,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from shmnd.ipc.common.gate_c cimport *
+from shmnd.ring.process.forks cimport forks
 
 __all__ = ["SIGNALS", "Words", "cell_bytes"]
 
@@ -54,10 +55,12 @@ cdef class Words:
     cdef bint filled
     cdef readonly bint writable
     cdef object writing
+    cdef uint32_t born
 
     def __cinit__(self, memory, bint writable=True):
         PyObject_GetBuffer(memory, &self.view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
         self.filled = True
+        self.born = forks
         self.writable = writable
         self.writing = Lock()
 
@@ -175,7 +178,10 @@ cdef class Words:
         return shmnd_relaxed64(<word64 *>self.at(offset, 576, False)) != 0
 
     def take_signals(self, uint64_t offset, set found) -> None:
-        """Take all numbers that were signalled into a set."""
+        """Take all numbers that were signalled into a set; none in a child, which has its parent's.
+        """
+        if self.born != forks:
+            return
         cdef shmnd_signals *s = <shmnd_signals *>self.at(offset, 576, True)
         cdef uint64_t marked = shmnd_signals_marked(s), bits
         cdef uint32_t word, bit

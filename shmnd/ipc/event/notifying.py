@@ -7,6 +7,7 @@ all numbers that are signalled after it was made.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -15,9 +16,10 @@ from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import MemberTable, make_member_table
-from shmnd.ipc.common.ringing import PAUSE, POLL, Bell, task_at
+from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.common.shared_words import SIGNALS
-from shmnd.ipc.errors import Closed, unusable
+from shmnd.ipc.common.sleeping_tasks import POLL, task_at
+from shmnd.ipc.errors import Closed, require_process, unusable
 from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.status import NdMemoryError
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["EVENT", "Listener", "Notifier"]
 
 EVENT: Final = "ipc.event"
+_NUMBERS: Final = 0
+"""What all tasks of a listener wait for: one of them takes all numbers that there are."""
 
 
 class _End(Closing):
@@ -44,6 +48,7 @@ class _End(Closing):
             call, EVENT, name, role=self._role, namespace=namespace, group=group
         )
         self.name: Final[str] = name
+        self._pid: Final = os.getpid()
         try:
             self._table = MemberTable(self._named.file(lambda: make_member_table(call)), call)
             self._table.join(call, waits=self._waits)
@@ -126,8 +131,15 @@ class Listener(_End):
     def wait(self, timeout: float | None = None) -> set[int]:
         """Wait for numbers and take them: a set, empty when `timeout` seconds end first."""
         call = "Listener.wait"
-        table = self._open(call)
         end = end_of(timeout, call)
+        try:
+            return self._wait(end, call)
+        except BaseException as exc:
+            require_process(self._pid, call, "listener", exc)
+            raise
+
+    def _wait(self, end: float, call: str) -> set[int]:
+        table = self._open(call)
         if found := self._take(table):
             return found
         long = False
@@ -211,24 +223,34 @@ class Listener(_End):
 
     def _calm(self, bell: Bell) -> None:
         table = self._open("Listener")
-        bell.drain()
-        table.words.arm(table.gate, True)
-        bell.watch(table.pids())
-        if self._signalled(table):
-            bell.ring()
+        there = True  # also where it raises: the rings were taken
+        try:
+            bell.drain(_NUMBERS)
+            table.words.arm(table.gate, True)
+            bell.watch(table.pids())
+            there = self._signalled(table)
+        finally:
+            if there:
+                bell.ring()
 
     async def await_ids(self, timeout: float | None = None) -> set[int]:
         """Wait as `wait` does, and let other tasks run meanwhile."""
         end = end_of(timeout, "Listener.await_ids")
-        while True:
-            if found := self.wait(0):
-                return found
-            left = end - time.monotonic()
-            if left <= 0:
-                return found
-            with task_at(self._bell_of) as sleeper:
-                if not self.ready():
-                    await sleeper.sleep(left)
+        waited = False
+        try:
+            while True:
+                if found := self.wait(0):
+                    return found
+                left = end - time.monotonic()
+                if left <= 0:
+                    return found
+                waited = True
+                with task_at(self._bell_of, _NUMBERS) as sleeper:
+                    if not self.ready():
+                        await sleeper.sleep(left)
+        finally:
+            if waited and self._bell is not None:
+                self._bell.pass_on(_NUMBERS, self.ready)
 
     async def __aiter__(self) -> AsyncIterator[set[int]]:
         """Return sets of numbers as they come, until it is closed."""

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled part of `ipc.Queue`: items go into shared memory and come out of it."""
 
-from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, MutableMapping
 
-from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.queue.queue_items import QueueItems
 
-__all__ = ["QueueCalls", "QueueCore"]
+__all__ = ["QueueCore"]
 
 class QueueCore(QueueItems):
     """A queue as this process uses it."""
@@ -24,14 +21,20 @@ class QueueCore(QueueItems):
     @property
     def limited(self) -> bool:
         """Whether the program limits how many there are."""
-    @property
-    def last_pos(self) -> int:
-        """Where the last push put its item."""
-    def push(self, box: list[int], wake: bool = True) -> bool:
+    def push(
+        self,
+        box: list[int],
+        wake: bool = True,
+        noted: tuple[MutableMapping[int, int], int] | None = None,
+        born: int = 0,
+    ) -> bool:
         """Append the packed item of a box, and empty it; False when there is no room.
 
         A caller that is interrupted in it, or behind it, sees by the box whether the item is put.
+        Its position is entered in `noted`, a dict and a key. `born` is of the process that put it.
         """
+    def put_or_drop(self, obj: object, wake: bool) -> bool:
+        """Put an object without waiting; False when there is no room."""
     def passed(self, pos: int) -> bool:
         """Whether the item at a position was taken."""
     def full(self) -> bool:
@@ -62,19 +65,3 @@ class QueueCore(QueueItems):
         """Wait until no item is unfinished; False when the time ends first."""
     def set_behind(self, items: int) -> None:
         """Publish how many items this process keeps until there is room."""
-
-class QueueCalls:
-    """`put` and `get` of a queue, as far as they do not wait."""
-
-    _core: QueueCore
-    _closed: bool
-    _behind: deque[int]
-    _bell: Bell | None
-    _maxsize: int
-    def put(self, obj: object, block: bool = True, timeout: float | None = None) -> None:
-        """Append an object; `queue.Full` when there is no room in time, ValueError when closed."""
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Remove and return the first item; `queue.Empty` when none comes in time."""
-    def _get_into(
-        self, box: list[Any], block: bool = True, timeout: float | None = None
-    ) -> None: ...

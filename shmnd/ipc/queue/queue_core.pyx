@@ -7,44 +7,41 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from shmnd.common.timeouts cimport is_plain_timeout
 from shmnd.ipc.common.gate_c cimport *
 from shmnd.ipc.queue.queue_c cimport *
 from shmnd.ipc.queue.queue_items cimport QueueItems
 from shmnd.ring.c_waiting cimport (
     shmnd_on_one_cpu,
-    shmnd_poll_window,
     shmnd_window_count,
     shmnd_window_next,
     shmnd_yield,
 )
 from shmnd.ring.process.forks cimport forks
 
-from queue import Empty
-
 from shmnd.common.interruption import is_interruption
 from shmnd.common.steps import step
 from shmnd.ipc.common.ringing import PAUSE
-from shmnd.status import NdError
+from shmnd.ipc.errors import parents_call
 
-__all__ = ["QueueCalls", "QueueCore"]
+__all__ = ["QueueCore"]
 
-cdef object _NOTHING = object()  # in place of an item where there is none
+NOTHING = object()
 cdef uint64_t SPIN_NS = 50000  # so long a wait polls at least, while waits are short
 cdef uint64_t FOREVER = 0xFFFFFFFFFFFFFFFF
 cdef int MOST_TRIES = 4096
-cdef int64_t FIRST_NS = int(PAUSE * 1e9)  # so long a get sleeps by futex
+FIRST_NS = int(PAUSE * 1e9)
 cdef uint64_t YIELD_NS = 4000  # so long a wait polls before it lets others run on its only CPU
+
+
+cdef int require_born(uint32_t born, str call) except -1:
+    """A child that a handler of a signal forked does not continue the call of its parent."""
+    if born != forks:
+        raise parents_call(call)
+    return 0
 
 
 cdef class QueueCore(QueueItems):
     """A queue as this process uses it."""
-
-    cdef shmnd_poll_window poll_window
-    cdef readonly uint64_t last_pos  # where the last push put its item
-    cdef object ring_descriptors
-    cdef public object unreadable
-    """What an item that cannot be unpacked raises, called with its exception; None: that itself."""
 
     def __init__(self, fd, ring_descriptors=None):
         self.ring_descriptors = ring_descriptors
@@ -67,12 +64,22 @@ cdef class QueueCore(QueueItems):
 
     # -- putting --
 
-    def push(self, list box, bint wake=True) -> bool:
+    def push(self, list box, bint wake=True, tuple noted=None, uint32_t born=0) -> bool:
         """Append the packed item of a box, and empty it; False when there is no room."""
         # A caller that is interrupted in it, or behind it, sees by the box whether the item is put.
-        return self.pushed(box[0], wake, box)
+        if born:
+            require_born(born, "Queue.put")
+        return self.pushed(box[0], wake, box, noted)
 
-    cdef bint pushed(self, uint64_t packed, bint wake, list box) except -1:
+    def put_or_drop(self, obj, bint wake) -> bool:
+        """Put an object without waiting; False when there is no room."""
+        cdef uint64_t packed = self.packed(obj)
+        if self.pushed(packed, wake, None, None):
+            return True
+        self.unsent(packed)
+        return False
+
+    cdef bint pushed(self, uint64_t packed, bint wake, list box, tuple noted) except -1:
         cdef uint64_t pos
         cdef uint32_t ref = <uint32_t>packed, held = 0
         self.check()
@@ -85,7 +92,8 @@ cdef class QueueCore(QueueItems):
         self.sent(packed)
         if box is not None:
             box.clear()
-        self.last_pos = pos
+        if noted is not None:  # here, where no other thread has put one meanwhile
+            noted[0][noted[1]] = pos
         if wake:
             self._open(&self.head.items, 1)
         return True
@@ -126,7 +134,7 @@ cdef class QueueCore(QueueItems):
         self._open(&self.head.items, 1 << 30)  # also for those that sleep in this process
 
     cdef object take(self):
-        """Return the next item; _NOTHING when there is none."""
+        """Return the next item; NOTHING when there is none."""
         cdef uint64_t pos, word
         cdef uint32_t ref
         cdef int rc
@@ -136,20 +144,20 @@ cdef class QueueCore(QueueItems):
         for _ in range(MOST_TRIES):
             rc = shmnd_mpmc_peek(&self.line, &pos, &word)
             if rc != SHMND_MPMC_OK:
-                return _NOTHING
+                return NOTHING
             ref = shmnd_mpmc_value(word)
             shmnd_block_want(self.page, ref)
             if shmnd_mpmc_take(&self.line, pos, word, self.me):
                 break
         else:
             shmnd_block_pass(self.page)
-            return _NOTHING  # others were faster each time, or the memory is damaged
+            return NOTHING  # others were faster each time, or the memory is damaged
         shmnd_member_count(self.page, pos)
         shmnd_mpmc_settle(&self.line, pos, self.me)
         try:
             found = self._read(ref, False)
         finally:
-            if self.page.taking:
+            if self.page.taking and self.born == forks:  # else it is the page of the parent
                 shmnd_block_pass(self.page)
             # Also without a limit: a producer may keep more items than the line has room for.
             self._open(&self.head.room, 1)
@@ -167,22 +175,24 @@ cdef class QueueCore(QueueItems):
     # -- waiting --
 
     cdef object get(self, int64_t timeout_ns):
-        """Return the next item; _NOTHING when none came in time. -1 waits without an end."""
+        """Return the next item; NOTHING when none came in time. -1 waits without an end."""
         cdef uint64_t deadline, start
+        cdef uint32_t born = forks
         found = self.take()
-        if found is not _NOTHING or timeout_ns == 0:
+        if found is not NOTHING or timeout_ns == 0:
             return found
         start = shmnd_now_ns()
         deadline = FOREVER if timeout_ns < 0 else start + <uint64_t>timeout_ns
         if self._spin(start, deadline):
             found = self.take()
-        while found is _NOTHING:
+        while found is NOTHING:
             late = self._sleep(&self.head.items, deadline, 0)
+            require_born(born, "Queue.get")
             found = self.take()
             if late:
                 break
         shmnd_window_count(
-            &self.poll_window, SPIN_NS, shmnd_now_ns() - start, found is not _NOTHING
+            &self.poll_window, SPIN_NS, shmnd_now_ns() - start, found is not NOTHING
         )
         return found
 
@@ -345,75 +355,3 @@ cdef class QueueCore(QueueItems):
             shmnd_member_report(&self.page.behind, items)
             if self.unfinished() == 0:  # one counted twice for a moment: task_done missed it
                 self._open(&self.head.done, 1 << 30)
-
-
-cdef class QueueCalls:
-    """`put` and `get` of a queue, as far as they do not wait."""
-
-    cdef public QueueCore _core
-    cdef public bint _closed
-    cdef public object _bell, _behind  # packed items that found no room
-    cdef public uint64_t _maxsize
-
-    cdef QueueCore open_core(self, timeout):
-        if self._closed or self._core is None:
-            raise ValueError(f"Queue {self!r} is closed")
-        if not is_plain_timeout(timeout):
-            self._check_timeout(timeout)
-        return self._core
-
-    def put(self, obj, block=True, timeout=None):
-        """Append an object; `queue.Full` when there is no room in time, ValueError when closed."""
-        cdef QueueCore core = self.open_core(timeout)
-        cdef uint64_t packed
-        end = None  # of the time that a wait for room has begun to use up
-        if self._maxsize and not core._has_room():
-            end = self._await_room(block, timeout)
-        try:
-            packed = core.packed(obj)
-        except NdError:  # of the queue itself, which has no memory left: the object is good
-            raise
-        except Exception as exc:
-            if is_interruption(exc):
-                raise
-            # As in multiprocessing, whose feeder meets it behind the back of the caller.
-            self._on_queue_feeder_error(exc, obj)
-            return
-        if self._behind or not core.pushed(packed, True, None):
-            self._put_later(packed, block, timeout, end)
-
-    def get(self, block=True, timeout=None):
-        """Remove and return the first item; `queue.Empty` when none comes in time."""
-        cdef QueueCore core = self.open_core(timeout)
-        found = core.take()
-        if found is _NOTHING:
-            if block:
-                found = self._get_in_time(core, timeout)
-            elif self._bell is not None:
-                self._calm(self._bell)
-            if found is _NOTHING:
-                raise Empty
-        try:
-            PyErr_CheckSignals()  # not behind the call, where an exception loses the item
-        except BaseException:
-            core.keep(found)
-            raise
-        return found
-
-    cdef object _get_in_time(self, QueueCore core, timeout):
-        """Wait for an item; _NOTHING when none comes in time."""
-        cdef int64_t first = self._first_wait(timeout)
-        found = core.get(first)
-        if found is not _NOTHING or first < FIRST_NS:
-            return found
-        end = self._end_of_wait(timeout)
-        while found is _NOTHING and self._await_item(end):
-            found = core.take()
-        return found
-
-    def _get_into(self, list box, block=True, timeout=None):
-        """Get, and have the item in a list when this returns or raises: calls of Python end there.
-
-        A handler of a signal may raise behind any call; its caller then keeps the item in the list.
-        """
-        box.append(self.get(block, timeout))

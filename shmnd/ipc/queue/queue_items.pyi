@@ -13,5 +13,5 @@ class QueueItems(QueueMemory):
 
     def pack(self, obj: object) -> int:
         """Copy an object into a block that is not sent yet; return the block."""
-    def drop(self, packed: int) -> None:
-        """Free a block that was not sent."""
+    def drop(self, packed: int, born: int = 0) -> None:
+        """Free a block that was not sent; not that of the parent, where `born` says whose it is."""

@@ -204,7 +204,6 @@ cdef class QueueItems(QueueMemory):
     def pack(self, obj) -> int:
         """Copy an object into a block that is not sent yet; return the block."""
         return self.packed(obj)
-
     cdef uint64_t packed(self, obj) except? 0xFFFFFFFFFFFFFFFF:
         cdef _Packer packer
         cdef _ArrayHead head
@@ -218,6 +217,7 @@ cdef class QueueItems(QueueMemory):
             return self._filled(PLAIN, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), None)
         packer = _packers.pop() if _packers else _Packer()
         packer.dump(obj)  # after an error nothing of the packer is used again
+        self.check()  # within it a handler may have forked
         if len(packer.file.pieces) == 1:
             data = packer.file.pieces[0]
         else:
@@ -270,9 +270,10 @@ cdef class QueueItems(QueueMemory):
             PyBuffer_Release(&found)
         return packed
 
-    def drop(self, uint64_t packed) -> None:
-        """Free a block that was not sent."""
-        self.unsent(packed)
+    def drop(self, uint64_t packed, uint32_t born=0) -> None:
+        """Free a block that was not sent; not that of the parent, where `born` says whose it is."""
+        if not born or born == forks:
+            self.unsent(packed)
 
     cdef object unpacked(self, uint32_t ref):
         """The object of a block. What its producer wrote is read once, and checked."""

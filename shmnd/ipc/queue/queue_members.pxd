@@ -7,7 +7,7 @@ from shmnd.ipc.common.gate_c cimport word64
 from shmnd.ipc.queue.queue_c cimport (
     shmnd_mpmc, shmnd_queue_head, shmnd_queue_member, shmnd_queue_shape,
 )
-from shmnd.ipc.queue.refs cimport Refs
+from shmnd.ipc.common.refs cimport Refs
 
 
 cdef class QueueMembers:

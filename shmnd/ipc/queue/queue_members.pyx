@@ -20,7 +20,7 @@ from posix.stat cimport fstat, struct_stat
 from shmnd.ipc.common.gate_c cimport *
 from shmnd.ipc.queue.queue_c cimport *
 from shmnd.ipc.queue.queue_file cimport read_shape
-from shmnd.ipc.queue.refs cimport append, take_first
+from shmnd.ipc.common.refs cimport append, take_first
 from shmnd.ring.process.forks cimport forks
 from shmnd.ring.shared_memory.segment cimport shmnd_map_sparse
 

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from shmnd.ipc.queue.queue_c cimport shmnd_block
 from shmnd.ipc.queue.queue_members cimport QueueMembers
-from shmnd.ipc.queue.refs cimport Refs
+from shmnd.ipc.common.refs cimport Refs
 
 
 cdef struct Run:

@@ -16,7 +16,7 @@ from libc.stdlib cimport free, realloc
 from shmnd.ipc.common.gate_c cimport *
 from shmnd.ipc.queue.queue_c cimport *
 from shmnd.ipc.queue.queue_members cimport QueueMembers
-from shmnd.ipc.queue.refs cimport Refs, append, take_first, take_last
+from shmnd.ipc.common.refs cimport Refs, append, take_first, take_last
 
 from shmnd.common.steps import step
 from shmnd.ipc.queue.queue_file import commit

@@ -13,6 +13,7 @@ import math
 import os
 import queue
 import time
+from collections.abc import MutableMapping
 from functools import partial
 from multiprocessing import context, util
 from multiprocessing.reduction import DupFd
@@ -25,11 +26,13 @@ from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import PAUSE
 from shmnd.ipc.queue.feeder import Feeder
 from shmnd.ipc.queue.parts import core_here, core_of, new_core, taken_over
-from shmnd.ipc.queue.queue_core import QueueCalls
+from shmnd.ipc.queue.queue_calls import QueueCalls
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.waits import DONE, ITEM, ROOM, Waits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shmnd.ipc.naming.shared_name import Holder, SharedName
     from shmnd.ipc.queue.queue_core import QueueCore
 
@@ -38,6 +41,8 @@ __all__ = ["QUEUE", "JoinableQueue", "Queue"]
 QUEUE: Final = "ipc.queue"
 """The kind of the records of processes that have one by name."""
 
+Noted = tuple[MutableMapping[int, int], int]
+"""In which dict, and under which key, the position of an item is entered."""
 _LONGEST: Final = 1 << 16
 """Items that a queue without a limit holds in shared memory."""
 
@@ -130,21 +135,29 @@ class Queue(QueueCalls, Waits):
     # -- putting and getting --
 
     def _put_later(
-        self, block_ref: int, block: bool, timeout: float | None, end: float | None
+        self,
+        block_ref: int,
+        block: bool,
+        timeout: float | None,
+        end: float | None,
+        noted: Noted | None = None,
+        born: int = 0,
     ) -> None:
         """Put a packed item for which there was no room, at `end` at the latest if that is given.
 
-        It is where the call has waited before: another process took the room that it found.
+        It is where the call has waited before: another process took the room that it found. `born`
+        is of the process that has packed it: a child that is forked meanwhile does not put it.
         """
         box = [block_ref]
         try:
             if self._maxsize:
-                self._push_in_time(box, _deadline(block, timeout) if end is None else end)
+                end = _deadline(block, timeout) if end is None else end
+                self._push_in_time(box, end, noted, born)
             else:
                 self._keep(box)
         except BaseException:
             if box:  # else the item is put, and its memory is the queue's
-                self._core.drop(box[0])
+                self._core.drop(box[0], born)
             raise
 
     def _await_room(self, block: bool, timeout: float | None) -> float:
@@ -167,9 +180,11 @@ class Queue(QueueCalls, Waits):
         else:
             self._core.wait_for_room(ns_of(left))
 
-    def _push_in_time(self, box: list[int], deadline: float) -> None:
+    def _push_in_time(
+        self, box: list[int], deadline: float, noted: Noted | None, born: int
+    ) -> None:
         long, pause = False, 0.0001
-        while not self._core.push(box):
+        while not self._core.push(box, True, noted, born):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise queue.Full
@@ -232,11 +247,7 @@ class Queue(QueueCalls, Waits):
 
     def _put_or_drop(self, obj: object, wake: bool = True) -> bool:
         """Put without waiting, whatever there is; False when there is no room."""
-        box = [self._core.pack(obj)]
-        if self._core.push(box, wake):
-            return True
-        self._core.drop(box[0])
-        return False
+        return self._core.put_or_drop(obj, wake)
 
     def ready(self) -> bool:
         """Return whether there is an item to get."""
@@ -302,6 +313,7 @@ class Queue(QueueCalls, Waits):
         """Get as `get` does, and let other tasks run meanwhile."""
         deadline = _deadline(True, timeout)
         box: list[Any] = []
+        waited = False
         try:
             while True:
                 with contextlib.suppress(queue.Empty):
@@ -310,23 +322,41 @@ class Queue(QueueCalls, Waits):
                     return box[0]
                 if deadline <= time.monotonic():
                     raise queue.Empty
-                with self._task() as sleeper:
+                waited = True
+                with self._task(ITEM) as sleeper:
                     if not self.ready() and not self._closed:
                         await sleeper.sleep(deadline - time.monotonic())
         except BaseException:
             if box:
                 self._core.keep(box[0])
             raise
+        finally:
+            if waited:
+                self._pass_on(ITEM, self.ready)
 
     async def aput(self, obj: object, timeout: float | None = None) -> None:
         """Put as `put` does, and let other tasks run meanwhile."""
+        await self._put_in_loop(lambda: self.put(obj, False), timeout)
+
+    async def _put_in_loop(self, put: Callable[[], None], timeout: float | None) -> None:
         deadline = _deadline(True, timeout)
-        while True:
-            with contextlib.suppress(queue.Full):
-                return self.put(obj, False)
-            if deadline <= time.monotonic():
-                raise queue.Full
-            await self._await_long(ROOM, deadline - time.monotonic())
+        waited = False
+        try:
+            while True:
+                with contextlib.suppress(queue.Full):
+                    return put()
+                if deadline <= time.monotonic():
+                    raise queue.Full
+                waited = True
+                await self._await_long(ROOM, deadline - time.monotonic())
+        finally:
+            if waited:
+                self._pass_on(ROOM, self._finds_room)
+
+    def _finds_room(self) -> bool:
+        """Return whether there is room; if not, be rung for it."""
+        bell = self._bell
+        return not self._core.full() or (bell is not None and self._arm(bell, ROOM))
 
     @property
     def _reader(self) -> Self:

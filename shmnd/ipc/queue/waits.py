@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.common.held import Held
 from shmnd.common.late import asyncio
-from shmnd.ipc.common.ringing import POLL, Bell, Poller, TaskSleeper, task_at
+from shmnd.ipc.common.ringing import Bell
+from shmnd.ipc.common.sleeping_tasks import POLL, Poller, TaskSleeper, task_at
 from shmnd.status import NdMemoryError
 
 if TYPE_CHECKING:
@@ -65,14 +66,23 @@ class Waits:
             self._core.reap()
             await asyncio.sleep(min(left, POLL))
             return
-        with bell.task() as sleeper:
-            bell.drain()
+        kind = what if came is None else None
+        with bell.task(kind) as sleeper:
+            bell.drain(kind)  # its caller is the one of its line that tries
             if not self._arm(bell, what, came) and not self._closed:
                 await sleeper.sleep(left)
 
-    def _task(self) -> contextlib.AbstractContextManager[TaskSleeper | Poller]:
-        """Be a task that the next item wakes."""
-        return task_at(self._bell_of)
+    def _task(
+        self, kind: int | None = None
+    ) -> contextlib.AbstractContextManager[TaskSleeper | Poller]:
+        """Be a task that the next item wakes, or one of a line of them."""
+        return task_at(self._bell_of, kind)
+
+    def _pass_on(self, what: int, ready: Callable[[], bool]) -> None:
+        """A task that waited in a line has ended its call: the next one may find something."""
+        bell = self._bell
+        if bell is not None:
+            bell.pass_on(what, ready)
 
     def _arm(self, bell: Bell, what: int, came: Callable[[], bool] | None = None) -> bool:
         """Be rung for a change; return whether there is one."""
@@ -103,9 +113,13 @@ class Waits:
 
     def _calm(self, bell: Bell) -> None:
         """Nothing was found: be rung for the next item."""
-        bell.drain()
-        if self._arm(bell, ITEM):
-            bell.ring()
+        there = True  # also where it raises: the rings were taken
+        try:
+            bell.drain(ITEM)
+            there = self._arm(bell, ITEM)
+        finally:
+            if there:
+                bell.ring()
 
     def _leave_bell(self) -> None:
         """At the end: those that sleep at it check again, and others ring it no more."""

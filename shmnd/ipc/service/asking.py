@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.interruption import pass_on
@@ -16,6 +16,9 @@ from shmnd.ipc.queue.parts import core_here, taken_over
 from shmnd.ipc.queue.queue_core import QueueCore
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.status import NdError, NdMemoryError
+
+if TYPE_CHECKING:
+    from shmnd.ipc.naming.shared_name import Holder
 
 __all__ = ["Asking", "clients_here", "is_open", "open_of"]
 
@@ -67,11 +70,14 @@ def open_of(
     """Open the queue of a client's answers; None when it has gone."""
     try:
         with taking_from_the_system(f"Server {name!r}"):
-            core = core_here(*key)  # a client of this process
-            if core is not None:
-                return Queue.of_file(core)
-            file = open_of_process(shown_as(*process), number, key, os.O_RDWR, taken_over)
-            return None if file is None else Queue.of_file(file)
+            found: Holder | None = core_here(*key)  # a client of this process
+            if found is None:
+                found = open_of_process(shown_as(*process), number, key, os.O_RDWR, taken_over)
+            if found is None:
+                return None
+            answers = Queue.of_file(found)
+            answers._keep_from_children()
+            return answers
     except NdMemoryError:
         raise
     except (OSError, NdError) as exc:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.interruption import Ignoring
 from shmnd.common.late import asyncio
-from shmnd.ipc.common.ringing import finish
+from shmnd.ipc.common.sleeping_tasks import finish
 
 if TYPE_CHECKING:
     from shmnd.ipc.service.pending import Pending

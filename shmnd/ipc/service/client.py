@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 import weakref
+from functools import partial
 from typing import Any, Final
 
 from shmnd.common.closing import Closing
@@ -18,7 +19,7 @@ from shmnd.common.late import running_loop
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import PAUSE, Bell, surely
-from shmnd.ipc.errors import PeerLost, unusable
+from shmnd.ipc.errors import PeerLost, require_process, unusable
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.answers import MARKS, Answers
 from shmnd.ipc.service.asking import clients_here
@@ -63,6 +64,7 @@ class Client(Answers, Closing):
             "Client", "client", name, types, buffer, namespace, group
         )
         self._answers = Queue()
+        self._answers._keep_from_children()
         self._answers._core.partly = in_part
         found = os.fstat(self._answers._core.fd)
         descriptor = self._answers._core.fd, found.st_dev, found.st_ino
@@ -109,14 +111,13 @@ class Client(Answers, Closing):
 
     def _put(self, pending: Pending, item: Any, timeout: float | None, call: str) -> None:
         try:
-            self._requests.put(item, True, timeout)
+            self._requests._put_noted(item, True, timeout, self._under_way.entry_of(pending))
         except queue.Full:
             pending._over = True
             raise self._late(call) from None
-        except ValueError:
-            self._check(call)  # another thread has closed it
+        except (ValueError, RuntimeError):
+            self._check(call)  # another thread has closed it, or a child has not asked
             raise
-        self._under_way.note_put(pending)
 
     def _begun(self, value: Any, call: str, most: int = 1) -> tuple[Pending, tuple[Any, ...]]:
         self._check(call)
@@ -131,14 +132,15 @@ class Client(Answers, Closing):
 
     async def _aput(self, pending: Pending, item: Any, timeout: float | None, call: str) -> None:
         try:
-            await self._requests.aput(item, timeout)
+            noted = self._under_way.entry_of(pending)
+            put = partial(self._requests._put_noted, item, False, None, noted)
+            await self._requests._put_in_loop(put, timeout)
         except queue.Full:
             pending._over = True
             raise self._late(call) from None
         except ValueError:
             self._check(call)  # another thread has closed it
             raise
-        self._under_way.note_put(pending)
 
     def call(self, value: Any = None, timeout: float | None = None) -> Answer:
         """Send a request and wait for its answer; TimeoutError.
@@ -199,6 +201,15 @@ class Client(Answers, Closing):
     # -- answers --
 
     def _wait(self, pending: Pending, end: float) -> bool:
+        try:
+            found = self._wait_here(pending, end)
+            require_process(self._pid, "Client", "client")
+        except BaseException as exc:
+            require_process(self._pid, "Client", "client", exc)
+            raise
+        return found
+
+    def _wait_here(self, pending: Pending, end: float) -> bool:
         if pending._unsent:
             self._unsent.send_now(pending, end)
         while True:

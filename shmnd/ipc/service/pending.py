@@ -46,7 +46,6 @@ class Pending:
         self._client = client
         self._number = number
         self._most = most  # values that it keeps of a stream
-        self._pos = -1
         self._unsent = False  # it waits for room
         self._server: tuple[int, int] | None = None  # its member number and process
         self._unclaimed = 0.0

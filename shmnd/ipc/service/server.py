@@ -23,8 +23,9 @@ from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import Process, own_process
-from shmnd.ipc.common.ringing import POLL, Bell
-from shmnd.ipc.errors import Closed, unusable
+from shmnd.ipc.common.ringing import Bell
+from shmnd.ipc.common.sleeping_tasks import POLL
+from shmnd.ipc.errors import Closed, require_process, unusable
 from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.ipc.queue.parts import core_here, taken_over
 from shmnd.ipc.queue.queue_file import make_file
@@ -74,6 +75,7 @@ def open_service(
         make = partial(make_file, slots, True)
         requests = _Requests.of_file(named.holder(make, core_here, taken_over, **types))
         requests._core.unreadable = _Unreadable
+        requests._keep_from_children()
         return named, requests
     except BaseException:
         named.close()
@@ -122,8 +124,7 @@ class Server(Closing):
             raise exc.args[0] from None
 
     def _received(self, timeout: float | None) -> Request:
-        call = "Server.receive"
-        end = end_of(timeout, call)
+        end = end_of(timeout, call := "Server.receive")
         box: list[Any] = []
         try:
             while True:
@@ -141,8 +142,9 @@ class Server(Closing):
                 request = self._read(box)
                 if request is not None:
                     return request
-        except BaseException:
+        except BaseException as exc:
             self._keep(box)
+            require_process(self._pid, call, "server", exc)
             raise
 
     async def areceive(self, timeout: float | None = None) -> Request:
@@ -179,7 +181,7 @@ class Server(Closing):
 
     def _keep(self, box: list[Any]) -> None:
         """Keep a request that was taken for a call which ends with an exception."""
-        if box:
+        if box and self._pid == os.getpid():  # not in a child that was forked within the call
             self._requests._core.keep(box[0])
 
     def _read(self, box: list[Any]) -> Request | None:
@@ -207,6 +209,7 @@ class Server(Closing):
                     request = None
                 elif self._failed(request):
                     request = None
+            require_process(self._pid, "Server.receive", "server")
             del box[0]
             return request
         except BaseException:
@@ -268,6 +271,7 @@ class Server(Closing):
             return self._received(timeout)
         except (Closed, TimeoutError) as exc:
             pass_on(exc)
+            require_process(self._pid, "Server", "server")
             return None
         except NdMemoryError:
             time.sleep(POLL)  # until a descriptor is free
@@ -287,6 +291,7 @@ class Server(Closing):
             try:
                 request = await self._areceived(None)
             except Closed:
+                require_process(self._pid, "Server", "server")
                 return
             except NdMemoryError:
                 await asyncio.sleep(POLL)  # until a descriptor is free

@@ -13,7 +13,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from shmnd.ipc.common.ringing import POLL, sleeper_at
+from shmnd.ipc.common.ringing import sleeper_at
+from shmnd.ipc.common.sleeping_tasks import POLL
 from shmnd.ipc.errors import PeerLost, RemoteError
 from shmnd.ipc.queue.waits import ITEM, ROOM
 from shmnd.ipc.service.request import AHEAD, PATIENCE, Request, fail

@@ -25,8 +25,8 @@ __all__ = ["UNCLAIMED", "UnderWay"]
 UNCLAIMED: Final = 2.0
 """Seconds after which a request that was taken and that no living server claims is lost."""
 _MOST_CHECKED: Final = 64
-"""Requests of which it is asked at once whether a server took them. They are taken in the order in
-which they were put; threads that put at the same time note it in another order."""
+"""Requests of which it is asked at once whether a server took them: in the order in which they were
+put, as they are taken. Other processes may have put some between them."""
 
 
 class UnderWay:
@@ -44,17 +44,19 @@ class UnderWay:
         self._requests: Final = requests
         self._answers: Final = answers
         self._pending: Final = pending
-        self.unsaid: Final[OrderedDict[int, None]] = OrderedDict()
-        """Those that were put and that no server has said to have taken, in their order."""
+        self.unsaid: Final[OrderedDict[int, int]] = OrderedDict()
+        """Those that were put and that no server has said to have taken, in their order: where."""
         self.servers: Final[set[tuple[int, int]]] = set()
         """The member numbers and processes of those that took one."""
         self.unseen: Final[OrderedDict[int, None]] = OrderedDict()
         """Those of which something came since the program, or `ready`, asked."""
 
-    def note_put(self, pending: Pending) -> None:
-        """Note that this thread has put a request."""
-        pending._pos = self._requests.last_pos
-        self.unsaid[pending._number] = None
+    def entry_of(self, pending: Pending) -> tuple[OrderedDict[int, int], int]:
+        """Return where the queue enters the position of a request, in the step that puts it.
+
+        Afterwards another thread may have put one, or a handler of a signal in this one.
+        """
+        return self.unsaid, pending._number
 
     def take_unseen(self) -> bool:
         """Return whether something came for which no call waits, and forget it.
@@ -79,20 +81,21 @@ class UnderWay:
         pending = self._pending.get(number)
         return pending is not None and not pending._waiting
 
-    def _first_numbers(self) -> list[int]:
+    def _first(self) -> list[tuple[int, int]]:
         while True:
             try:
-                return list(islice(self.unsaid, _MOST_CHECKED))
+                return list(islice(self.unsaid.items(), _MOST_CHECKED))
             except RuntimeError as exc:
                 pass_on(exc)  # else another thread has put one meanwhile
 
-    def _unclaimed(self) -> Iterator[Pending]:
-        for number in self._first_numbers():
+    def _unclaimed(self) -> Iterator[tuple[int, Pending]]:
+        """Return the first requests that no server has claimed, and where they were put."""
+        for number, pos in self._first():
             pending = self._pending.get(number)
             if pending is None or pending._over or pending._server is not None:
                 self.unsaid.pop(number, None)
             else:
-                yield pending
+                yield pos, pending
 
     def lost(self) -> tuple[set[tuple[int, int]], list[Pending]]:
         """Return the servers that died, and requests of others that are lost.
@@ -102,11 +105,11 @@ class UnderWay:
         now = time.monotonic()
         dead = {each for each in self.servers.copy() if not self._answers.lives_as(*each)}
         lost = []
-        for pending in self._unclaimed():
-            if not self._requests.passed(pending._pos):
+        for pos, pending in self._unclaimed():
+            if not self._requests.passed(pos):
                 break
             pending._unclaimed = pending._unclaimed or now
-            taker = self._requests.taker(pending._pos)
+            taker = self._requests.taker(pos)
             if now - pending._unclaimed > UNCLAIMED or (
                 taker >= 0 and not self._requests.lives(taker)
             ):
@@ -120,7 +123,7 @@ class UnderWay:
         call at a time takes for all.
         """
         now = time.monotonic()
-        for pending in self._unclaimed():
+        for _, pending in self._unclaimed():
             taken = pending._unclaimed
             return max(0.01, taken + UNCLAIMED - now) if taken else UNCLAIMED
         return UNCLAIMED

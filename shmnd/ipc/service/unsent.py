@@ -71,10 +71,8 @@ class Unsent:
                 pending, box = self._waiting[0]  # an empty one: put by a call that was interrupted
                 if box and pending._over:  # a stream that was closed before
                     core.drop(box.pop())
-                elif box:
-                    if not core.push(box):
-                        return
-                    self._under_way.note_put(pending)
+                elif box and not core.push(box, True, self._under_way.entry_of(pending)):
+                    return
                 pending._unsent = False
                 self._waiting.popleft()
 

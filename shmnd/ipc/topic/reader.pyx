@@ -161,7 +161,12 @@ cdef class ReaderCore:
         return found
 
     def _take(self, list box):
-        """Take the next sample into a box, if there is one."""
+        """Take the next sample into a box, if there is one.
+
+        A child that a handler of a signal forked takes none of its parent's.
+        """
+        if self.born != forks:
+            self.enter("Subscriber.receive")
         sample = self.take()
         if sample is None:
             return False
@@ -228,6 +233,8 @@ cdef class ReaderCore:
         # raise keeps the sample.
         try:
             PyErr_CheckSignals()
+            if self.born != forks:
+                self.enter("Subscriber.receive")
         except BaseException:
             self._keep(box)
             raise
@@ -331,6 +338,8 @@ cdef class ReaderCore:
             if now - start < _KEEP_LOCK_NS:
                 continue
             PyErr_CheckSignals()
+            if self.born != forks:
+                self.enter("Subscriber.receive")
             held = list(self.sources)
             n = 0
             for source in held:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.interruption import pass_on
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes
 from shmnd.ipc.common.closed import announce_closed
@@ -116,8 +117,10 @@ class Subscriber(MeetsPublishers):
                 continue
             try:
                 self._waiter.sleep(poll, self._unreached.longest(left))
-            except NdError:
-                self._require_open(call)  # another thread has closed it, and the last adapter
+            except (NdError, ValueError, OSError) as exc:
+                pass_on(exc)
+                # Another thread has closed it, and the last adapter; or this is a child by now.
+                self._require_open(call)
                 raise
             if box:
                 return
@@ -128,6 +131,7 @@ class Subscriber(MeetsPublishers):
         self._require_open(call)
         deadline = deadline_of(timeout, call)
         box: list[Sample] = []
+        waited = False
         try:
             while not self._take(box):
                 self._check_members()
@@ -137,12 +141,16 @@ class Subscriber(MeetsPublishers):
                 left = left_until(deadline)
                 if left == 0:
                     raise self._late(call, timeout)
-                await self._waiter.wait_in_loop(self._unreached.longest(left))
+                waited = True
+                await self._waiter._wait_in_line(self._unreached.longest(left))
                 self._require_open(call)
             return box[0]
         except BaseException:
             self._keep(box)
             raise
+        finally:
+            if waited:
+                self._waiter._pass_on()
 
     def __iter__(self) -> Iterator[Sample]:
         """Return the samples as they come, until it is closed or must not wait."""

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A handler of a signal forks within a waiting call: its child does not continue that call.
+
+The handler runs at one place of the call after the other. It causes what the call waits for, forks,
+and waits for the child: so the child comes first, and would take what its parent waits for.
+"""
+
+import contextlib
+import os
+import queue
+import select
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import shmnd
+from interrupting import handled_where, inside
+from shmnd import ipc
+from shmnd.status import NdError
+
+PATIENCE = 30.0
+SOON = 0.2
+"""Seconds until that comes which a call waits for, unless a handler causes it: more than a short
+sleep takes."""
+REFUSED = (ipc.Closed, NdError)
+
+Case = tuple[Callable[[], Any], Callable[[], object], Any, Callable[[], bool]]
+"""What waits, what causes what it waits for, what it returns, and whether that is still there: a
+child that is forked afterwards has what its parent has."""
+
+
+def always() -> bool:
+    return True
+
+
+@contextlib.contextmanager
+def queue_get(name: str) -> Iterator[Case]:
+    with ipc.Queue(4) as q:
+        yield lambda: q.get(timeout=PATIENCE), lambda: q.put("item"), "item", always
+        assert q.empty()
+
+
+@contextlib.contextmanager
+def queue_put(name: str) -> Iterator[Case]:
+    """The item of the parent is put once; its memory is put by no other process."""
+    with ipc.Queue(1) as q:
+        q.put(["first"])
+
+        def put() -> Any:
+            q.put(["second"], timeout=PATIENCE)
+            found = [q.get(timeout=PATIENCE)]
+            with contextlib.suppress(queue.Empty):
+                found.append(q.get(timeout=0.001))
+            return found
+
+        yield put, lambda: q.get(), [["second"]], always
+
+
+@contextlib.contextmanager
+def server_receive(name: str) -> Iterator[Case]:
+    with ipc.Server(name) as server, ipc.Client(name) as client:
+        sent: list[Any] = []
+        yield (
+            lambda: server.receive(PATIENCE).value,
+            lambda: sent.append(client.send("ask")),
+            "ask",
+            lambda: not server._requests.empty(),
+        )
+
+
+@contextlib.contextmanager
+def server_serve(name: str) -> Iterator[Case]:
+    with ipc.Server(name) as server, ipc.Client(name) as client:
+        got: list[Any] = []
+        sent: list[Any] = []
+
+        def answer(request: Any) -> None:
+            got.append(request.value)
+            server.close()
+
+        def serve() -> Any:
+            server.serve(answer)
+            return got
+
+        yield (
+            serve,
+            lambda: sent.append(client.send("ask")),
+            ["ask"],
+            lambda: not server._closed and not server._requests.empty(),
+        )
+
+
+@contextlib.contextmanager
+def pending_result(name: str) -> Iterator[Case]:
+    with ipc.Server(name) as server, ipc.Client(name) as client:
+        pending = client.send("ask")
+        request = server.receive(PATIENCE)
+        yield (
+            lambda: pending.result(PATIENCE).value,
+            lambda: request.respond("answer"),
+            "answer",
+            lambda: not client._answers.empty(),
+        )
+
+
+@contextlib.contextmanager
+def subscriber_receive(name: str) -> Iterator[Case]:
+    with ipc.Publisher(name, "i8") as pub, ipc.Subscriber(name, "i8") as sub:
+        pub.wait_for_subscribers(1, PATIENCE)
+        yield lambda: int(sub.receive(PATIENCE).value), lambda: pub.send(5), 5, always
+        assert sub.held == 0
+
+
+@contextlib.contextmanager
+def listener_wait(name: str) -> Iterator[Case]:
+    with ipc.Listener(name) as listener, ipc.Notifier(name) as notifier:
+        yield lambda: listener.wait(PATIENCE), lambda: notifier.notify(3), {3}, listener.ready
+
+
+@contextlib.contextmanager
+def reader_wait(name: str) -> Iterator[Case]:
+    with ipc.Blackboard(name, {"x": "f8"}) as board, ipc.BlackboardReader(name) as reader:
+
+        def write() -> None:
+            board["x"] = 1.5
+
+        yield lambda: float(reader.wait("x", timeout=PATIENCE)), write, 1.5, lambda: False
+
+
+@contextlib.contextmanager
+def wait_set(name: str) -> Iterator[Case]:
+    with (
+        ipc.Listener(name) as listener,
+        ipc.Notifier(name) as notifier,
+        ipc.WaitSet(listener) as waits,
+    ):
+        yield (
+            lambda: [type(each) for each in waits.wait(PATIENCE)],
+            lambda: notifier.notify(3),
+            [ipc.Listener],
+            always,
+        )
+
+
+CASES = [
+    queue_get, queue_put, server_receive, server_serve, pending_result,
+    subscriber_receive, listener_wait, reader_wait, wait_set,
+]  # fmt: skip
+
+
+def attempt(case: Any, at: int, name: str) -> bool:
+    """Run a call with a handler at its `at`-th place; return whether it came there."""
+    with case(name) as (call, cause, wanted, there):
+        me = os.getpid()
+        caused = threading.Lock()
+        child: list[int] = []
+        taken = False
+
+        def cause_once() -> None:
+            if caused.acquire(blocking=False):
+                cause()
+
+        def fork() -> None:
+            nonlocal taken
+            cause_once()
+            taken = not there()
+            child.append(os.fork())
+            if child[0] != 0:
+                ready = os.pidfd_open(child[0])
+                assert select.select([ready], [], [], PATIENCE)[0], "the child hangs"
+                os.close(ready)
+
+        later = threading.Timer(SOON, cause_once)
+        later.daemon = True
+        later.start()
+        got: list[Any] = []
+        end: BaseException | None = None
+
+        def run() -> None:
+            got.append(call())
+
+        places = inside(shmnd)
+
+        def place(frame: FrameType, event: str) -> bool:
+            within = places(frame.f_code.co_filename) and frame.f_code.co_name != "require_process"
+            return event in ("call", "c_return") and within
+
+        came = False
+        try:
+            came = handled_where(at, run, place, fork)
+        except BaseException as exc:
+            end = exc
+            came = True
+        if os.getpid() != me:
+            os._exit(0 if isinstance(end, REFUSED) or (end is None and taken) else 2 - (not end))
+        later.cancel()
+        if child:
+            code = os.waitstatus_to_exitcode(os.waitpid(child[0], 0)[1])
+            assert code == 0, f"place {at}: {'the child got it' if code == 1 else code}"
+        assert end is None, f"place {at}: {end!r}"
+        assert got == [wanted], f"place {at}"
+        return came
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    ("first", "step"), [(0, 9), pytest.param(0, 1, marks=pytest.mark.further)], ids=["some", "all"]
+)
+def test_a_child_takes_nothing_of_its_parent(case: Any, first: int, step: int) -> None:
+    at = first
+    while attempt(case, at, f"forks-{os.getpid()}-{at}"):
+        at += step
+    assert at > first
