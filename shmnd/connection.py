@@ -19,7 +19,7 @@ from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.weak import without_owner
 from shmnd.messaging.buffers import outgoing, writable
-from shmnd.messaging.errors import ended
+from shmnd.messaging.errors import ended, refused
 from shmnd.messaging.exits import remember
 from shmnd.messaging.turns import Turns
 from shmnd.status import OWN_IN_CHILD, NdError, Status
@@ -277,7 +277,7 @@ class Connection(Closing):
         `recv_bytes` that shall not wait. A poll that finds nothing asks for the next message.
         """
         if self._refusal:
-            raise OSError(f"Connection.fileno: {self._refusal}")
+            raise refused("Connection.fileno", self._refusal)
         if self._waiter is None:
             self._waiter = Waiter(self.adapter, self._readable)
             self._messages.watch = without_owner(self._watch)
@@ -303,7 +303,7 @@ class Connection(Closing):
     def _check_events(self, call: str) -> None:
         """Take the arrived messages, without waiting. Raise when none can be sent any more."""
         if self._refusal:
-            raise OSError(f"{call}: {self._refusal}")
+            raise refused(call, self._refusal)
         self._messages.progress()
         if self._messages.goodbye or self._messages.ended:
             raise self._ended(call, sending=True)
@@ -311,7 +311,7 @@ class Connection(Closing):
     def _pushed(self, out: Outgoing, call: str) -> bool:
         """Send as much as the peer has room for; True when the whole message is sent."""
         if self._refusal:
-            raise OSError(f"{call}: {self._refusal}")
+            raise refused(call, self._refusal)
         if self._messages.goodbye or self._messages.ended:
             raise self._ended(call, sending=True)
         return self._messages.push(out)
@@ -319,7 +319,7 @@ class Connection(Closing):
     def _arrived(self, call: str) -> bool:
         """True when a message is there; EOFError or ConnectionResetError when none will come."""
         if self._refusal:
-            raise OSError(f"{call}: {self._refusal}")
+            raise refused(call, self._refusal)
         if self._inbox:
             return True
         if self._messages.goodbye or self._messages.ended:

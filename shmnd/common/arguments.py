@@ -94,7 +94,7 @@ def seconds(call: str, parameter: int, name: str, value: object) -> float:
         try:
             number = float(value)
         except OverflowError:
-            number = math.inf
+            number = -math.inf if value < 0 else math.inf
         if number < 0:
             raise error(
                 parameter_status(parameter),

@@ -7,6 +7,7 @@ import atexit
 import os
 from typing import Final, Protocol
 
+from shmnd.common.exits import begin_exit
 from shmnd.common.weak import Living
 
 __all__ = ["remember"]
@@ -28,6 +29,7 @@ def remember(connection: _Ending) -> None:
 
 def _close_all() -> None:
     """Close all at the end of the process, so that peers see a close and not a death."""
+    begin_exit()
     for connection in _all.those():  # threads of the program may run, and open others
         try:
             connection.close()

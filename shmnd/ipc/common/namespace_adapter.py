@@ -14,10 +14,10 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from shmnd.common.exits import begin_exit
 from shmnd.common.held import Held
 from shmnd.common.weak import Living
 from shmnd.directory import Directory
-from shmnd.ipc.common.closed import begin_exit
 from shmnd.provider import open_adapter
 from shmnd.status import NdError
 from shmnd.waiter import Attendant

@@ -22,7 +22,7 @@ from shmnd.ring.c_waiting cimport (
 from shmnd.ring.process.forks cimport forks
 
 from shmnd.common.arguments import seconds
-from shmnd.ipc.common.closed import stay_at_exit
+from shmnd.common.exits import stay_at_exit
 from shmnd.ipc.errors import Closed
 from shmnd.status import OWN_IN_CHILD, NdError
 

@@ -17,7 +17,7 @@ from shmnd.ipc.topic.writer_board cimport WriterBoard
 from shmnd.ring.process.forks cimport forks
 
 from shmnd.common.arguments import seconds
-from shmnd.ipc.common.closed import stay_at_exit
+from shmnd.common.exits import stay_at_exit
 from shmnd.ipc.errors import Closed, LoanLimit
 from shmnd.status import OWN_IN_CHILD, NdError
 

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of the interpreter, as daemon threads meet it.
+
+A thread whose object is closed by that end stays where it is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+__all__ = ["begin_exit", "stay_at_exit"]
+
+_LONGEST_EXIT: Final = 10.0
+"""Seconds that an exit may take in which a handler waits for what a thread has locked."""
+_exit_began = threading.Event()
+
+
+def begin_exit() -> None:
+    """Note that the interpreter ends: objects that are closed from now on are closed by that."""
+    _exit_began.set()
+
+
+def stay_at_exit() -> None:
+    """Keep a daemon thread that finds its object closed by the end of the interpreter.
+
+    It ends with the process. An error would be printed, of a program that has made none.
+    """
+    if _exit_began.is_set() and threading.current_thread() is not threading.main_thread():
+        time.sleep(_LONGEST_EXIT)
