@@ -69,6 +69,8 @@ class Client:
     gathered_bytes: int = 0
     going: bool = False
     """Its messages go at the end of the turn."""
+    deaf: bool = False
+    """It has closed its end: nothing more is sent, and its last messages are still to be read."""
 
     def close(self) -> None:
         """Hang up, and close the descriptors that waited."""
@@ -233,7 +235,13 @@ class Clients:
         self.watch(client)
 
     def _try_send(self, client: Client, data: bytes, fds: tuple[Descriptor, ...]) -> bool:
-        """Send one message; False when it has to wait, or when the client is doomed."""
+        """Send one message; False when it has to wait, or when the client is doomed.
+
+        A client that has closed gets none, and is not doomed: what it has sent before, as that a
+        connection has ended, is read first, and then its end.
+        """
+        if client.deaf:
+            return True
         try:
             step("broker-is-about-to-send")
             send(client.sock, data, [fd.fileno() for fd in fds])
@@ -241,6 +249,9 @@ class Clients:
             return True
         except BlockingIOError:
             pass  # its socket is full: wait until it has read something
+        except ConnectionError:
+            client.deaf = True
+            return True
         except OSError as exc:
             if exc.errno in _TRANSIENT:
                 client.retry_at = time.monotonic() + _RETRY

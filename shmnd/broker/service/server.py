@@ -289,8 +289,8 @@ class Server:
         """Take and answer one request, if there is one."""
         try:
             datagram = receive(client.sock)
-        except BlockingIOError:
-            return
+        except (BlockingIOError, ConnectionResetError):
+            return  # the second comes once, of a client that left words unread: its own come next
         except OSError as exc:
             self._clients.doom(client.number, f"its socket failed: {exc.strerror}")
             return
