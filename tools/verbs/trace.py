@@ -150,7 +150,10 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(event.row()) if args.format == "json" else event.line(), flush=True)
         if shown == args.count:
             break
-    return 0 if watcher.seen else 1
+    if watcher.seen:
+        return 0
+    print(f"shmnd trace: {FAILURE}; 'shmnd ps connections' lists those that exist", file=sys.stderr)
+    return 1
 
 
 class Watcher:

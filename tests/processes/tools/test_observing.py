@@ -248,6 +248,7 @@ def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "--namespace", "empty", "--for", "0.01"]) == 1
     told = capsys.readouterr()
     assert "no process uses namespace 'empty'" in told.out
+    assert "trace: no queue pair to trace was found" in told.err
     assert main(["trace", "--pid", "4194305", "--for", "0.01"]) == 1
     assert "process 4194305 does not exist" in capsys.readouterr().err
 
