@@ -257,15 +257,15 @@ class Connection(Closing):
             self._messages.progress()
             if ready():
                 return
-            if self._notification is None or self._notification.done():
-                self._notification = self.receive_cq.notify()
-                self._messages.progress()  # a message may have arrived before the Notify
-                continue
             try:
+                if self._notification is None or self._notification.done():
+                    self._notification = self.receive_cq.notify()
+                    self._messages.progress()  # a message may have arrived before the Notify
+                    continue
                 await self._notification
             except NdError as err:
                 if err.status is not Status.CANCELED and not self._refusal:
-                    raise  # else another task has closed this connection
+                    raise  # else another task or thread has closed this connection
 
     # -- descriptors --
 

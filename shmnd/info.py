@@ -173,7 +173,8 @@ def unpack_structure(call: str, layout: struct.Struct, data: object) -> tuple[An
     """Return the fields of a structure; bytes beyond it are left out."""
     try:
         with memoryview(data) as view:  # type: ignore[arg-type]  # a TypeError refuses it
-            octets = view.tobytes()
+            flat = view.cast("B")[: layout.size] if view.c_contiguous and view.nbytes else view
+            octets = flat.tobytes()
     except TypeError:
         raise TypeError(
             f"{call}: data must be bytes or another buffer, not {type(data).__name__}"

@@ -115,9 +115,12 @@ class Waiter(Closing):
             if not line and self._lines.get(loop) is line:
                 del self._lines[loop]
 
-    def _pass_on(self) -> None:
-        """A task has left its line: wake the next one if it finds something."""
-        line = self._lines.get(asyncio.get_running_loop())
+    def _pass_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """A task has left the line of a loop: wake the next one if it finds something.
+
+        Without a loop it has not slept. The loop does not run where the collector ends the task.
+        """
+        line = self._lines.get(loop) if loop is not None and not loop.is_closed() else None
         if not line:
             return
         there = True  # also where a poll raises

@@ -303,7 +303,7 @@ def test_a_task_that_begins_to_wait_as_another_thread_closes_does_not_sleep(
 ) -> None:
     def closing_in(queue: ipc.Queue, obj: Any) -> Any:
         begin = queue._task
-        monkeypatch.setattr(queue, "_task", lambda: obj.close() or begin())
+        monkeypatch.setattr(queue, "_task", lambda *kind: obj.close() or begin(*kind))
         return obj
 
     async def ended(awaitable: Any) -> None:
@@ -419,6 +419,7 @@ def test_a_holder_that_is_not_seen_in_proc_is_an_error(
 
 def test_a_client_says_which_process_it_is_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "os", SimpleNamespace(getpid=lambda: 1, fstat=os.fstat))
+    monkeypatch.setattr(client, "require_process", lambda *_: None)
     with ipc.Server("s") as server, ipc.Client("s") as asking:
         pending = asking.send(4)
         request = server.receive(60)

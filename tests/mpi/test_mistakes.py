@@ -190,6 +190,7 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: comm.Psend_init(a, 2, 0).Parrived(1), "Prequest.Parrived(1) of MPI_COMM_SELF: th"),
         (lambda: comm.Psend_init(a, 5, 0).Pready_range(3, 1), "Pready_range(3, 1) of MPI_COMM_SE"),
         (lambda: comm.Psend_init(a, 5, 0).Pready_range(9, 8), "the range ends before it begins"),
+        (lambda: comm.Psend_init(a, 2, 0).Pready_range(0, 2**31 - 1), "y_range(0, 2147483647) of"),
         (lambda: comm.Precv_init(b, 2, 0).Pready(1), "the request is of a receive"),
         (lambda: comm.Precv_init(b, 2, 0).Parrived(2), "Parrived(2) of MPI_COMM_SELF: the part"),
     ],
@@ -366,9 +367,14 @@ NAMED: dict[str, Callable[[Any], object]] = {
 def test_errors_of_message_specifications_name_the_call(
     name: str, call: Callable[[Any], object]
 ) -> None:
-    for given in ([a.copy(), -1, MPI.DOUBLE], [a.copy(), 10, float], [a.copy()]):
-        with pytest.raises((TypeError, ValueError), match=f"^{name}: "):
+    wrong: tuple[Any, ...] = (
+        [a.copy(), -1, MPI.DOUBLE], [a.copy(), 10, float], [a.copy()], "text", 5, a.astype(object),
+        [a[::2], 2],
+    )  # fmt: skip
+    for given in wrong:
+        with pytest.raises((TypeError, ValueError, BufferError, KeyError)) as caught:
             call(given)
+        assert str(caught.value.args[0]).startswith(f"{name}: "), given
 
 
 @pytest.mark.parametrize(("kind", "call", "words"), PYTHON_ERRORS)

@@ -70,7 +70,7 @@ class Client:
     going: bool = False
     """Its messages go at the end of the turn."""
     deaf: bool = False
-    """It has closed its end: nothing more is sent, and its last messages are still to be read."""
+    """It has closed, or receives no more: nothing is sent, and its messages are still read."""
 
     def close(self) -> None:
         """Hang up, and close the descriptors that waited."""

@@ -290,7 +290,9 @@ class Server:
         try:
             datagram = receive(client.sock)
         except (BlockingIOError, ConnectionResetError):
-            return  # the second comes once, of a client that left words unread: its own come next
+            # The second is reported once, where a client has closed with unread messages. Its own
+            # messages can still be read.
+            return
         except OSError as exc:
             self._clients.doom(client.number, f"its socket failed: {exc.strerror}")
             return

@@ -105,9 +105,10 @@ def proc_space() -> int:
 def is_another(process: Process, pid: int, space: int) -> bool:
     """Return whether a number is not that of a process, as the kernel shows here.
 
-    It is the number in the PID namespace `space`. False where that cannot be seen from here.
+    It is the number in the PID namespace `space`. False where that cannot be seen from here, and
+    for 0 and below, which name groups of processes.
     """
-    if not space or space != proc_space():
+    if pid <= 0 or not space or space != proc_space():
         return False
     entry = str(pid)
     try:

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.common.descriptors import Descriptor, taking_from_the_system
 from shmnd.common.held import Held
 from shmnd.common.interruption import Ignoring, pass_on
-from shmnd.common.late import asyncio
+from shmnd.common.late import asyncio, running_loop
 from shmnd.common.owned import Owned
 from shmnd.common.streams import close_epoll, new_epoll
 from shmnd.ipc.common.ringer import DATAGRAMS, ringer
@@ -49,14 +49,7 @@ from shmnd.ipc.common.sleeping_tasks import POLL, TaskSleeper, finish
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-__all__ = [
-    "PAUSE",
-    "POLL",
-    "Bell",
-    "Sleeper",
-    "sleeper_at",
-    "surely",
-]
+__all__ = ["PAUSE", "POLL", "Bell", "Sleeper", "sleeper_at", "surely"]
 
 PAUSE: Final = 0.1
 """Seconds after which a short sleep becomes a long one: at a bell, which also watches processes."""
@@ -243,18 +236,24 @@ class Bell:
     def _rung(self, loop: asyncio.AbstractEventLoop) -> None:
         with Held(self._lock):
             if self.fd >= 0 and not self._epoll.poll(0, 1):
-                return  # the rings were taken since the loop has polled, and those woken
-            for each in self._sleepers:
+                return  # the rings were taken meanwhile, by one that woke or rang for these
+            # Copies: a task that the collector ends meanwhile leaves.
+            for each in list(self._sleepers):
                 if isinstance(each, TaskSleeper) and each.loop is loop:
                     finish(each.came)
-            for (its, _), line in self._lines.items():
-                if its is loop:
-                    finish(next(iter(line)).came)
+            for (its, _), line in list(self._lines.items()):
+                if its is loop and (first := next(iter(line), None)):
+                    finish(first.came)
 
-    def pass_on(self, kind: Hashable, ready: Callable[[], bool]) -> None:
-        """A task of the running loop has left its line: wake the next one if it finds something."""
-        line = self._lines.get((asyncio.get_running_loop(), kind))
-        if not line:
+    def pass_on(
+        self, loop: asyncio.AbstractEventLoop, kind: Hashable, ready: Callable[[], bool]
+    ) -> None:
+        """A task of a loop has left its line: wake the next one if it finds something.
+
+        The loop does not run where the collector ends a task of it.
+        """
+        line = self._lines.get((loop, kind))
+        if not line or loop.is_closed():
             return
         there = True  # also where `ready` raises
         try:
@@ -262,9 +261,11 @@ class Bell:
         finally:
             if there:
                 with Held(self._lock):
-                    for each in line:
-                        finish(each.came)
-                        break
+                    first = next(iter(line), None)
+                    if first is not None and running_loop() is loop:
+                        finish(first.came)
+                    elif first is not None:
+                        first.wake()
 
     def longest(self, seconds: float) -> float:
         """Return how long one may sleep at it."""
@@ -276,18 +277,19 @@ class Bell:
             self._wake_all()
 
     def _wake_all(self) -> None:
-        for each in self._sleepers:
+        # Copies: a task that the collector ends meanwhile leaves.
+        for each in list(self._sleepers):
             each.wake()
-        for line in self._lines.values():
-            for task in line:
+        for line in list(self._lines.values()):
+            for task in list(line):
                 task.wake()
 
     def _wake_first(self, armed: Hashable) -> None:
-        for each in self._sleepers:
+        for each in list(self._sleepers):
             each.wake()
-        for (_, kind), line in self._lines.items():
-            if kind != armed:
-                next(iter(line)).wake()
+        for (_, kind), line in list(self._lines.items()):
+            if kind != armed and (first := next(iter(line), None)):
+                first.wake()
 
     def close(self) -> None:
         """Close the descriptors; those that sleep at it check again. Harmless twice."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
+from shmnd.common.late import asyncio
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import MemberTable, make_member_table
 from shmnd.ipc.common.ringing import PAUSE, Bell
@@ -236,21 +237,25 @@ class Listener(_End):
     async def await_ids(self, timeout: float | None = None) -> set[int]:
         """Wait as `wait` does, and let other tasks run meanwhile."""
         end = end_of(timeout, "Listener.await_ids")
-        waited = False
+        loop = None  # in whose line it has waited
+        found: set[int] = set()
         try:
-            while True:
-                if found := self.wait(0):
-                    return found
-                left = end - time.monotonic()
-                if left <= 0:
-                    return found
-                waited = True
+            while not (found := self.wait(0)) and (left := end - time.monotonic()) > 0:
+                loop = asyncio.get_running_loop()
                 with task_at(self._bell_of, _NUMBERS) as sleeper:
                     if not self.ready():
                         await sleeper.sleep(left)
-        finally:
-            if waited and self._bell is not None:
-                self._bell.pass_on(_NUMBERS, self.ready)
+            self._pass_on(loop)
+            return found
+        except BaseException:
+            self._taken |= found  # for the next call
+            self._pass_on(loop)
+            raise
+
+    def _pass_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """A task that waited in a line of a loop has ended its call: the next one may find some."""
+        if loop is not None and self._bell is not None:
+            self._bell.pass_on(loop, _NUMBERS, self.ready)
 
     async def __aiter__(self) -> AsyncIterator[set[int]]:
         """Return sets of numbers as they come, until it is closed."""

@@ -92,10 +92,12 @@ cdef class QueueCore(QueueItems):
         self.sent(packed)
         if box is not None:
             box.clear()
-        if noted is not None:  # here, where no other thread has put one meanwhile
-            noted[0][noted[1]] = pos
-        if wake:
-            self._open(&self.head.items, 1)
+        try:
+            if noted is not None:  # here, where no other thread has put one meanwhile
+                noted[0][noted[1]] = pos
+        finally:
+            if wake:
+                self._open(&self.head.items, 1)
         return True
 
     def passed(self, uint64_t pos) -> bool:

@@ -204,6 +204,7 @@ cdef class QueueItems(QueueMemory):
     def pack(self, obj) -> int:
         """Copy an object into a block that is not sent yet; return the block."""
         return self.packed(obj)
+
     cdef uint64_t packed(self, obj) except? 0xFFFFFFFFFFFFFFFF:
         cdef _Packer packer
         cdef _ArrayHead head
@@ -217,7 +218,7 @@ cdef class QueueItems(QueueMemory):
             return self._filled(PLAIN, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), None)
         packer = _packers.pop() if _packers else _Packer()
         packer.dump(obj)  # after an error nothing of the packer is used again
-        self.check()  # within it a handler may have forked
+        self.check()  # a handler may have forked
         if len(packer.file.pieces) == 1:
             data = packer.file.pieces[0]
         else:
@@ -308,13 +309,11 @@ cdef class QueueItems(QueueMemory):
             held = self._hold(block, ref)
             first = PyBytes_FromStringAndSize(NULL, copy.bytes)
             _copy_long(PyBytes_AS_STRING(first), <char *>block + at, copy.bytes, held is not None)
+        if copy.buffers == 0 and held is None and copy.bytes >= LONG_COPY:
+            shmnd_block_free(block)
         if copy.kind == PLAIN:
-            if copy.buffers == 0 and held is None and copy.bytes >= LONG_COPY:
-                shmnd_block_free(block)
             return first
         if copy.buffers == 0:
-            if held is None and copy.bytes >= LONG_COPY:
-                shmnd_block_free(block)
             return self._loaded(first, None)
         parts = []
         lengths = <uint64_t *>(<char *>block + 64)

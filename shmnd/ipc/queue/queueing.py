@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmnd.common.arguments import integer
 from shmnd.common.deadline import end_after
+from shmnd.common.late import asyncio
 from shmnd.common.owned import Owned
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import PAUSE
@@ -313,26 +314,26 @@ class Queue(QueueCalls, Waits):
         """Get as `get` does, and let other tasks run meanwhile."""
         deadline = _deadline(True, timeout)
         box: list[Any] = []
-        waited = False
+        loop = None  # in whose line it has waited
         try:
             while True:
                 with contextlib.suppress(queue.Empty):
                     self._get_into(box, False)
                 if box:
-                    return box[0]
+                    break
                 if deadline <= time.monotonic():
                     raise queue.Empty
-                waited = True
+                loop = asyncio.get_running_loop()
                 with self._task(ITEM) as sleeper:
                     if not self.ready() and not self._closed:
                         await sleeper.sleep(deadline - time.monotonic())
+            self._pass_on(loop, ITEM, self.ready)
+            return box[0]
         except BaseException:
             if box:
                 self._core.keep(box[0])
+            self._pass_on(loop, ITEM, self.ready)
             raise
-        finally:
-            if waited:
-                self._pass_on(ITEM, self.ready)
 
     async def aput(self, obj: object, timeout: float | None = None) -> None:
         """Put as `put` does, and let other tasks run meanwhile."""
@@ -340,18 +341,17 @@ class Queue(QueueCalls, Waits):
 
     async def _put_in_loop(self, put: Callable[[], None], timeout: float | None) -> None:
         deadline = _deadline(True, timeout)
-        waited = False
+        loop = None  # in whose line it has waited
         try:
             while True:
                 with contextlib.suppress(queue.Full):
                     return put()
                 if deadline <= time.monotonic():
                     raise queue.Full
-                waited = True
+                loop = asyncio.get_running_loop()
                 await self._await_long(ROOM, deadline - time.monotonic())
         finally:
-            if waited:
-                self._pass_on(ROOM, self._finds_room)
+            self._pass_on(loop, ROOM, self._finds_room)
 
     def _finds_room(self) -> bool:
         """Return whether there is room; if not, be rung for it."""

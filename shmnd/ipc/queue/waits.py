@@ -68,8 +68,14 @@ class Waits:
             return
         kind = what if came is None else None
         with bell.task(kind) as sleeper:
-            bell.drain(kind)  # its caller is the one of its line that tries
-            if not self._arm(bell, what, came) and not self._closed:
+            there = True  # also where it raises: the rings were taken
+            try:
+                bell.drain(kind)
+                there = self._arm(bell, what, came)
+            finally:
+                if there and kind is not None:
+                    bell.ring()  # the lines of other loops were not woken
+            if not there and not self._closed:
                 await sleeper.sleep(left)
 
     def _task(
@@ -78,11 +84,16 @@ class Waits:
         """Be a task that the next item wakes, or one of a line of them."""
         return task_at(self._bell_of, kind)
 
-    def _pass_on(self, what: int, ready: Callable[[], bool]) -> None:
-        """A task that waited in a line has ended its call: the next one may find something."""
+    def _pass_on(
+        self, loop: asyncio.AbstractEventLoop | None, what: int, ready: Callable[[], bool]
+    ) -> None:
+        """A task has left the line of a loop: wake the next one if it finds something.
+
+        Without a loop it has not slept.
+        """
         bell = self._bell
-        if bell is not None:
-            bell.pass_on(what, ready)
+        if bell is not None and loop is not None:
+            bell.pass_on(loop, what, ready)
 
     def _arm(self, bell: Bell, what: int, came: Callable[[], bool] | None = None) -> bool:
         """Be rung for a change; return whether there is one."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.deadline import deadline_of, left_until
 from shmnd.common.interruption import pass_on
+from shmnd.common.late import asyncio
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes
 from shmnd.ipc.common.closed import announce_closed
@@ -131,7 +132,7 @@ class Subscriber(MeetsPublishers):
         self._require_open(call)
         deadline = deadline_of(timeout, call)
         box: list[Sample] = []
-        waited = False
+        loop = None  # in whose line it has waited
         try:
             while not self._take(box):
                 self._check_members()
@@ -141,16 +142,15 @@ class Subscriber(MeetsPublishers):
                 left = left_until(deadline)
                 if left == 0:
                     raise self._late(call, timeout)
-                waited = True
+                loop = asyncio.get_running_loop()
                 await self._waiter._wait_in_line(self._unreached.longest(left))
                 self._require_open(call)
+            self._waiter._pass_on(loop)
             return box[0]
         except BaseException:
             self._keep(box)
+            self._waiter._pass_on(loop)
             raise
-        finally:
-            if waited:
-                self._waiter._pass_on()
 
     def __iter__(self) -> Iterator[Sample]:
         """Return the samples as they come, until it is closed or must not wait."""

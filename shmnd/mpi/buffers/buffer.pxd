@@ -22,5 +22,6 @@ cdef class buffer:
 
 
 cdef buffer as_buffer(object obj, bint readonly)
+cdef buffer buffer_for(object obj, bint readonly, str call)
 cdef bint is_stated(object memory) noexcept
 cdef buffer view_at(void *address, Py_ssize_t nbytes, bint readonly)

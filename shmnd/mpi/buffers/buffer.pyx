@@ -15,7 +15,9 @@ from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from libc.string cimport memcpy, memmove, memset, strchr
 
 from shmnd.mpi.buffers.array_interfaces cimport Foreign, describe
+from shmnd.mpi.transport.outer_call cimport full_name
 
+from shmnd.common.interruption import is_interruption
 from shmnd.mpi.transport import hooks
 
 
@@ -50,6 +52,16 @@ cdef int _refuse_objects(object obj, const char *letters) except -1:
             "in another process: send them by a call in lower case"
         )
     return 0
+
+
+cdef buffer buffer_for(object obj, bint readonly, str call):
+    """Return the memory of an object; an error names the call that got it."""
+    try:
+        return as_buffer(obj, readonly)
+    except (BufferError, TypeError) as exc:
+        if is_interruption(exc) or not exc.args:
+            raise
+        raise type(exc)(f"{full_name(call)}: {exc.args[0]}") from exc
 
 
 cdef buffer as_buffer(object obj, bint readonly):

@@ -20,7 +20,7 @@ from cpython.list cimport PyList_Check
 from cpython.tuple cimport PyTuple_Check
 from libc.stdlib cimport free, malloc
 
-from shmnd.mpi.buffers.buffer cimport as_buffer, buffer, is_stated
+from shmnd.mpi.buffers.buffer cimport as_buffer, buffer, buffer_for, is_stated
 from shmnd.mpi.buffers.plain cimport array_type, plain_array
 from shmnd.mpi.datatypes.datatype cimport Datatype
 from shmnd.mpi.buffers.sentinels cimport BottomType, InPlaceType
@@ -100,7 +100,7 @@ cdef class Spec:
             if not typed:
                 self.type = _BYTE
             return 0
-        memory = as_buffer(obj, readonly)
+        memory = buffer_for(obj, readonly, self.call)
         self.keep = memory
         self.addr = <char *> memory.view.buf
         self.nbytes = memory.view.len
@@ -110,7 +110,7 @@ cdef class Spec:
             if name in _typedict:
                 self.type = (<Datatype> _typedict[name]).ob
             else:
-                name = type_codes.name_of_format(name, memory.itemsize_)
+                name = type_codes.name_of_format(name, memory.itemsize_, at(self.call))
                 self.type = (<Datatype> getattr(datatypes, name)).ob
         return 0
 

@@ -56,15 +56,15 @@ def name(code: object) -> str | None:
     return predefined.CODES_C.get(code) or predefined.CODES_F.get(code)
 
 
-def name_of_format(letters: str, itemsize: int) -> str:
-    """Return the name of the type of items with the format of a buffer.
+def name_of_format(letters: str, itemsize: int, call: str) -> str:
+    """Return the name of the type of items with the format of a buffer, for a call.
 
     Raise BufferError for the other byte order, KeyError for items of no named type.
     """
     if letters[:1] in ("<", ">", "!") and letters[:1] != _NATIVE:
         raise BufferError(
-            f"the items have the format {letters!r}: their byte order is not that of this machine; "
-            "name a datatype in the message to send them as they are"
+            f"{call}: the items have the format {letters!r}: their byte order is not that of this "
+            "machine; name a datatype in the message to send them as they are"
         )
     plain = letters[1:] if letters[:1] in "@=|" + _NATIVE and len(letters) > 1 else letters
     if plain != letters and plain in _BY_SIZE:
@@ -74,8 +74,8 @@ def name_of_format(letters: str, itemsize: int) -> str:
     found = predefined.CODES_C.get(plain)
     if found is None:
         raise KeyError(
-            f"items of the format {letters!r} have no datatype of MPI: name one in the message "
-            "([array, MPI.BYTE] sends them as they are), derive one "
+            f"{call}: items of the format {letters!r} have no datatype of MPI: name one in the "
+            "message ([array, MPI.BYTE] sends them as they are), derive one "
             "(util.dtlib.from_numpy_dtype), or send the object by a call in lower case"
         )
     return found

@@ -45,25 +45,30 @@ cdef class Partitioned(Point):
             return False
         return Point.ready(self)
 
-    def pready(self, int low, int high) -> None:
+    def pready(self, int low, int high, str call) -> None:
         """Mark partitions from `low` to `high`, both included: none where `low` is `high` + 1."""
         if shut:
-            refuse("Prequest.Pready")
-        if low > high and not (low == high + 1 and 0 <= low <= self.partitions):
-            self._refuse("Pready_range", f"{low}, {high}", "the range ends before it begins")
+            refuse(f"Prequest.{call}")
+        named = low if call == "Pready" else f"{low}, {high}"
+        if low > high:
+            if low - 1 == high and 0 <= low <= self.partitions:
+                return
+            self._refuse(call, named, "the range ends before it begins; name its first and last "
+                         f"partition, of 0 to {self.partitions - 1}")
+        self._check(low, False, call, named)
+        self._check(high, False, call, named)
+        if not self.active:
+            self._refuse(call, named, "the send is not under way; call Start first")
         for partition in range(low, high + 1):
-            self._check(partition, False, "Pready")
-            if not self.active:
-                self._refuse("Pready", partition, "the send is not under way; call Start first")
             if partition not in self.open_:
-                self._refuse("Pready", partition, "the partition is marked already")
+                self._refuse(call, named, f"the partition {partition} is marked already")
         self.open_.difference_update(range(low, high + 1))
         if not self.open_ and self.req == NULL and self.peer != PROC_NULL:
             Point.begin(self)
 
     def parrived(self, int partition) -> bool:
         """Return whether a partition has come, and can be read."""
-        self._check(partition, True, "Parrived")
+        self._check(partition, True, "Parrived", partition)
         if self.active and not self.ready():
             poll()
         if self.active and not self.ready():
@@ -87,13 +92,13 @@ cdef class Partitioned(Point):
         self.unpacked = True
         return 0
 
-    cdef int _check(self, int partition, bint receives, str call) except -1:
+    cdef int _check(self, int partition, bint receives, str call, object named) except -1:
         """Raise ERR_ARG for a partition that the request does not have, or for another request."""
         if self.receives != receives:
             what = "receive" if self.receives else "send"
-            self._refuse(call, partition, f"the request is of a {what}")
+            self._refuse(call, named, f"the request is of a {what}")
         if not 0 <= partition < self.partitions:
-            self._refuse(call, partition, f"the partitions are 0 to {self.partitions - 1}")
+            self._refuse(call, named, f"the partitions are 0 to {self.partitions - 1}")
         return 0
 
     cdef int _refuse(self, str call, object partitions, str why) except -1:

@@ -51,18 +51,18 @@ cdef class Prequest(Request):
     def Pready(self, partition: int) -> None:
         """Mark a given partition as ready."""
         self._require(constants.ERR_REQUEST, "Pready")
-        self.ob.pready(partition, partition)
+        self.ob.pready(partition, partition, "Pready")
 
     def Pready_range(self, partition_low: int, partition_high: int) -> None:
         """Mark a range of partitions as ready."""
         self._require(constants.ERR_REQUEST, "Pready_range")
-        self.ob.pready(partition_low, partition_high)
+        self.ob.pready(partition_low, partition_high, "Pready_range")
 
     def Pready_list(self, partitions: Sequence[int]) -> None:
         """Mark a sequence of partitions as ready."""
         self._require(constants.ERR_REQUEST, "Pready_list")
         for partition in partitions:
-            self.ob.pready(partition, partition)
+            self.ob.pready(partition, partition, "Pready")
 
     def Parrived(self, partition: int) -> bool:
         """Test partial completion of a partitioned receive operation."""

@@ -133,8 +133,8 @@ static inline void shmpi_out_show(struct shmpi_out *out, struct shmpi_record *r,
     /* SYNC shown: release, pairs with acquire in shmpi_in_poll() */
     shmnd_release64(&r->mark, kind | flags << 8 | payload << 32);
     out->write_pos = next;
-    /* The next record clears a mark as well: the receiver has that line since the last lap, and the
-     * fence of its wake would wait for it. */
+    /* The next record clears a mark as well, of a short message on this line: the receiver has it
+     * since the last lap, and the fence of its wake would wait for it. */
     shmnd_prefetch_to_own(out->data + ((next + SHMPI_LINE) & (out->size - 1)));
 }
 

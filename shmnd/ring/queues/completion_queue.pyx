@@ -100,6 +100,8 @@ cdef class CompletionCore(SleepingCore):
                 return results
         try:
             self._sleep(most, timeout, results)
+            # Last: a handler that raises behind this call would lose the results.
+            PyErr_CheckSignals()
         except BaseException:
             # The handler of a signal raised. The rings that this thread took may be others'.
             self.give_back(results)

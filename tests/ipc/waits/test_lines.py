@@ -3,6 +3,8 @@
 
 import asyncio
 import contextlib
+import gc
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from shmnd import ipc
 from shmnd.ipc.common import ringing
+from shmnd.waiter import Waiter
 
 PATIENCE = 60.0
 TASKS = 100
@@ -64,6 +67,10 @@ def numbers() -> Iterator[Ends]:
 
 KINDS = [queue_items, queue_room, requests, samples, numbers]
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+class Interrupted(Exception):
+    """As the handler of a signal raises it."""
 
 
 class Counted:
@@ -163,6 +170,50 @@ def test_a_task_that_is_cancelled_as_it_wakes_passes_on(
             await ended(tasks, number + 1)
 
     run(kind, main)
+
+
+@pytest.mark.parametrize("kind", [queue_items, requests, samples], ids=lambda kind: kind.__name__)
+def test_one_that_is_interrupted_as_it_passes_on_loses_nothing(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had taken is for the next one."""
+
+    def passing_on(*args: object) -> None:
+        monkeypatch.undo()
+        raise Interrupted
+
+    async def main(cause: Callable[[int], object], tasks: list[asyncio.Task[Any]]) -> None:
+        monkeypatch.setattr(ringing.Bell, "pass_on", passing_on)
+        monkeypatch.setattr(Waiter, "_pass_on", passing_on)
+        cause(0)
+        await ended(tasks, 2)
+        assert sum(bool(task.done() and task.exception()) for task in tasks) == 1
+
+    run(kind, main)
+
+
+@kinds
+def test_a_task_that_is_dropped_with_its_loop_is_quiet(kind: Any) -> None:
+    faults: list[Any] = []
+    before, sys.unraisablehook = sys.unraisablehook, faults.append
+    try:
+        with kind() as (get, cause):
+            loop = asyncio.new_event_loop()
+            waiting = [get() for _ in range(3)]
+            tasks = [loop.create_task(each) for each in waiting]
+            loop.run_until_complete(asyncio.sleep(0.05))
+            loop.set_exception_handler(lambda *_: None)  # it says which tasks were pending
+            loop.close()
+            for task in tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            del tasks, task
+            while waiting:
+                waiting.pop().close()
+            gc.collect()
+            cause(0)
+    finally:
+        sys.unraisablehook = before
+    assert [each.exc_value for each in faults] == []
 
 
 def test_a_queue_that_is_closed_ends_all_its_tasks() -> None:

@@ -381,20 +381,34 @@ def test_a_partition_that_has_come_can_be_read_before_the_receive_ends() -> None
     gaps.Free()
 
 
+def test_a_range_without_partitions_begins_no_send() -> None:
+    comm = MPI.COMM_SELF
+    send, receive = comm.Psend_init(b"ab", 2, 0), comm.Precv_init(memory := bytearray(2), 2, 0)
+    receive.Start()
+    send.Pready_range(0, -1)
+    assert not receive.Test()
+    send.Start()
+    send.Pready_range(0, 1)
+    assert MPI.Request.Waitall([send, receive])
+    assert memory == b"ab"
+    send.Free()
+    receive.Free()
+
+
 def test_a_range_with_a_partition_that_is_not_there_marks_none() -> None:
     """The program may mark them again; the send was marked whole, and never began."""
     comm = MPI.COMM_SELF
     send, receive = comm.Psend_init(b"abcd", 4, 0), comm.Precv_init(memory := bytearray(4), 4, 0)
     send.Start()
     receive.Start()
-    with pytest.raises(MPI.Exception, match=r"Pready\(4\) of .*: the partitions are 0 to 3"):
+    with pytest.raises(MPI.Exception, match=r"y_range\(0, 4\) of .*: the partitions are 0 to 3"):
         send.Pready_range(0, 4)
     with pytest.raises(MPI.Exception, match=r"Pready_range\(3, 1\) .* ends before it begins"):
         send.Pready_range(3, 1)
     for empty in (0, 4):
         send.Pready_range(empty, empty - 1)
     send.Pready_range(0, 3)
-    with pytest.raises(MPI.Exception, match=r"Pready\(2\) .* the partition is marked already"):
+    with pytest.raises(MPI.Exception, match=r"Pready\(2\) .* the partition 2 is marked already"):
         send.Pready(2)
     assert MPI.Request.Waitall([send, receive])
     assert memory == b"abcd"

@@ -5,7 +5,10 @@ Results that it had taken are given back, and count as results in every way.
 """
 
 import asyncio
+import ctypes
+import functools
 import gc
+import operator
 import os
 import select
 import signal
@@ -64,6 +67,38 @@ def wait_interrupted(queue: Any, act: Any) -> list[Any]:
     finally:
         thread.join(WAIT)
     return results or queue.get_results()
+
+
+def test_a_signal_that_comes_as_the_last_of_a_wait(
+    handler: None, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there when the wait returns: behind that, its handler would lose the results."""
+    queue = pair.active.cq
+    other = threading.Thread(target=pair.passive.cq.wait, args=(1, WAIT))
+    other.start()  # so that the wait ends in the call below
+    wait_until(lambda: pair.passive.cq._attended, "a thread sleeps at the other queue")
+    # In C: no handler runs between the signal and the end of the wait.
+    queue.kick = functools.partial(getattr(ctypes.PyDLL(None), "raise"), signal.SIGALRM)
+    pair.active.qp.receive(None, "kept")
+    sender = threading.Timer(0.05, pair.passive.qp.send, (None,), {"flags": OpFlag.SILENT_SUCCESS})
+    sender.start()
+    with monkeypatch.context() as patched:
+        engine = pair.active.adapter._engine
+        usual = engine.wait
+
+        def waited(*args: Any) -> Any:
+            found = usual(*args)
+            patched.setattr(engine.request_progress, "poller_left", operator.methodcaller("kick"))
+            return found
+
+        patched.setattr(engine, "wait", waited)
+        with pytest.raises(Interrupted):
+            queue.wait(1, WAIT)
+    sender.join(WAIT)
+    assert contexts(queue.get_results()) == ["kept"]
+    pair.passive.qp.receive(None)
+    pair.active.qp.send(None)  # ends the other wait
+    other.join(WAIT)
 
 
 def test_a_signal_that_comes_with_a_message(handler: None, pair: Pair) -> None:

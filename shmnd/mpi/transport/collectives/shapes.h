@@ -42,8 +42,8 @@ static inline uint64_t shmpi_slice(const struct shmpi_group *g, uint64_t items, 
 /* Where the reduction of one slice lies: a row for each rank. The own row is the program's, and is
  * written to only where the result belongs there; the row of one other rank is received into the
  * place of the result, if that is apart from what the round sends. So two ranks copy nothing. An
- * operation of the program writes into its right operand alone: the own row is a copy then, and the
- * result is copied. */
+ * operation without a kernel, as those of the program, writes into its right operand alone: the own
+ * row is a copy then, and the result is copied. */
 struct shmpi_rows {
     char **row;
     char *own, *to; /* rows that are special; NULL: none is */
