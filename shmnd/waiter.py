@@ -127,8 +127,8 @@ class Waiter(Closing):
         try:
             there = self._poll_armed()
         finally:
-            if there and line:
-                line[0]()
+            for wake in line[:1] if there else ():
+                wake()
 
     async def _within(self, timeout: float | None, tasks: list[Callable[[], None]]) -> bool:
         if timeout is None:
@@ -257,7 +257,8 @@ class Waiter(Closing):
         """Poll for tasks and descriptors; the progress engine calls it after every event."""
         if not (self._tasks or self._lines or self._readiness) or not self._poll_armed():
             return
-        for wake in [*self._tasks, *(line[0] for line in list(self._lines.values()) if line)]:
+        firsts = [wake for line in list(self._lines.values()) for wake in line[:1]]
+        for wake in [*self._tasks, *firsts]:
             wake()
         if self._readiness is not None:
             self._readiness.set()

@@ -151,10 +151,10 @@ class WaitSet(Closing):
         """Wait until some have something and return these; none when `timeout` seconds end
         first.
         """
+        pid = os.getpid()  # first: a handler may fork from here on
         call = "WaitSet.wait"
         self._check(call)
         end = end_of(timeout, call)
-        pid = os.getpid()
         try:
             found = self._wait(end, call, pid)
             require_process(pid, call, "wait")

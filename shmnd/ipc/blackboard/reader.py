@@ -237,10 +237,12 @@ class BlackboardReader(Closing):
         since = self._since(key, after, call)
         end = end_of(timeout, call)
         try:
-            return self._wait(key, since, end, call)
+            found = self._wait(key, since, end, call)
+            require_process(self._pid, call, "reader")
         except BaseException as exc:
             require_process(self._pid, call, "reader", exc)
             raise
+        return found
 
     def _wait(self, key: str, since: _Since, end: float, call: str) -> Any:
         long = False

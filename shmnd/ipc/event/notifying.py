@@ -134,10 +134,12 @@ class Listener(_End):
         call = "Listener.wait"
         end = end_of(timeout, call)
         try:
-            return self._wait(end, call)
+            found = self._wait(end, call)
+            require_process(self._pid, call, "listener")
         except BaseException as exc:
             require_process(self._pid, call, "listener", exc)
             raise
+        return found
 
     def _wait(self, end: float, call: str) -> set[int]:
         table = self._open(call)
@@ -254,8 +256,9 @@ class Listener(_End):
 
     def _pass_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """A task that waited in a line of a loop has ended its call: the next one may find some."""
-        if loop is not None and self._bell is not None:
-            self._bell.pass_on(loop, _NUMBERS, self.ready)
+        bell = self._bell
+        if loop is not None and bell is not None:
+            bell.pass_on(loop, _NUMBERS, self.ready)
 
     async def __aiter__(self) -> AsyncIterator[set[int]]:
         """Return sets of numbers as they come, until it is closed."""

@@ -65,6 +65,8 @@ def dtype_of(type_: Any, call: str, wanted: str, *, align: bool = False) -> np.d
     """Return the numpy type that a program means. What numpy raises names the call and the type."""
     try:
         found: np.dtype[Any] = np.dtype(type_, align=align)
+    except (MemoryError, RecursionError):
+        raise
     except Exception as exc:
         pass_on(exc)
         kind = ValueError if isinstance(exc, ValueError) else TypeError

@@ -117,7 +117,7 @@ def subscriber_receive(name: str) -> Iterator[Case]:
 @contextlib.contextmanager
 def listener_wait(name: str) -> Iterator[Case]:
     with ipc.Listener(name) as listener, ipc.Notifier(name) as notifier:
-        yield lambda: listener.wait(PATIENCE), lambda: notifier.notify(3), {3}, listener.ready
+        yield lambda: listener.wait(PATIENCE), lambda: notifier.notify(3), {3}, always
 
 
 @contextlib.contextmanager
@@ -127,7 +127,7 @@ def reader_wait(name: str) -> Iterator[Case]:
         def write() -> None:
             board["x"] = 1.5
 
-        yield lambda: float(reader.wait("x", timeout=PATIENCE)), write, 1.5, lambda: False
+        yield lambda: float(reader.wait("x", timeout=PATIENCE)), write, 1.5, always
 
 
 @contextlib.contextmanager
