@@ -169,10 +169,10 @@ def pack_structure(call: str, layout: struct.Struct, values: Mapping[str, object
     return layout.pack(*[within(call, 0, name, value, 0, most) for (name, value), most in limits])
 
 
-def unpack_structure(call: str, layout: struct.Struct, data: object) -> tuple[Any, ...]:
+def unpack_structure(call: str, layout: struct.Struct, data: Buffer) -> tuple[Any, ...]:
     """Return the fields of a structure; bytes beyond it are left out."""
     try:
-        with memoryview(data) as view:  # type: ignore[arg-type]  # a TypeError refuses it
+        with memoryview(data) as view:
             flat = view.cast("B")[: layout.size] if view.c_contiguous and view.nbytes else view
             octets = flat.tobytes()
     except TypeError:

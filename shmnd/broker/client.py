@@ -27,7 +27,7 @@ from shmnd.broker.spawn import IDLE_SECONDS, START_SECONDS, reach
 from shmnd.common.brief_waits import too_late
 from shmnd.common.descriptors import refuse_closed
 from shmnd.common.steps import step
-from shmnd.status import NdError, Status, error
+from shmnd.status import NdError, Status, error, renamed
 
 __all__ = ["CALL_SECONDS", "BrokerClient"]
 
@@ -353,8 +353,4 @@ def _succeeded(call: str, reply: dict[str, Any]) -> dict[str, Any]:
 
 def _named(call: str, err: NdError) -> NdError:
     """Return the error of a new session, which says `open_adapter`, as one of another call."""
-    said = str(err)
-    if not said.startswith("open_adapter: "):
-        return err
-    said = said.removeprefix("open_adapter: ").removesuffix(f" [{err.status.name}]")
-    return error(err.status, call, said)
+    return renamed(err, call) if str(err).startswith("open_adapter: ") else err

@@ -194,9 +194,7 @@ def test_a_task_that_is_dropped_with_its_loop_is_quiet(kind: Any) -> None:
             loop.run_until_complete(asyncio.sleep(0.05))
             loop.set_exception_handler(lambda *_: None)  # it says which tasks were pending
             loop.close()
-            for task in tasks:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-            del tasks, task
+            del tasks
             while waiting:
                 waiting.pop().close()
             gc.collect()
