@@ -3,13 +3,19 @@
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+import pytest
+
+Results: TypeAlias = "dict[str, Future[subprocess.CompletedProcess[str]]]"
+Test = TypeVar("Test", bound=Callable[..., None])
 
 PATIENCE: Final = 100
 """Seconds that a job may take on a machine that has other things to do."""
 
-AT_ONCE: Final = 4
+AT_ONCE: Final = 6
 """Jobs at the same time, where each of them mostly sleeps."""
 
 UNTIL_WAITS: Final = """
@@ -66,16 +72,55 @@ def python(
     return ran
 
 
-def launch_each(
-    ranks: int, programs: dict[str, str], expect: int = 0
-) -> dict[str, subprocess.CompletedProcess[str]]:
-    """Run programs as jobs, several at once; return the results by the names of the programs.
+class Jobs(NamedTuple):
+    """Programs that a test runs as jobs, each of which takes seconds because a rank waits."""
 
-    For jobs that take seconds because a rank waits for as long.
-    """
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        jobs = {
-            name: pool.submit(launch, ranks, "-c", program, expect=expect)
-            for name, program in programs.items()
+    ranks: int
+    programs: dict[str, str]
+    expect: int
+
+    def start(self, pool: ThreadPoolExecutor) -> Results:
+        """Have the pool run them."""
+        return {
+            name: pool.submit(launch, self.ranks, "-c", program, expect=self.expect)
+            for name, program in self.programs.items()
         }
-    return {name: job.result() for name, job in jobs.items()}
+
+
+_JOBS: Final[dict[Any, Jobs]] = {}
+
+
+def with_jobs(
+    programs: dict[str, str] | str, ranks: int = 2, expect: int = 0
+) -> Callable[[Test], Test]:
+    """Run jobs before the first test of a module; this test has their results as `results`.
+
+    Those of all tests run together. A test with one program has one result in it.
+    """
+    each = {"": programs} if isinstance(programs, str) else programs
+
+    def register(test: Test) -> Test:
+        _JOBS[test] = Jobs(ranks, each, expect)
+        return pytest.mark.slow(pytest.mark.timeout(300)(test))
+
+    return register
+
+
+@pytest.fixture(scope="module")
+def jobs_of_all(request: pytest.FixtureRequest) -> dict[Any, Results]:
+    """The jobs of all tests of the module that will run: several at once, and all have ended."""
+    tests = [
+        item.function
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.module is request.module
+    ]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return {test: _JOBS[test].start(pool) for test in tests if test in _JOBS}
+
+
+@pytest.fixture
+def results(
+    request: pytest.FixtureRequest, jobs_of_all: dict[Any, Results]
+) -> dict[str, subprocess.CompletedProcess[str]]:
+    """The results of the jobs of this test, by the names of the programs."""
+    return {name: job.result() for name, job in jobs_of_all[request.function].items()}

@@ -2,10 +2,15 @@
 """A rank that ends in order, or seems to, while others wait for it."""
 
 import subprocess
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from mpi.launcher.jobs import launch, launch_each, python
+from mpi.launcher import jobs
+from mpi.launcher.jobs import jobs_of_all, launch, python, results
+
+__all__ = ["jobs_of_all", "results"]
 
 BEGIN = """
 import os, signal, sys, time
@@ -14,10 +19,22 @@ comm = MPI.COMM_WORLD
 rank, other = comm.rank, 1 - comm.rank
 """
 
+Results = dict[str, subprocess.CompletedProcess[str]]
 
-def run(program: str, ranks: int = 2, expect: int = 0) -> subprocess.CompletedProcess[str]:
+
+def with_jobs(
+    programs: str | dict[str, str], ranks: int = 2, expect: int = 0
+) -> Callable[[Any], Any]:
+    """The programs begin with what all have in common here."""
+    if isinstance(programs, str):
+        return jobs.with_jobs(BEGIN + programs, ranks, expect)
+    begun = {name: BEGIN + program for name, program in programs.items()}
+    return jobs.with_jobs(begun, ranks, expect)
+
+
+def run(program: str, ranks: int = 2) -> subprocess.CompletedProcess[str]:
     """Run a program as ranks of one job."""
-    return launch(ranks, "-c", BEGIN + program, expect=expect)
+    return launch(ranks, "-c", BEGIN + program)
 
 
 WAITS = {
@@ -42,14 +59,13 @@ WAITS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_wait_for_a_rank_that_has_ended_ends_the_job() -> None:
-    programs = {
-        wait: f"{BEGIN}os._exit(0) if rank else {call}" for wait, (call, _) in WAITS.items()
-    }
-    programs["Recv after sys.exit"] = f"{BEGIN}sys.exit() if rank else {WAITS['Recv'][0]}"
-    for wait, ran in launch_each(2, programs, expect=1).items():
+IN_VAIN = {wait: f"os._exit(0) if rank else {call}" for wait, (call, _) in WAITS.items()}
+IN_VAIN["Recv after sys.exit"] = f"sys.exit() if rank else {WAITS['Recv'][0]}"
+
+
+@with_jobs(IN_VAIN, expect=1)
+def test_a_wait_for_a_rank_that_has_ended_ends_the_job(results: Results) -> None:
+    for wait, ran in results.items():
         words = WAITS[wait.partition(" after ")[0]][1]
         assert "rank 1 has ended, and rank 0 waits for it in" in ran.stderr, (wait, ran.stderr)
         assert words in ran.stderr, (wait, ran.stderr)
@@ -90,12 +106,8 @@ else:
 }
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_rank_whose_part_is_done_may_end_before_the_others() -> None:
-    """Rank 0 waits first for rank 1, and then for rank 2, when rank 1 has ended long ago."""
-    programs = {
-        wait: f"""{BEGIN}
+ENDED_BEFORE = {
+    wait: f"""
 import numpy as np
 mine, every = np.full(200_000, rank, "B"), np.zeros((3, 200_000), "B")
 comm.Barrier()
@@ -104,9 +116,14 @@ time.sleep((0, 0.5, {0 if wait == "Lock" else 4})[rank])
 print("well" if not rank else "")
 os._exit(0) if rank == 1 else None
 """
-        for wait, calls in LATE.items()
-    }
-    for wait, ran in launch_each(3, programs).items():
+    for wait, calls in LATE.items()
+}
+
+
+@with_jobs(ENDED_BEFORE, 3)
+def test_a_rank_whose_part_is_done_may_end_before_the_others(results: Results) -> None:
+    """Rank 0 waits first for rank 1, and then for rank 2, when rank 1 has ended long ago."""
+    for wait, ran in results.items():
         assert "well" in ran.stdout, (wait, ran)
 
 
@@ -114,26 +131,22 @@ LEFT = "comm.Isend(bytes(100000), other, 3)"
 """A send that the program does not wait for."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "program",
-    [
-        f"os._exit(0) if rank else {LEFT}",
-        LEFT,
-        "if not rank: [comm.Isend(bytes(8000), 1, 3) for k in range(100)]",
-    ],
-    ids=["a long message", "each to the other", "a full lane"],
+@with_jobs(
+    {
+        "a long message": f"os._exit(0) if rank else {LEFT}",
+        "each to the other": LEFT,
+        "a full lane": "if not rank: [comm.Isend(bytes(8000), 1, 3) for k in range(100)]",
+    },
+    expect=1,
 )
-def test_a_send_that_the_program_left_and_no_rank_receives_ends_the_job(program: str) -> None:
-    ran = run(program, expect=1)
-    assert "the job cannot continue, and is ended" in ran.stderr, ran.stderr
-    assert "Finalize for rank" in ran.stderr, ran.stderr
-    assert "tag 3" in ran.stderr, ran.stderr
+def test_a_send_that_the_program_left_and_no_rank_receives_ends_the_job(results: Results) -> None:
+    for left, ran in results.items():
+        assert "the job cannot continue, and is ended" in ran.stderr, (left, ran.stderr)
+        assert "Finalize for rank" in ran.stderr, (left, ran.stderr)
+        assert "tag 3" in ran.stderr, (left, ran.stderr)
 
 
-@pytest.mark.slow
-def test_a_send_that_the_program_left_is_received_after_the_end() -> None:
-    ran = run(f"""
+@with_jobs(f"""
 if rank:
     time.sleep(4)
     assert comm.recv(source=0) == "short"
@@ -145,7 +158,8 @@ else:
     comm.isend("short", 1)
     {LEFT}
 """)
-    assert ran.stdout == "well\n", ran
+def test_a_send_that_the_program_left_is_received_after_the_end(results: Results) -> None:
+    assert results[""].stdout == "well\n", results
 
 
 def test_a_send_to_itself_that_the_program_left_does_not_keep_a_rank() -> None:
@@ -160,9 +174,7 @@ print("well")
     assert ran.stdout == "well\n", ran
 
 
-@pytest.mark.slow
-def test_messages_of_a_rank_that_has_ended_still_arrive() -> None:
-    ran = run("""
+@with_jobs("""
 if rank:
     for k in range(50):
         comm.send(k, 0, k)
@@ -177,13 +189,12 @@ else:
     request.Wait()
     print("well")
 """)
-    assert ran.stdout == "well\n", ran
+def test_messages_of_a_rank_that_has_ended_still_arrive(results: Results) -> None:
+    assert results[""].stdout == "well\n", results
 
 
-@pytest.mark.slow
-def test_a_wait_for_a_rank_that_runs_continues_after_another_has_ended() -> None:
-    ran = run(
-        """
+@with_jobs(
+    """
 if rank == 0:
     assert comm.recv(source=1) == "late"
     assert comm.recv(source=MPI.ANY_SOURCE) == "later"
@@ -194,14 +205,13 @@ elif rank == 1:
     time.sleep(3)
     comm.send("later", 0)
 """,
-        3,
-    )
-    assert ran.stdout == "well\n", ran
+    3,
+)
+def test_a_wait_for_a_rank_that_runs_continues_after_another_has_ended(results: Results) -> None:
+    assert results[""].stdout == "well\n", results
 
 
-@pytest.mark.slow
-def test_a_rank_that_is_stopped_is_not_taken_for_one_that_waits_in_vain() -> None:
-    ran = run("""
+@with_jobs("""
 import subprocess
 if rank:
     comm.send("begin", 0)
@@ -218,7 +228,8 @@ else:
     assert comm.recv(source=1) == "there"
     print("well")
 """)
-    assert ran.stdout == "well\n", ran
+def test_a_rank_that_is_stopped_is_not_taken_for_one_that_waits_in_vain(results: Results) -> None:
+    assert results[""].stdout == "well\n", results
 
 
 HELD = {
@@ -290,15 +301,9 @@ HELD = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "end", ["sys.exit()", pytest.param("os._exit(0)", marks=pytest.mark.further)]
-)
-def test_what_a_rank_took_along_ends_the_job(end: str) -> None:
-    """Rank 1 ends with a lock, or within an epoch; rank 2 waits for it."""
-    programs = {
-        held: f"""{BEGIN}
+def _ending(end: str) -> dict[str, str]:
+    return {
+        held: f"""
 from mpi4py.util.sync import Condition, Mutex, Semaphore
 win = MPI.Win.Allocate(64, comm=comm)
 win.Set_name("my window")
@@ -313,13 +318,23 @@ if rank == 2: {waits}
 """
         for held, (takes, waits, _) in HELD.items()
     }
-    for held, ran in launch_each(3, programs, expect=1).items():
+
+
+@with_jobs(_ending("sys.exit()"), 3, expect=1)
+def test_what_a_rank_took_along_ends_the_job(results: Results) -> None:
+    """Rank 1 ends with a lock, or within an epoch; rank 2 waits for it."""
+    for held, ran in results.items():
         assert HELD[held][2] in ran.stderr, (held, ran.stderr)
 
 
-@pytest.mark.slow
-def test_a_lock_that_a_rank_returns_late_is_waited_for() -> None:
-    ran = run("""
+@pytest.mark.further
+@with_jobs(_ending("os._exit(0)"), 3, expect=1)
+def test_what_a_rank_took_along_as_it_left_at_once_ends_the_job(results: Results) -> None:
+    for held, ran in results.items():
+        assert HELD[held][2] in ran.stderr, (held, ran.stderr)
+
+
+@with_jobs("""
 from mpi4py.util.sync import Mutex
 win, mutex = MPI.Win.Allocate(64, comm=comm), Mutex(comm=comm)
 if rank == 1: win.Lock(0), mutex.acquire()
@@ -331,13 +346,11 @@ else:
     mutex.acquire(), win.Lock(0), win.Unlock(0), mutex.release()
     print("well")
 """)
-    assert ran.stdout == "well\n", ran
+def test_a_lock_that_a_rank_returns_late_is_waited_for(results: Results) -> None:
+    assert results[""].stdout == "well\n", results
 
 
-@pytest.mark.slow
-def test_a_rank_whose_operation_takes_long_does_not_wait_in_vain() -> None:
-    """It waited for a rank that has ended by now, and has all that it waited for."""
-    ran = run("""
+@with_jobs("""
 import numpy as np
 def add(source, target, _):
     time.sleep(0 if rank else 5)
@@ -350,12 +363,12 @@ if not rank:
     assert (total == 2).all()
     print("well")
 """)
-    assert ran.stdout == "well\n", ran
+def test_a_rank_whose_operation_takes_long_does_not_wait_in_vain(results: Results) -> None:
+    """It waited for a rank that has ended by now, and has all that it waited for."""
+    assert results[""].stdout == "well\n", results
 
 
-@pytest.mark.slow
-def test_another_thread_may_send_what_a_rank_waits_for_when_all_others_have_ended() -> None:
-    ran = run("""
+@with_jobs("""
 import threading
 def later():
     time.sleep(5)
@@ -367,7 +380,8 @@ if not rank:
     other.join()
     print("well")
 """)
-    assert ran.stdout == "well\n", ran
+def test_another_thread_may_send_what_a_rank_waits_for_after_all_others(results: Results) -> None:
+    assert results[""].stdout == "well\n", results
 
 
 NUMBERS = """
