@@ -394,7 +394,7 @@ class Connector(BrokerEvents):
 
     def _check(self, call: str) -> None:
         super()._check(call)
-        self._engine.progress_by_calls()  # what the broker has said by now counts
+        self._engine.progress_by_calls()  # what the broker has sent by now counts
 
     def _callee_data(self, data: Buffer, call: str) -> bytes:
         return private_bytes(data, self._adapter._limits.max_callee_data, "MaxCalleeData", call)

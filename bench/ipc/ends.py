@@ -76,11 +76,11 @@ class TopicEnd(abc.ABC):
         """Sleep until there is a value."""
         raise NotImplementedError(question.label)
 
-    def tell(self, question: Question, when: int) -> None:
+    def send_time(self, question: Question, when: int) -> None:
         """Send a time."""
         raise NotImplementedError(question.label)
 
-    def told(self, question: Question) -> int:
+    def receive_time(self, question: Question) -> int:
         """Return the time that was sent; poll for it."""
         raise NotImplementedError(question.label)
 
@@ -126,10 +126,10 @@ class TopicEnd(abc.ABC):
                 time.sleep(PAUSE)
                 start = time.monotonic_ns()
                 self.wake(question)
-                times.append(self.told(question) - start)
+                times.append(self.receive_time(question) - start)
             else:
                 self.wait(question)
-                self.tell(question, time.monotonic_ns())
+                self.send_time(question, time.monotonic_ns())
         return Reading(sum(times) * 1e-9, counters(times) if record else {})
 
 

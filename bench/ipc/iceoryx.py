@@ -142,11 +142,11 @@ class IceoryxTopicsEnd(TopicEnd):
         while take() is None:
             self._event.blocking_wait()
 
-    def tell(self, question: Question, when: int) -> None:
+    def send_time(self, question: Question, when: int) -> None:
         """Send a time."""
         self._send(question, when.to_bytes(8, "little"))
 
-    def told(self, question: Question) -> int:
+    def receive_time(self, question: Question) -> int:
         """Poll for a time."""
         take = self._ports[question][1].receive
         while (sample := take()) is None:

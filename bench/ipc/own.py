@@ -153,11 +153,11 @@ class TopicsEnd(TopicEnd):
         """Receive."""
         self._topics[question][1].receive(LIMIT)
 
-    def tell(self, question: Question, when: int) -> None:
+    def send_time(self, question: Question, when: int) -> None:
         """Send a time."""
         self._topics[question][0].send(when.to_bytes(8, "little"))
 
-    def told(self, question: Question) -> int:
+    def receive_time(self, question: Question) -> int:
         """Poll for a time."""
         take = self._topics[question][1].try_receive
         while (sample := take()) is None:

@@ -68,17 +68,19 @@ class Environment:
 
     def warnings(self) -> list[str]:
         """Return the reasons for not trusting the figures of this run."""
-        said = []
+        warnings = []
         if len(set(self.pinned)) < 2:
-            said.append("both ends share one CPU: figures show the scheduler, not the transport")
+            warnings.append(
+                "both ends share one CPU: figures show the scheduler, not the transport"
+            )
         for noise in self.noise:
             if noise.lost > _LOST_MAX or noise.longest_us > _LONGEST_MAX_US:
-                said.append(
+                warnings.append(
                     f"CPU {noise.cpu} did not run the benchmark for {noise.lost:.1%} of the time, "
                     f"at most {noise.longest_us:,.0f} µs at once: small differences are not "
                     f"significant"
                 )
-        return said
+        return warnings
 
     def lines(self) -> list[str]:
         """Return a description in a few lines."""

@@ -144,19 +144,19 @@ class Question:
     @property
     def label(self) -> str:
         """What a table calls it."""
-        said = _TEXTS[self.kind]
+        label = _TEXTS[self.kind]
         if self.how.rate:
-            said = said.replace("one way", "there and back")
+            label = label.replace("one way", "there and back")
         if self.kind is Kind.OBJECT and not self.size:
-            said = said.replace("array", "small object")
+            label = label.replace("array", "small object")
         elif self.kind is Kind.PICKLED and not self.size:
-            said = said.replace("object of bytes", "small dict")
+            label = label.replace("object of bytes", "small dict")
         elif self.kind not in _WITHOUT_SIZE:
-            said = f"{format_size(self.size)} {said}"
+            label = f"{format_size(self.size)} {label}"
         if self.idle:
             of = "subscribers" if self.kind is Kind.PUBLISH else "connections"
-            said += f", {self.idle:,} idle {of}"
-        return ", ".join(filter(None, (said, self.how.describe())))
+            label += f", {self.idle:,} idle {of}"
+        return ", ".join(filter(None, (label, self.how.describe())))
 
     def as_json(self) -> dict[str, Any]:
         """Return the form that goes to worker processes and into reports."""

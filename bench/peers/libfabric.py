@@ -36,12 +36,12 @@ class FiPingpong(Program):
         """Ask fi_info, which comes with the program."""
         info = Path(self.path or "").with_name("fi_info")
         try:
-            said = subprocess.run(
+            printed = subprocess.run(
                 [str(info), "--version"], capture_output=True, text=True, timeout=LISTEN_LIMIT
             ).stdout
         except (OSError, subprocess.TimeoutExpired):
             return {"libfabric": "unknown"}
-        pairs = (line.partition(":")[::2] for line in said.splitlines())
+        pairs = (line.partition(":")[::2] for line in printed.splitlines())
         return {key: value.strip() for key, value in pairs if key == "libfabric"}
 
 

@@ -45,8 +45,8 @@ class MpiEnd(TwoSidedEnd):
         return {"mpi4py": version, "MPI": self._library()}
 
     def _library(self) -> str:
-        said = str(self._mpi.Get_library_version()).replace("\t", " ").splitlines()[0]
-        return " ".join(said.split(",", maxsplit=1)[0].replace("Version:", "").split())
+        version = str(self._mpi.Get_library_version()).replace("\t", " ").splitlines()[0]
+        return " ".join(version.split(",", maxsplit=1)[0].replace("Version:", "").split())
 
     def calls(self, question: Question) -> tuple[Call, Call]:
         """Blocking calls, which return at once for small messages and make no request object."""

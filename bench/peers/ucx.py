@@ -47,12 +47,12 @@ class UcxPerftest(Program):
         """Ask ucx_info, which comes with the program."""
         info = Path(self.path or "").with_name("ucx_info")
         try:
-            said = subprocess.run(
+            printed = subprocess.run(
                 [str(info), "-v"], capture_output=True, text=True, timeout=LISTEN_LIMIT
             ).stdout
         except (OSError, subprocess.TimeoutExpired):
             return {"UCX": "unknown"}
-        found = re.search(r"[Vv]ersion:?\s+(\S+)", said)
+        found = re.search(r"[Vv]ersion:?\s+(\S+)", printed)
         return {"UCX": found[1] if found else "unknown"}
 
 

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _conclude(answers: Answers) -> Report:
     notes = Notes()
-    rows, said = [], []
+    rows, notices = [], []
     for subject in dict.fromkeys(answer.subject for answer in answers):
         for contest in _CONTESTS:
             ratios = []
@@ -96,9 +96,9 @@ def _conclude(answers: Answers) -> Report:
                 rows.append(_row(first, second, ratios[-1], notes))
             found = _crossover(contest.sizes, ratios)
             reported = format_size(contest.reported)
-            said.append(f"{subject}, {contest.title} from {found}; reported: {reported}")
+            notices.append(f"{subject}, {contest.title} from {found}; reported: {reported}")
     headings = ("what", "µs", "instead", "µs", "ratio")
-    text = "\n".join([render(headings, rows, right=" r rr"), "", *said, *notes.lines()])
+    text = "\n".join([render(headings, rows, right=" r rr"), "", *notices, *notes.lines()])
     return Report(text, {"command": "crossover"}, any(answer.error for answer in answers))
 
 

@@ -152,7 +152,7 @@ def _part(folder: Path, section: Section, data: dict[str, Any]) -> list[str]:
     if section.picture:
         plot.draw(folder / section.picture, found.answers)
         parts.append(f"![{section.title}]({section.picture})")
-    return [*parts, *section.tell(found)]
+    return [*parts, *section.lines(found)]
 
 
 def _circumstances(data: dict[str, Any]) -> list[str]:

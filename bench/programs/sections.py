@@ -72,7 +72,7 @@ class Section:
     title: str
     text: str
     ask: Callable[[argparse.Namespace], tuple[list[Question], list[Subject]]]
-    tell: Callable[[Taken], list[str]]
+    lines: Callable[[Taken], list[str]]
     record: Record = Record.NEVER
     share: float = 1.0
     """The fraction of the usual measuring time that each measurement of the section takes."""

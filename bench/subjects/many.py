@@ -189,7 +189,7 @@ class MeetingEnd(_End):
         assert len(self._told) == (others if self._role == CLIENT else 1)
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
-        """Meet `count` times. The clock runs from the first signal until all have told that
+        """Meet `count` times. The clock runs from the first signal until all have reported that
         its connections are made.
         """
         seconds = 0.0

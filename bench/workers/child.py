@@ -18,7 +18,7 @@ class HarnessError(Exception):
 
 
 class Child:
-    """A started process, its process group, and what it said on its standard error."""
+    """A started process, its process group, and what it wrote to its standard error."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         # Not a pipe, which no thread would read while the process runs.

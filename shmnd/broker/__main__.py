@@ -55,8 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
             _daemon(place, lock, options) if options.daemon else _foreground(place, lock, options)
         )
     except (NdError, OSError) as exc:
-        said = str(exc).removeprefix("open_adapter: ")  # the command was not called that
-        print(exc if options.daemon else f"shmnd broker: {said}", file=sys.stderr)
+        text = str(exc).removeprefix("open_adapter: ")  # the command was not called that
+        print(exc if options.daemon else f"shmnd broker: {text}", file=sys.stderr)
         return 1
 
 
@@ -184,25 +184,25 @@ def _log(text: str) -> None:
 
 def _daemon(place: Place, lock: int, options: argparse.Namespace) -> int:
     """Serve from a child in a session of its own; end when it listens, or with its complaint."""
-    ready, tell = os.pipe()
+    ready, started = os.pipe()
     try:
         child = os.fork()
     except OSError as exc:
-        for fd in (ready, tell):
+        for fd in (ready, started):
             os.close(fd)
         raise OSError(exc.errno, f"{exc.strerror}{remedy_of_start(exc)}") from None
     if child:
-        os.close(tell)
+        os.close(started)
         sys.stderr.flush()
         if os.read(ready, 1):
             os._exit(0)  # at once: the starter waits
         killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
         os._exit(CHILD_KILLED if killed else 1)
     os.close(ready)
-    return _serve(place, lock, options, tell)
+    return _serve(place, lock, options, started)
 
 
-def _serve(place: Place, lock: int, options: argparse.Namespace, tell: int) -> int:
+def _serve(place: Place, lock: int, options: argparse.Namespace, started: int) -> int:
     os.setsid()
     os.chdir("/")
     # Listening must begin in this process: its id is what clients see at the socket.
@@ -213,8 +213,8 @@ def _serve(place: Place, lock: int, options: argparse.Namespace, tell: int) -> i
         os.dup2(null, standard)
     os.close(null)
     with contextlib.suppress(OSError):  # the process that waited is gone; others will come
-        os.write(tell, b"+")
-    os.close(tell)
+        os.write(started, b"+")
+    os.close(started)
     server.run()
     return 0
 

@@ -303,7 +303,7 @@ class BrokerClient(Session):
                 self._hang_up()
                 raise error(status, "open_adapter", f"broker at {self.path}: {reply['message']}")
             self.broker = reply["broker"]
-            step("hello-said")
+            step("hello-sent")
             return
 
     def _require_ours(self, sock: socket.socket) -> None:

@@ -249,7 +249,7 @@ class Session:
         except BlockingIOError:
             return False
         except ConnectionError:
-            # It is gone, but what it said before is still there to be read.
+            # It is gone, but what it sent before can still be read.
             self._drain()
             raise Lost from None
         except OSError as exc:
@@ -341,7 +341,7 @@ class Session:
         return unused + rest
 
     def _wait(self, what: int, call: str, deadline: float, *, longest: float = math.inf) -> None:
-        """Wait for the socket, not longer than said; IO_TIMEOUT at the deadline."""
+        """Wait for the socket; IO_TIMEOUT at the deadline."""
         sock = self._sock
         if sock is None:
             raise Lost

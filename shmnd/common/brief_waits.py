@@ -37,8 +37,8 @@ class TooLate(NdTimeoutError):
 
 def too_late(call: str) -> TooLate:
     """Make the error of a call."""
-    said = f"{call}: the broker did not answer within {BRIEF_SECONDS} s [IO_TIMEOUT]"
-    return TooLate(Status.IO_TIMEOUT, said)
+    text = f"{call}: the broker did not answer within {BRIEF_SECONDS} s [IO_TIMEOUT]"
+    return TooLate(Status.IO_TIMEOUT, text)
 
 
 def briefly(call: Callable[[], _T]) -> _T:

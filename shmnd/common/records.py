@@ -37,7 +37,7 @@ class Entry:
     in µs) by which its process had announced it first. 0 of one that is new."""
     pid_space: int = 0
     """The PID namespace in which the kernel has reported `pid`, by the inode of that; 0 where the
-    process has said it itself."""
+    process has reported it itself."""
 
     def came_after(self, time_us: int) -> bool:
         """Return whether it is new, or was announced after a time (CLOCK_MONOTONIC)."""

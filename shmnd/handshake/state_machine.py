@@ -211,7 +211,7 @@ class ConnectionStateMachine(PortHolder):
         try:
             self._notify()
             self._finish()
-            step("end-told")
+            step("end-reported")
         finally:  # also where a handler of a signal raises
             self._engine.pending_operations.linger(end)
 

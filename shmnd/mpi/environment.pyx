@@ -173,7 +173,7 @@ def _set_abort_status(status: int) -> None:
 
 
 def _leave() -> None:
-    """Finalize at the end of the process, or abort if the program said so."""
+    """Finalize at the end of the process, or abort if the program asked for that."""
     if not _initialized or _finalized:
         return
     if _abort_status:

@@ -361,7 +361,7 @@ cdef class EndpointCore:
 
     cdef uint32_t _restage(self, str method, Staging staging, bytearray data, object sges,
                            c.shmnd_sge *list_) except? 0xffffffff:
-        """Fill the list for what `_staged` has said. The caller posts it at once."""
+        """Fill the list according to what `_staged` returned. The caller posts it at once."""
         cdef uint32_t status
         cdef uint32_t n = gather_sges(sges, list_, f"Endpoint.{method}", self._pair.q.wq.stride)
         if staging is not None:

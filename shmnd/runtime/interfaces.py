@@ -274,7 +274,7 @@ class EngineOfMeetings(Protocol):
         """Send the broker a request that needs no reply."""
 
     def sync(self) -> None:
-        """Take what the broker has said so far."""
+        """Take the messages that the broker has sent so far."""
 
     def has(self, adapter: SegmentOwner) -> bool:
         """Return whether an adapter is open, and known to the broker."""

@@ -22,8 +22,9 @@ def lent_segments(
 ) -> Iterator[tuple[int, int, int, bool]]:
     """Yield the number of each, its bytes, its descriptor, and whether peers may write it.
 
-    The descriptor is open until the next one is asked for. Of one that another thread ends
-    meanwhile, that it has ended was said before what the caller says: it is said again.
+    The descriptor is open until the next one is asked for. Where another thread ends a segment
+    meanwhile, its end was announced before the caller announces the segment, so it is announced
+    once more.
     """
     for segments, may_write in ((written, True), (read_only, False)):
         for seg, segment in segments:

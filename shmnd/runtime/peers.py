@@ -3,8 +3,8 @@
 
 A process is watched by its pidfd, which the kernel makes readable when it ends; neither the
 broker nor a socket is needed for that. The record of an adapter lives as long as a queue pair
-refers to it, also after the broker said that the adapter is closed; the doorbell and the pidfd of
-its process live as long.
+refers to it, also after the broker has reported the adapter as closed; the doorbell and the pidfd
+of its process live as long.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Peers:
     def hung_up(self, uid: str) -> list[PeerLike]:
         """Return the adapters that a process has left behind: it has become another program (exec).
 
-        It has hung up on us then, though it never said that its adapters are closed.
+        It has hung up on us then, though it never reported its adapters as closed.
         """
         with Held(self._lock):
             process = self._processes.get(uid)

@@ -266,7 +266,7 @@ class Readiness:
     """A descriptor for `select`, `selectors` and asyncio: readable when its owner has something.
 
     It is readable too when the process has to poll (the progress engine's descriptor
-    is in it), since only a poll can tell for which object that is. Descriptors are made at the
+    is in it), since only a poll finds for which object that is. Descriptors are made at the
     first `fileno()`; its holder may sleep on it at any time.
     """
 

@@ -30,13 +30,13 @@ from shmnd.broker.place import place_of
 
 ROOT = Path(__file__).parents[2]
 ACTIVE = [
-    "hello-said", "adapter-told", "segment-created", "segment-sealed", "segment-told",
+    "hello-sent", "adapter-announced", "segment-created", "segment-sealed", "segment-announced",
     "connect-asked", "answer-arrived", "segment-attached", "pair-attached",
-    "answer-taken", "opened", "connected", "end-told",
+    "answer-taken", "opened", "connected", "end-reported",
 ]  # fmt: skip
 PASSIVE = [
     "port-bound", "listening", "request-armed", "offer-taken", "link-made", "link-written",
-    "segment-attached", "pair-attached", "answer-to-be-sent", "answer-sent", "end-told",
+    "segment-attached", "pair-attached", "answer-to-be-sent", "answer-sent", "end-reported",
     "refusal-sent",
 ]  # fmt: skip
 BROKER = [

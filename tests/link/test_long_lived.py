@@ -106,7 +106,7 @@ def test_a_topic_whose_type_makes_no_sense_stops_no_other(
     ):
         until(lambda: pub._adapter.uid in link._topics.publishers)
         assert set(link._topics.outgoing) == {"b"}
-        assert len(link._carrier.told) == 1
+        assert len(link._carrier.complaints) == 1
 
 
 def test_publishers_of_a_topic_that_stays_are_forgotten(

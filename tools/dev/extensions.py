@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the compiled modules are built: what all of them need, said once.
+"""How the compiled modules are built: what all of them need, in one place.
 
 pyproject.toml names the modules and this command. Every header and .pxd counts for every module:
 the headers include each other, and a module built with an old one would disagree with the rest

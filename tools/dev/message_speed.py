@@ -183,9 +183,9 @@ def between_processes(nbytes: int, count: int, times: int, cpus: list[int]) -> s
         connection = server.accept(20)
         end.accept(listener)
     else:
-        said = os.read(reading, 16)
-        connection = shmnd.connect(("127.0.0.1", int(said[:8])), timeout=20)
-        end.connect(("127.0.0.1", int(said[8:])))
+        written = os.read(reading, 16)
+        connection = shmnd.connect(("127.0.0.1", int(written[:8])), timeout=20)
+        end.connect(("127.0.0.1", int(written[8:])))
     rounds = [
         bounce(end.send, end.receive, bool(child), data),
         bounce(connection.send_bytes, connection.recv_bytes, bool(child), data),

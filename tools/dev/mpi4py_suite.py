@@ -86,8 +86,8 @@ def main() -> int:
     options = parser.parse_args()
     tests = suite()
     if tests is None:
-        said = f"the package index has no source distribution of {WANTED}"
-        print(f"mpi4py-suite: {'skipped' if options.quick else 'failed'}: {said}")
+        text = f"the package index has no source distribution of {WANTED}"
+        print(f"mpi4py-suite: {'skipped' if options.quick else 'failed'}: {text}")
         return 0 if options.quick else 1
     known = [path.stem.removeprefix("test_") for path in sorted(tests.glob("test_*.py"))]
     failed = []

@@ -47,14 +47,14 @@ class Carrier:
         self.session: Final = session
         self.namespace: Final = namespace
         self.objects: Final = objects
-        self.told: Final[set[str]] = set()
+        self.complaints: Final[set[str]] = set()
         self._complain: Final = complain
         self._traffic: Final[dict[tuple[str, str, str], Traffic]] = {}
 
     def say(self, text: str) -> None:
-        """Complain, unless the same was said before."""
-        if text not in self.told:
-            self.told.add(text)
+        """Complain, unless it did so before."""
+        if text not in self.complaints:
+            self.complaints.add(text)
             self._complain(text)
 
     def counts(self, direction: str, kind: str, name: str) -> Traffic:

@@ -88,22 +88,22 @@ class Outgoing:
 
     # -- called by the link
 
-    def enter(self, uid: str, told: str) -> None:
+    def enter(self, uid: str, card: str) -> None:
         """Offer a publisher to other links; one that comes again, behind its end."""
         with self._changed:
             found = self._publishers.get(uid)
             if found is not None and found.ending:
-                found.again = told
+                found.again = card
             else:
-                self._offer(uid, told)
+                self._offer(uid, card)
 
-    def _offer(self, uid: str, told: str) -> None:
+    def _offer(self, uid: str, card: str) -> None:
         came = time.monotonic() if self._wishes.wants else None
-        token = self._session.token(wire.key("pub", self._here, uid, told))
+        token = self._session.token(wire.key("pub", self._here, uid, card))
         self._publishers[uid] = _Sending(token, came)
 
     def leave(self, uid: str) -> None:
-        """A publisher has gone: send what it left, and tell that it was all."""
+        """A publisher has gone: send what it left, and then that it has ended."""
         with self._changed:
             found = self._publishers.get(uid)
             if found is None:
@@ -325,10 +325,10 @@ class Outgoing:
             self._traffic.lost += 1
             self._complain(f"{self.name}: a sample is left out: {exc}")
             return
-        told = wire.pack(Message(KINDS[kind], sample.sequence, sample.header, meta))
+        packed = wire.pack(Message(KINDS[kind], sample.sequence, sample.header, meta))
         end = time.monotonic() + _LONGEST_AGAIN
         before, found.sent = found.sent, sample.sequence  # first: it may be taken at once
-        while not self._goes(uid, array, told, block=newest or bool(waited)):
+        while not self._goes(uid, array, packed, block=newest or bool(waited)):
             waited = self._still_waited(uid, waited)
             newest = newest and not sub.ready()
             if not (waited or newest) or self._closed.is_set() or time.monotonic() > end:
@@ -367,11 +367,11 @@ class Outgoing:
             return False
         return True
 
-    def _goes(self, uid: str, array: Any, told: bytes, *, block: bool) -> bool:
+    def _goes(self, uid: str, array: Any, packed: bytes, *, block: bool) -> bool:
         """Send the bytes of a sample; return whether the wire took them."""
         try:
             payload = np.ascontiguousarray(array).tobytes()
-            self._session.send(wire.key("data", self._here, uid), payload, told, block=block)
+            self._session.send(wire.key("data", self._here, uid), payload, packed, block=block)
         except (OSError, MemoryError) as exc:
             self._complain(f"{self.name}: {exc}")
             return False

@@ -51,8 +51,8 @@ class Offered:
             self._traffic.nbytes += len(payload)
         except Exception as exc:
             self._traffic.lost += 1
-            told = {"type": type(exc).__name__, "text": str(exc)}
-            query.reply_err(json.dumps(told).encode())
+            failure = {"type": type(exc).__name__, "text": str(exc)}
+            query.reply_err(json.dumps(failure).encode())
         finally:
             query.drop()
 
@@ -124,12 +124,12 @@ def _failure(data: bytes) -> Exception:
     """Return the exception that a far server raised: the same built-in type, else RemoteError."""
     import builtins
 
-    told = json.loads(data)
-    kind = getattr(builtins, str(told.get("type")), None)
-    text = str(told.get("text"))
+    failure = json.loads(data)
+    kind = getattr(builtins, str(failure.get("type")), None)
+    text = str(failure.get("text"))
     if isinstance(kind, type) and issubclass(kind, Exception) and kind is not SystemError:
         try:
             return kind(text)
         except TypeError:
             pass
-    return ipc.RemoteError(f"{told.get('type')}: {text}")
+    return ipc.RemoteError(f"{failure.get('type')}: {text}")

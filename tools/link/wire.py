@@ -83,7 +83,7 @@ def unpack(data: bytes) -> Message:
     except struct.error as exc:
         raise ValueError(f"a message of {len(data)} bytes has no head") from exc
     if len(data) != _HEAD.size + meta + header:
-        raise ValueError(f"a message of {len(data)} bytes tells of {_HEAD.size + meta + header}")
+        raise ValueError(f"a message of {len(data)} bytes announces {_HEAD.size + meta + header}")
     middle = _HEAD.size + meta
     return Message(kind, sequence, data[middle:] or None, data[_HEAD.size : middle])
 

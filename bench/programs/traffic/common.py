@@ -19,7 +19,7 @@ class Traffic:
     command: str
     kinds: tuple[Kind, ...]
     size: int
-    """Bytes of a message unless it is said otherwise."""
+    """Bytes of a message unless an option sets another size."""
 
     @property
     def two_sided(self) -> bool:

@@ -4,9 +4,10 @@
 A message is sent at once or waits in its client's own bounded queue; while something waits, nothing
 is read from that client. This module does not interpret messages.
 
-Clients have their turns in the order in which their words came, one message each: what one process
-said before it told another by other ways to speak is then heard before the other one. So a socket
-reports once and goes to the end of the queue when it is armed again (EPOLLONESHOT).
+Clients have their turns in the order in which their messages came, one message each: if one process
+sends a message and then, by another channel, causes a second process to send one, the first message
+is read first. So a socket reports once and goes to the end of the queue when it is armed again
+(EPOLLONESHOT).
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Outbox:
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """A client that has said hello."""
+    """A client that has introduced itself (`hello`)."""
 
     client: int
     uid: str

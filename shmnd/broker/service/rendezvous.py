@@ -103,7 +103,7 @@ class Rendezvous:
         self._callers[client] = trusted_pid, user
 
     def greeted(self, client: int) -> bool:
-        """Return whether a client has said hello."""
+        """Return whether a client has introduced itself."""
         return client in self._clients
 
     def leave(self, client: int) -> None:
@@ -170,7 +170,9 @@ class Rendezvous:
                 " established connections continue",
             )
         if client in self._clients:
-            raise Refusal(Status.INVALID_DEVICE_STATE, "hello: it was said before")
+            raise Refusal(
+                Status.INVALID_DEVICE_STATE, "hello: the client has introduced itself before"
+            )
         _require_pidfd(fds[0])
         trusted_pid, user = self._callers[client]
         proven = trusted_pid > 0 and fds[0].process() == trusted_pid
@@ -340,7 +342,7 @@ class Rendezvous:
 
 
 def _own_pid_space() -> int:
-    """Return the PID namespace of this process; 0 where /proc does not tell."""
+    """Return the PID namespace of this process; 0 where /proc does not show it."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116
     except OSError:

@@ -329,7 +329,7 @@ class Server:
             self._clients.push(client.number, {"re": ident, "status": status, "message": text})
 
     def _deliver(self) -> None:
-        """Carry out what the state wants said."""
+        """Send the messages that the state has queued."""
         items = self._state.outbox.items
         while items:
             number, message, fds, later = items.popleft()

@@ -371,7 +371,7 @@ class BlackboardReader(Closing):
 
     def _find_writer(self) -> None:
         """Learn of writers that came or went."""
-        self._waiter.rest()  # takes what the broker has said
+        self._waiter.rest()  # takes what the broker has sent
         board = self._board
         if self._news() or board is None or not board.lives:
             self._search()

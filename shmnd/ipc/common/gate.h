@@ -14,7 +14,7 @@
  * finds the change or the waker finds the bit. A bit stays set until a waker has woken
  * no process by it, so a sleeper that dies costs one idle wake-up. A waker that dies between
  * its change and the wake-up, and a sleeper that dies after it was chosen, are what no
- * word can tell: a sleep by futex ends after SHMND_GATE_NS in any case, and a longer one is by
+ * word can show: a sleep by futex ends after SHMND_GATE_NS in any case, and a longer one is by
  * descriptor, which also watches the processes (ringing.py).
  *
  * A member that joins publishes that it is there, and rings those that sleep by descriptor, so that

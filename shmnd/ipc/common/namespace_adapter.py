@@ -77,7 +77,7 @@ class NamespaceAdapter:
         self.adapter.close()
 
     def read_records(self, kind: str, name: str) -> None:
-        """Wait until the broker has said what it knows of a name; do without one that is gone."""
+        """Wait until the broker has sent its records of a name; without a broker, do not."""
         try:
             self.directory.find(kind, name)
         except NdError:

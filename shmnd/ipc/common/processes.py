@@ -34,7 +34,7 @@ class Process(NamedTuple):
     """A process as it names itself."""
 
     space: int
-    """Its PID namespace, by the inode of that; 0 where /proc does not tell."""
+    """Its PID namespace, by the inode of that; 0 where /proc does not show it."""
     number: int
     """Its number there."""
 

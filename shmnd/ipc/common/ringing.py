@@ -140,7 +140,7 @@ class Bell:
             pass_on(exc)
             self.blind = True  # no descriptor is free
             return
-        if pid in self._dead:  # it still has what tells that it lives, or the number is another's
+        if pid in self._dead:  # it still holds its mark of life, or the number is another's
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             if poll.poll(0):
@@ -156,7 +156,7 @@ class Bell:
         descriptor.close()
 
     def _forget_dead(self) -> bool:
-        """Watch those no more that have died; tell whether there was one."""
+        """Watch those no more that have died; return whether there was one."""
         if not self._watched or self.fd < 0:
             return False
         by_descriptor = {descriptor.fd: pid for pid, descriptor in self._watched.items()}

@@ -318,7 +318,7 @@ def open_of_process(
 
 
 def is_seen(entry: Entry) -> bool:
-    """Return whether this process sees that of a record in /proc, as far as it can tell."""
+    """Return whether this process sees that of a record in /proc, as far as it can see."""
     try:
         return _shown_as(entry) != 0
     except OSError as exc:

@@ -67,11 +67,11 @@ static inline shmnd_word64 *shmnd_mpmc_slot(const struct shmnd_mpmc *q, uint64_t
     return &q->slots[pos % q->count];
 }
 
-/* Says that positions up to `pos` are behind us. Another one may have said so, or more. */
+/* Moves the hint past `pos`. Another process may have moved it as far, or further. */
 static inline void shmnd_mpmc_pass(shmnd_word64 *hint, uint64_t pos)
 {
     uint64_t seen = pos;
-    /* needs no order: the slots decide, this only says where to begin */
+    /* needs no order: the slots decide, this is only where to begin */
     (void)shmnd_swap64(hint, &seen, pos + 1);
 }
 

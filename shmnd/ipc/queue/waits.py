@@ -41,9 +41,9 @@ class Waits:
     _also: QueueCore | None  # another queue whose members matter to its waits
 
     def _wait_long(self, what: int, left: float, came: Callable[[], bool] | None = None) -> None:
-        """Sleep until a change, or the death of a process that was to bring one or to say so.
+        """Sleep until a change, or the death of a process that was to bring or to announce one.
 
-        `came` tells whether there is what the caller waits for, which a death may bring.
+        `came` returns whether there is what the caller waits for, which a death may bring.
         """
         try:
             bell = self._bell_of()

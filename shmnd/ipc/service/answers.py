@@ -3,8 +3,8 @@
 
 A handler of a signal may raise behind each call of a function, and an answer that was taken must
 reach its request even so. So it is in `_taken` until what it changes is changed, by statements that
-call nothing. A thread that was interrupted before it said that it takes no more answers takes the
-next ones.
+call nothing. A thread that was interrupted before it announced that it takes no more answers
+takes the next ones.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ __all__ = ["MARKS", "Answers"]
 MARKS: Final = 2048
 """Marks of closed streams that a client's page has."""
 _MOST_ENDED: Final = 1024
-"""Closed streams whose servers have not said that they ended; the oldest one is forgotten."""
+"""Closed streams whose servers have not confirmed their ends; the oldest one is forgotten."""
 _LAST: Final = ("value", "failure", "end")
-"""The kinds of what a server says last of a request."""
+"""The kinds of the last message of a server about a request."""
 
 
-def _server_of(said: Any) -> tuple[int, int] | None:
+def _server_of(sent: Any) -> tuple[int, int] | None:
     """Return the member number and the process of a server that took a request."""
     try:
-        member, space, number, likely = map(int, said)
+        member, space, number, likely = map(int, sent)
     except (TypeError, ValueError) as exc:
         if is_interruption(exc):
             raise
@@ -62,7 +62,7 @@ class Answers:
     _under_way: UnderWay
 
     def _find_lost(self) -> bool:
-        """End the requests whose servers died; tell whether there was one."""
+        """End the requests whose servers died; return whether there was one."""
         raise NotImplementedError
 
     def _mark(self, number: int) -> None:
@@ -176,14 +176,14 @@ class Answers:
             self._mark(number)  # the server need not continue
         self._give(pending, kind, item)
 
-    def _claim_of(self, said: Any) -> tuple[int, int] | None:
-        claim = _server_of(said)
+    def _claim_of(self, sent: Any) -> tuple[int, int] | None:
+        claim = _server_of(sent)
         if claim is not None:
             self._under_way.servers.add(claim)  # before the request has it: it is checked from now
         return claim
 
     def _give(self, pending: Pending, kind: str, item: Any) -> None:
-        """Change a request by what its server said."""
+        """Change a request by what its server sent."""
         number, _, sequence, server, value = item
         taken, unseen = self._taken, self._under_way.unseen
         failure: BaseException | None = None

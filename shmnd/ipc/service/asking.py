@@ -45,7 +45,7 @@ class Asking:
     def lives(self, member: int = -1, process: tuple[Process, int] | None = None) -> bool:
         """Return whether it waits for answers: its process may have died, or closed it.
 
-        The arguments are what a request says. Another one may have said something else before.
+        The arguments come from a request. An earlier request may have named another process.
         """
         now = time.monotonic()
         if process is None:

@@ -70,7 +70,7 @@ class Client(Answers, Closing):
         descriptor = self._answers._core.fd, found.st_dev, found.st_ino
         self._where = (*own_process(), self._named.seen_as(), *descriptor)
         self._numbers = itertools.count(1)
-        # Closed streams whose servers have not said that they ended: their numbers, by their marks.
+        # Closed streams whose servers have not confirmed their ends: their numbers, by their marks.
         self._ended: dict[int, int] = {}
         self._pending: weakref.WeakValueDictionary[int, Pending] = weakref.WeakValueDictionary()
         self._lock = threading.RLock()
@@ -80,7 +80,7 @@ class Client(Answers, Closing):
         self._sorted = False  # it took one
         self._news: list[Pending] = []  # the requests of which it took something
         self._unread = 0  # requests since a send took the answers
-        # A server that took a request and has not said so yet is a member of this one alone.
+        # A server that took a request and has not announced it yet is a member of this one alone.
         self._answers._also = self._requests._core
         self._under_way = UnderWay(self._requests._core, self._answers._core, self._pending)
         self._unsent: Final = Unsent(self._requests, self._under_way)
@@ -247,7 +247,7 @@ class Client(Answers, Closing):
             return
         left -= PAUSE
         if left > 0 and not self._find_lost():
-            longest = min(left, self._until_lost())
+            longest = min(left, self._under_way.until_lost())
             self._answers._wait_long(0, longest, lambda: self._came(pending))
             self._take_all()
         self._find_lost()
@@ -288,23 +288,19 @@ class Client(Answers, Closing):
                 if left <= 0:
                     return False
                 if not self._closed:
-                    await sleeper.sleep(min(left, self._until_lost()))
+                    await sleeper.sleep(min(left, self._under_way.until_lost()))
 
     def _known(self) -> list[Pending]:
         """Return the requests that the program waits for; other threads may send some meanwhile."""
         # A list of `values()` fails then: its loop is Python code, and other threads run within it.
         return [each for ref in self._pending.valuerefs() if (each := ref()) is not None]
 
-    def _until_lost(self) -> float:
-        """Return the seconds after which the next request may count as lost."""
-        return self._under_way.until_lost()
-
     def _find_lost(self) -> bool:
-        """End the requests whose servers died; tell whether there was one."""
+        """End the requests whose servers died; return whether there was one."""
         dead, unclaimed = self._under_way.lost()
         if not dead and not unclaimed:
             return False
-        self._take_all()  # what they said before they died
+        self._take_all()  # what they sent before they died
         found = False
         for pending in self._known():
             lost = pending._server in dead if pending._server else pending in unclaimed

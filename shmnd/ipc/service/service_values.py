@@ -180,7 +180,7 @@ def failure_of(exc: BaseException) -> tuple[str, tuple[Any, ...], str]:
     """Return the parts of an exception that are sent: its built-in type, arguments and text."""
     kind = type(exc)
     builtin = getattr(builtins, kind.__name__, None) is kind
-    said = _said_by(exc)
+    words = _text_of(exc)
     args: Any = exc.args
     if isinstance(exc, OSError):
         args = exc.__reduce__()[1]  # with the names of its files, unlike `args`
@@ -189,12 +189,12 @@ def failure_of(exc: BaseException) -> tuple[str, tuple[Any, ...], str]:
     except Exception as failure:
         if is_interruption(failure):
             raise
-        args = (said,)
-    text = f"{kind.__module__}.{kind.__qualname__}: {said}"
+        args = (words,)
+    text = f"{kind.__module__}.{kind.__qualname__}: {words}"
     return (kind.__name__ if builtin else ""), args, text
 
 
-def _said_by(exc: BaseException) -> str:
+def _text_of(exc: BaseException) -> str:
     """Return the text of an exception, whose class may be the program's, with any `__str__`."""
     try:
         return str(exc)

@@ -65,7 +65,7 @@ class Turns:
         )
 
     def take(self) -> bool:
-        """Have each stream whose client has room give a value; tell whether there was one."""
+        """Have each stream whose client has room give a value; return whether there was one."""
         if self._parked and time.monotonic() >= self._next_check:
             self._check_parked()
         for _ in range(len(self._ready)):

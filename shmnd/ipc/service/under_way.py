@@ -45,7 +45,7 @@ class UnderWay:
         self._answers: Final = answers
         self._pending: Final = pending
         self.unsaid: Final[OrderedDict[int, int]] = OrderedDict()
-        """Those that were put and that no server has said to have taken, in their order: where."""
+        """Those that were put and that no server has claimed, in their order: where."""
         self.servers: Final[set[tuple[int, int]]] = set()
         """The member numbers and processes of those that took one."""
         self.unseen: Final[OrderedDict[int, None]] = OrderedDict()

@@ -116,7 +116,7 @@ class _Guest:
     policy: int
     evicted: bool = False
     unknown: bool = False
-    """To the broker: it ends, or its process begins a new session and will tell of it again."""
+    """To the broker: it ends, or its process begins a new session and will announce it again."""
 
 
 class Seats:
@@ -222,7 +222,7 @@ class Seats:
         """The broker knows a subscriber no more.
 
         One that lives and is open, or holds samples, keeps its seat: its process has lost its
-        session, and will tell of it again.
+        session, and will announce it again.
         """
         self._waiting.pop(entry.key, None)
         self.unreached.pop(entry.key)

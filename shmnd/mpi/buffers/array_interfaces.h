@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Arrays that do not speak the buffer protocol: DLPack's structures, and whether memory that is
- * said to be a device's is memory of this process at all.
+ * claimed to be a device's is memory of this process at all.
  *
  * The layout is DLPack's, versions 0 and 1. A capsule stays the producer's: it is read, kept as
  * long as its memory is used, and not consumed, so the same array can be sent again.
@@ -65,7 +65,7 @@ static inline int foreign_in_a_row(int32_t ndim, const int64_t *shape, const int
     return 1;
 }
 
-/* 1: the first and the last byte can be read, or nothing can be said; 0: they cannot. */
+/* 1: the first and the last byte can be read, or that cannot be found; 0: they cannot. */
 static inline int foreign_readable(const char *data, size_t nbytes)
 {
     char byte;

@@ -235,7 +235,7 @@ cdef class Plan(Operation):
         return 0
 
     cdef int fail_unequal(self) except -1:
-        """Make the error of a message that was not as long as it has to be, and tell the others."""
+        """Make the error of a message of another length than due, and send it to the others."""
         try:
             raise_unequal(self.state, self.s, self.mine, self.whole_name(), self.comm)
         except BaseException as error:

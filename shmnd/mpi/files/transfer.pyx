@@ -124,7 +124,7 @@ cdef class _Moved(Operation):
 
 
 def fill(Status status, nbytes: int) -> None:
-    """Have a status, if there is one, tell of so many bytes."""
+    """Enter so many bytes in a status, if there is one."""
     empty_status(status)
     if status is not None:
         status.c_nbytes = nbytes

@@ -37,7 +37,7 @@ _PATIENCE: Final = 0.5
 _LOOK: Final = 0.025
 """Seconds between two questions of what they do."""
 _MOST_REPORTED: Final = 16
-"""Ranks of which is said what they wait for."""
+"""The most ranks whose waits are reported."""
 
 
 class Job:

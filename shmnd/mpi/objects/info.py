@@ -21,7 +21,7 @@ class InfoState(State):
 
 
 def _environment(args: Sequence[str] | str | None) -> dict[str, str]:
-    """Return what the standard wants an info object to tell of how the job was started."""
+    """Return what the standard wants in an info object about the start of the job."""
     if args is None:
         args = []
     words = [args] if isinstance(args, str) else [os.fspath(word) for word in args]

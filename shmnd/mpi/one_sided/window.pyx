@@ -41,7 +41,7 @@ cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, 
 cdef object _shared(comm, Py_ssize_t nbytes, str call):
     """A zeroed segment that all ranks of a communicator map. Where one cannot, all raise.
 
-    Whatever keeps a rank from it, the rank tells the others, which wait for it.
+    A rank that cannot map it sends the reason to the others, which wait for it.
     """
     segment = failure = None
     try:
@@ -60,16 +60,16 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
         except Exception as error:
             failure = error
     # Rank 0 keeps its descriptor until all have tried to open it.
-    said = comm.allgather(
+    reasons = comm.allgather(
         None if failure is None else (_is_shortage(failure), _reason(failure))
     )
-    failed = [rank for rank, reason in enumerate(said) if reason is not None]
+    failed = [rank for rank, reason in enumerate(reasons) if reason is not None]
     if failed:
         # Where rank 0 has died, and its memory with it, this raises that error.
         comm._barrier_as(call, comm.ob)
         if failure is not None:
             pass_on(failure)
-        short, text = said[failed[0]]
+        short, text = reasons[failed[0]]
         _refuse(
             comm, constants.ERR_NO_MEM if short else constants.ERR_OTHER,
             f"{call}: {nbytes} bytes of shared memory: rank {failed[0]} has no "

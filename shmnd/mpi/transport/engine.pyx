@@ -222,7 +222,7 @@ cdef bint is_revoked(uint32_t context) noexcept:
 
 
 cdef int revoke(uint32_t context, tuple ranks) except -1:
-    """Revoke the contexts of a communicator here, and tell other ranks of the job."""
+    """Revoke the contexts of a communicator here, and inform other ranks of the job."""
     cdef bint fits = shmpi_revoke(E, context)
     for each in ranks:
         if each != E.rank:

@@ -13,7 +13,7 @@ from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
 from shmnd.ring.queues.polling cimport PairCore
-from shmnd.ring.queues.sleeping cimport SleepingCore
+from shmnd.ring.queues.sleeping cimport UNLIMITED, SleepingCore
 
 from shmnd.common.arguments import seconds, within
 
@@ -23,8 +23,6 @@ cdef str _WAIT = "CompletionQueue.wait"
 cdef str _WAIT_ONE = "CompletionQueue.wait_one"
 # The first polls of a wait keep the interpreter's lock for this long.
 cdef uint64_t _KEEP_LOCK_NS = 3000
-# Seconds that count as unlimited.
-cdef double _LONG = 1e9
 
 
 cdef inline Py_ssize_t _most(str call, object value) except -1:
@@ -170,7 +168,7 @@ cdef class CompletionCore(SleepingCore):
 
     cdef uint64_t window_ns(self) noexcept:
         """The nanoseconds of `spin`."""
-        return <uint64_t>(min(self.spin_seconds, _LONG) * 1e9)
+        return <uint64_t>(min(self.spin_seconds, <double>UNLIMITED) * 1e9)
 
     cdef bint _something(self) noexcept:
         """Return whether a poll may find something; a cheap check, under the lock."""

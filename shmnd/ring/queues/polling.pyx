@@ -403,9 +403,9 @@ cdef class PollingCore(RingCore):
         """Return a text for each connected queue pair: its outstanding requests and its peer."""
         cdef c.shmnd_qp *qp
         cdef uint32_t i
-        said = []
+        parts = []
         for i in range(self.raw.link_count):
             qp = self.raw.links[i]
-            said.append((<PairCore>qp.owner).outstanding(
+            parts.append((<PairCore>qp.owner).outstanding(
                 qp.initiator_cq == &self.raw, qp.receive_cq == &self.raw))
-        return said
+        return parts

@@ -281,18 +281,19 @@ cdef class QueuePair(ConnectionCore):
             self.counter_table.give_back(self.place, self.q.counters)
 
     def __repr__(self) -> str:
-        cdef list said = [state_of(self)]
+        cdef list parts = [state_of(self)]
         if self.peer is not None:
-            said[0] += " to" if self.q.state == c.SHMND_QP_CONNECTED else ","
+            parts[0] += " to" if self.q.state == c.SHMND_QP_CONNECTED else ","
             if self.ends is not None:
-                said[0] += f" {_written(self.ends[1])} in"
-            said[0] += f" process {self.peer.pid}"
-        said.append(f"{c.shmnd_receives_outstanding(&self.q.own)} of {self.q.own.depth} receives"
-                    if self.srq is None else f"receives of {self.srq!r}")
-        said.append(f"{self.q.wq.end - self.q.wq.oldest} of {self.q.wq.depth} requests outstanding")
+                parts[0] += f" {_written(self.ends[1])} in"
+            parts[0] += f" process {self.peer.pid}"
+        parts.append(f"{c.shmnd_receives_outstanding(&self.q.own)} of {self.q.own.depth} receives"
+                     if self.srq is None else f"receives of {self.srq!r}")
+        requests = self.q.wq.end - self.q.wq.oldest
+        parts.append(f"{requests} of {self.q.wq.depth} requests outstanding")
         if self.context is not None:
-            said.append(f"context={self.context!r}")
-        return f"<{self.title} {', '.join(said)}>"
+            parts.append(f"context={self.context!r}")
+        return f"<{self.title} {', '.join(parts)}>"
 
 
 cdef str _written(tuple address):

@@ -138,11 +138,11 @@ cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_):
 
 cdef str outstanding_requests(ProgressCore pair, bint requests, bint receives):
     """Return which requests are outstanding, and with which process."""
-    cdef list said = []
+    cdef list parts = []
     if requests:
-        said.append(f"{pair.q.wq.end - pair.q.wq.oldest} requests")
+        parts.append(f"{pair.q.wq.end - pair.q.wq.oldest} requests")
     if receives and not pair.q.shared:
-        said.append(f"{c.shmnd_receives_outstanding(&pair.q.own)} Receives")
+        parts.append(f"{c.shmnd_receives_outstanding(&pair.q.own)} Receives")
     name = "" if pair.context is None else f" {pair.context!r}"
-    return (f"{' and '.join(said) or 'nothing'} of the {pair.title}{name} outstanding "
+    return (f"{' and '.join(parts) or 'nothing'} of the {pair.title}{name} outstanding "
             f"with process {pair.peer.pid}")

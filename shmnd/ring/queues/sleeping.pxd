@@ -6,6 +6,10 @@ from shmnd.ring.process.waiting cimport Sleepers
 from shmnd.ring.queues.polling cimport PollingCore
 
 
+cdef enum:
+    UNLIMITED = 1000000000  # seconds that count as no limit
+
+
 cdef class SleepingCore(PollingCore):
     cdef uint32_t away_from_word  # so many waits do not sleep at the word
 

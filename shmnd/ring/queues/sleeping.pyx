@@ -24,8 +24,6 @@ from shmnd.ring.queues.polling cimport PollingCore
 cdef int _PIECES = 16
 # The number of waits that leave the word alone after a ring was kept from a sleeper there.
 cdef uint32_t _AWAY_FROM_WORD = 1000
-# Seconds that count as unlimited.
-cdef double _LONG = 1e9
 
 
 def others_are_idle(references, alone, bint announcing) -> bool:
@@ -75,7 +73,7 @@ cdef class SleepingCore(PollingCore):
         """Sleep in the kernel until there is a completion; append the results."""
         cdef uint64_t until = 0
         if timeout is not None:
-            until = c.shmnd_now_ns() + <uint64_t>(min(<double>timeout, _LONG) * 1e9)
+            until = c.shmnd_now_ns() + <uint64_t>(min(<double>timeout, <double>UNLIMITED) * 1e9)
         if self._sleep_alone(max, until, results):
             return
         if until:

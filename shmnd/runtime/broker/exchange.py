@@ -349,7 +349,7 @@ class BrokerExchange(EventDispatch):
                 key=adapter._key,
                 table=table,
             )
-            step("adapter-told")
+            step("adapter-announced")
             self.broker_state.adapters[adapter.uid] = weakref.ref(adapter), table
         for segment in adapter._segments():
             self.announce_segment(adapter, *segment, caller)
@@ -378,7 +378,7 @@ class BrokerExchange(EventDispatch):
             size=size,
             writable=writable,
         )
-        step("segment-told")
+        step("segment-announced")
 
     def withdraw_segment(self, adapter: SegmentOwner, seg: int) -> None:
         """Withdraw a segment that no call needs any more."""

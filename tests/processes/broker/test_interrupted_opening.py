@@ -88,7 +88,7 @@ def test_an_adapter_that_the_broker_has_just_taken_does_not_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def handler(name: str) -> None:
-        if name == "adapter-told":
+        if name == "adapter-announced":
             raise Alarm
 
     with shmnd.open_adapter() as held:

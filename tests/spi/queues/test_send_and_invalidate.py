@@ -56,7 +56,7 @@ class Bound:
         self.peer.qp.write(self.source.sge(0, 8), self.shown.address, self.token, "written")
         return Status(self.pair.reap(self.peer)[0].status)
 
-    def told(self, count: int = 2) -> list[tuple[RequestType, Status, Any]]:
+    def completions(self, count: int = 2) -> list[tuple[RequestType, Status, Any]]:
         """The results of the owner."""
         return [
             (RequestType(each.request_type), Status(each.status), each.request_context)
@@ -77,11 +77,11 @@ def test_receive_and_then_the_windows_end(
     bound = Bound(make_pair(srq=srq).connect(), nbytes, private=private)
     bound.receive()
     bound.send()
-    received, told = bound.pair.reap(bound.owner, 2)
+    received, ended = bound.pair.reap(bound.owner, 2)
     assert (received.status, received.bytes_transferred) == (Status.SUCCESS, nbytes)
     assert bound.sink.get(nbytes) == bound.source.get(nbytes)
-    assert (told.request_type, told.status) == (RequestType.INVALIDATE, Status.SUCCESS)
-    assert (told.request_context, told.bytes_transferred) == (GONE, 0)
+    assert (ended.request_type, ended.status) == (RequestType.INVALIDATE, Status.SUCCESS)
+    assert (ended.request_context, ended.bytes_transferred) == (GONE, 0)
     sent = bound.pair.reap(bound.peer)[0]
     assert (sent.request_type, sent.status) == (RequestType.SEND, Status.SUCCESS)
     assert sent.request_context == "sent"
@@ -92,7 +92,7 @@ def test_posted_before_the_receive(connected: Pair) -> None:
     bound.send()
     assert bound.peer.leftover() == bound.owner.leftover() == []
     bound.receive()
-    assert bound.told() == [RECEIVED, UNBOUND]
+    assert bound.completions() == [RECEIVED, UNBOUND]
     assert statuses(connected.reap(bound.peer)) == [Status.SUCCESS]
 
 
@@ -106,7 +106,7 @@ def test_it_completes_when_the_window_is_dead_and_not_before(connected: Pair) ->
             break
         assert bound.window._is_bound()
     else:
-        assert bound.told() == [RECEIVED, UNBOUND]
+        assert bound.completions() == [RECEIVED, UNBOUND]
     assert contexts(connected.reap(bound.peer)) == ["sent"]
     assert not bound.window._is_bound()
 
@@ -116,7 +116,7 @@ def test_the_window_gives_no_access_afterwards(connected: Pair) -> None:
     bound.receive()
     bound.send()
     bound.peer.qp.write(bound.source.sge(0, 8), bound.shown.address, bound.token, "late")
-    assert bound.told() == [RECEIVED, UNBOUND]
+    assert bound.completions() == [RECEIVED, UNBOUND]
     both = connected.reap(bound.peer, 2)
     assert statuses(both) == [Status.SUCCESS, Status.ACCESS_VIOLATION]
     assert bound.shown.get() == bytes([FILL]) * 64
@@ -128,7 +128,7 @@ def test_the_window_may_be_bound_anew(connected: Pair) -> None:
         assert bound.write() is Status.SUCCESS
         bound.receive()
         bound.send()
-        assert bound.told() == [RECEIVED, UNBOUND]
+        assert bound.completions() == [RECEIVED, UNBOUND]
         assert statuses(connected.reap(bound.peer)) == [Status.SUCCESS]
         bound.bind()
     assert bound.write() is Status.SUCCESS
@@ -140,7 +140,7 @@ def test_the_region_may_be_deregistered_then(connected: Pair) -> None:
         bound.shown.mr.deregister()
     bound.receive()
     bound.send()
-    assert bound.told() == [RECEIVED, UNBOUND]
+    assert bound.completions() == [RECEIVED, UNBOUND]
     assert connected.settle(bound.shown.mr.deregister(), bound.owner) is Status.SUCCESS
 
 
@@ -152,7 +152,7 @@ def test_without_a_context_nothing_more_is_told(connected: Pair) -> None:
     bound.bind()
     bound.receive()
     bound.send()
-    assert bound.told(1) == [RECEIVED]
+    assert bound.completions(1) == [RECEIVED]
     assert statuses(connected.reap(bound.peer)) == [Status.SUCCESS]
     assert bound.owner.leftover() == []
     assert not bound.window._is_bound()
@@ -166,7 +166,7 @@ def test_flags_of_a_send_apply(make_pair: MakePair) -> None:
         flags=OpFlag.SILENT_SUCCESS | OpFlag.INLINE | OpFlag.SEND_AND_SOLICIT_EVENT,
     )
     assert bound.pair.settle(notify, bound.owner) is Status.SUCCESS
-    assert bound.told() == [RECEIVED, UNBOUND]
+    assert bound.completions() == [RECEIVED, UNBOUND]
     assert bound.pair.active.leftover() == []
 
 
@@ -206,7 +206,7 @@ def test_a_token_of_no_window_ends_the_connection(connected: Pair, which: str) -
     elif which == "used":
         bound.receive()
         bound.send()
-        assert bound.told() == [RECEIVED, UNBOUND]
+        assert bound.completions() == [RECEIVED, UNBOUND]
         assert statuses(connected.reap(bound.peer)) == [Status.SUCCESS]
         token = bound.token
     elif which == "own":
@@ -216,7 +216,7 @@ def test_a_token_of_no_window_ends_the_connection(connected: Pair, which: str) -
     bound.receive("first")
     bound.receive("second")
     bound.send(token)
-    assert bound.told() == [
+    assert bound.completions() == [
         (RequestType.RECEIVE, Status.INVALIDATION_ERROR, "first"),
         (RequestType.RECEIVE, Status.CANCELED, "second"),
     ]
@@ -252,7 +252,7 @@ def test_the_owner_is_first(connected: Pair) -> None:
     bound.receive()
     bound.send()
     bound.owner.qp.invalidate(bound.window, "mine")
-    ended = bound.told()
+    ended = bound.completions()
     assert (RequestType.INVALIDATE, Status.SUCCESS, "mine") in ended
     assert (RequestType.RECEIVE, Status.INVALIDATION_ERROR, "received") in ended
     assert statuses(connected.reap(bound.peer)) == [Status.INVALIDATION_ERROR]
@@ -262,13 +262,13 @@ def test_the_peer_is_first(connected: Pair) -> None:
     bound = Bound(connected)
     bound.receive()
     bound.send()
-    assert bound.told() == [RECEIVED, UNBOUND]
+    assert bound.completions() == [RECEIVED, UNBOUND]
     bound.owner.qp.invalidate(bound.window, "mine")
     lost = (RequestType.INVALIDATE, Status.INVALIDATION_ERROR, "mine")
-    assert bound.told(1) == [lost]
+    assert bound.completions(1) == [lost]
     assert statuses(connected.reap(bound.peer)) == [Status.SUCCESS]
     bound.receive("too late")
-    assert bound.told(1) == [(RequestType.RECEIVE, Status.CANCELED, "too late")]
+    assert bound.completions(1) == [(RequestType.RECEIVE, Status.CANCELED, "too late")]
 
 
 # Taken back, cut off
@@ -290,7 +290,7 @@ def test_a_flush_takes_it_back_and_the_window_lives(
         assert bound.window._is_bound()
     else:  # the other end had taken it, or begun to copy it: calls serve all queues now and then
         assert posted
-        assert bound.told() == [RECEIVED, UNBOUND]
+        assert bound.completions() == [RECEIVED, UNBOUND]
 
 
 def test_a_flush_of_the_owner_takes_what_arrived(connected: Pair) -> None:
@@ -300,7 +300,7 @@ def test_a_flush_of_the_owner_takes_what_arrived(connected: Pair) -> None:
     bound.send()
     bound.owner.qp.flush()
     never = (RequestType.RECEIVE, Status.CANCELED, "never met")
-    assert bound.told(3) == [RECEIVED, UNBOUND, never]
+    assert bound.completions(3) == [RECEIVED, UNBOUND, never]
     assert statuses(connected.reap(bound.peer)) == [Status.SUCCESS]
 
 
@@ -315,7 +315,7 @@ def test_a_disconnect_of_the_sender(connected: Pair, nbytes: int, posted: bool) 
     ending = bound.peer.connector.disconnect()
     assert connected.settle(ending, bound.peer) is Status.SUCCESS
     sent = connected.reap(bound.peer)[0]
-    told = bound.told(2 if sent.status == Status.SUCCESS else int(posted))
+    told = bound.completions(2 if sent.status == Status.SUCCESS else int(posted))
     assert (RECEIVED in told) == (UNBOUND in told) == (sent.status == Status.SUCCESS)
 
 
@@ -331,7 +331,7 @@ def test_a_disconnect_of_the_owner(connected: Pair, nbytes: int, posted: bool) -
     assert connected.settle(ending, bound.owner) is Status.SUCCESS
     sent = connected.reap(bound.peer)[0]
     if posted:
-        assert bound.told() == [RECEIVED, UNBOUND]
+        assert bound.completions() == [RECEIVED, UNBOUND]
     assert sent.status == (Status.SUCCESS if posted else Status.CANCELED)
     assert bound.owner.leftover() == []
 

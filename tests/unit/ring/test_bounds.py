@@ -196,7 +196,7 @@ def test_a_segment_that_was_announced_before_an_interruption_is_withdrawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def interrupt(name: str) -> None:
-        if name == "segment-told":
+        if name == "segment-announced":
             raise KeyboardInterrupt
 
     with shmnd.open_adapter() as adapter:

@@ -8,7 +8,7 @@
  * it.
  *
  * A subscriber that has no seat yet is not counted by the publisher. It holds nothing: it copies
- * the payload, and the stamp tells afterwards whether the copy is whole (SYNC line).
+ * the payload, and the stamp shows afterwards whether the copy is whole (SYNC line).
  */
 #ifndef SHMND_IPC_RECEIVE_H
 #define SHMND_IPC_RECEIVE_H
