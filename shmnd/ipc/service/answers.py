@@ -32,18 +32,21 @@ MARKS: Final = 2048
 """Marks of closed streams that a client's page has."""
 _MOST_ENDED: Final = 1024
 """Closed streams whose servers have not confirmed their ends; the oldest one is forgotten."""
+_MORE: Final = 64
+"""Answers that one call takes of those that come meanwhile."""
+_NUMBERS: Final = 1 << 63
+"""No request has this number, or a larger one."""
 _LAST: Final = ("value", "failure", "end")
 """The kinds of the last message of a server about a request."""
 
 
 def _server_of(sent: Any) -> tuple[int, int] | None:
     """Return the member number and the process of a server that took a request."""
-    try:
-        member, space, number, likely = map(int, sent)
-    except (TypeError, ValueError) as exc:
-        if is_interruption(exc):
-            raise
+    if type(sent) is not tuple or len(sent) != 4:
         return None  # not of a server of this library
+    member, space, number, likely = sent
+    if not type(member) is type(space) is type(number) is type(likely) is int:
+        return None
     return member, known_as(Process(space, number), likely)
 
 
@@ -119,23 +122,34 @@ class Answers:
             self._news = news + self._news
             raise
 
-    def _take_answers(self, *, lost: bool = True) -> None:
+    def _take_answers(self, wanted: Pending | None = None, *, lost: bool = True) -> None:
         """Take all answers that are there, unless another thread does; find those that are lost."""
         if self._begin():
             try:
-                self._take_all()
+                self._take_all(wanted)
                 if lost:
                     self._find_lost()
             finally:
                 self._busy = 0
                 self._end()
 
-    def _take_all(self) -> None:
+    def _take_all(self, wanted: Pending | None = None) -> None:
+        """Take the answers that are there; all until something of the request that is wanted came.
+
+        A server of a stream may compute values as fast as this takes them: they are not to fill the
+        memory of the client while the program, which would read them, waits for this call.
+        """
         while True:
             try:
-                self._take_one(False)
+                for _ in range(self._answers._core.qsize() + _MORE):
+                    self._take_one(False)
             except queue.Empty:
-                return
+                return  # where the next one rings
+            if wanted is None or wanted._is_answered():
+                break
+        bell = self._answers._bell
+        if bell is not None:
+            bell.ring()  # there are more, and the ring of these was taken, it may be
 
     def _take_one(self, block: bool, timeout: float | None = None) -> None:
         if not self._taken:
@@ -154,15 +168,18 @@ class Answers:
             del self._taken[0]
 
     def _sort(self, item: Any) -> None:
-        try:
-            number, kind, _, _, value = item
-            pending = self._pending.get(number)
-            marked = self._ended.get(number % MARKS) == number
-        except (TypeError, ValueError) as exc:
-            if is_interruption(exc):
-                raise
+        if type(item) is not tuple or len(item) != 5:
+            self._drop(item)  # not of a server of this library
+            return
+        number, kind, sequence, server, value = item
+        if not type(number) is type(sequence) is type(server) is int or type(kind) is not str:
+            self._drop(item)  # a comparison below might call methods of its own
+            return
+        if not 0 < number < _NUMBERS:
             self._drop(item)
             return
+        pending = self._pending.get(number)
+        marked = self._ended.get(number % MARKS) == number
         self._sorted = True
         if marked and kind in _LAST:
             self._unmark(number)

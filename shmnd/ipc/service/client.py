@@ -237,7 +237,7 @@ class Client(Answers, Closing):
         """Take answers until there is one for a request, or a process has died."""
         try:
             self._take_one(True, max(0.0, min(left, PAUSE)))
-            self._take_all()
+            self._take_all(pending)
             return
         except queue.Empty:
             pass
@@ -249,7 +249,7 @@ class Client(Answers, Closing):
         if left > 0 and not self._find_lost():
             longest = min(left, self._under_way.until_lost())
             self._answers._wait_long(0, longest, lambda: self._came(pending))
-            self._take_all()
+            self._take_all(pending)
         self._find_lost()
 
     def _came(self, pending: Pending) -> bool:
@@ -257,6 +257,8 @@ class Client(Answers, Closing):
         return not self._answers.empty() or self._find_lost() or self._closed or pending._over
 
     async def _await(self, pending: Pending, end: float) -> bool:
+        if pending._is_answered():
+            return True  # without taking more of a stream
         waiter = Waiter(self._awaiting, pending)
         try:
             waiter.enter()
@@ -278,7 +280,7 @@ class Client(Answers, Closing):
             self._check("Client")
             with self._answers._task() as sleeper:
                 try:
-                    self._take_answers()
+                    self._take_answers(pending)
                 except ValueError:
                     self._check("Client")  # another thread has closed it
                     raise

@@ -229,14 +229,13 @@ class Server(Closing):
 
     def _found_in(self, item: Any) -> tuple[Queue, int, tuple[int, int], Any] | None:
         """Return the answers, the number, the client and the value of a request."""
-        try:
-            *where, value = item
-            space, own, likely, fd, device, inode, number, member = map(int, where)
-        except (TypeError, ValueError) as exc:
-            if is_interruption(exc):
-                raise
+        if type(item) is not tuple or len(item) != 9:
             return None  # not of a client of this library
-        if not 0 < number < 1 << 63 or member < 0:
+        *where, value = item
+        if any(type(each) is not int or not 0 <= each < 1 << 64 for each in where):
+            return None
+        space, own, likely, fd, device, inode, number, member = where
+        if not 0 < number < 1 << 63:
             return None
         key = device, inode
         process = Process(space, own), likely

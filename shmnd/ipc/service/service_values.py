@@ -204,15 +204,17 @@ def _text_of(exc: BaseException) -> str:
         return f"<its __str__ raised {type(failure).__name__}>"
 
 
-def raised_from(failure: tuple[str, tuple[Any, ...], str]) -> Exception:
+def raised_from(failure: Any) -> Exception:
     """Return the exception that a server sent: the same built-in type, else RemoteError."""
-    name, args, text = failure
-    kind = getattr(builtins, str(name), None)
+    name, args, text = failure if isinstance(failure, tuple) and len(failure) == 3 else (0, (), 0)
+    if type(name) is not str or type(text) is not str:
+        return RemoteError("Client: a server sent an exception that makes no sense; end it")
+    kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
             return kind(*args)
-        except (TypeError, ValueError) as exc:
-            pass_on(exc)  # others come of no built-in type
+        except Exception as exc:  # of arguments that are not its own
+            pass_on(exc)
     return RemoteError(text)
 
 

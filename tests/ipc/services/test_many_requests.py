@@ -59,8 +59,8 @@ def client(held: Held) -> Iterator[ipc.Client]:
 def test_a_question_costs_the_same_whatever_is_under_way(client: ipc.Client) -> None:
     client.fileno()
     pending = [client.send(number) for number in range(MANY)]
-    assert steps_of(client.ready, "opcode") < MANY
-    assert steps_of(pending[-1].done, "opcode") < MANY
+    assert steps_of(client.ready, "opcode") < 2 * MANY
+    assert steps_of(pending[-1].done, "opcode") < 2 * MANY
     assert not pending[-1].done()
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams whose values a program does not read while it waits for other answers."""
 
+import asyncio
 import select
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from shmnd import ipc
 from shmnd.ipc.service import client as of_clients
+from shmnd.ipc.service.pending import Stream
 from shmnd.ipc.service.request import Request
 
 PATIENCE = 60.0
@@ -85,3 +87,57 @@ def test_an_answer_that_another_thread_takes_wakes_a_wait_set(client: ipc.Client
     until_over(client, pending)
     assert select.select([client.fileno()], [], [], PATIENCE)[0]
     assert client.ready()
+
+
+@pytest.fixture
+def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
+    """One whose server has the next value as soon as the client has taken one."""
+    with ipc.Server("fast") as server, ipc.Client("fast") as made:
+        values = made.stream()
+        request = server.receive(PATIENCE)
+        numbers = iter(range(3 * MOST))
+        get_into = made._answers._get_into
+
+        def refilled(box: list[object], *args: object) -> None:
+            get_into(box, *args)
+            for number in islice(numbers, 1):
+                request._send_part(number, "test")
+
+        monkeypatch.setattr(made._answers, "_get_into", refilled)
+        request._send_part(next(numbers), "test")
+        yield values
+        for number in numbers:
+            request._send_part(number, "test")
+        request._finish()
+        assert [each.value for each in values] == list(range(MOST, 3 * MOST))
+
+
+def test_a_fast_server_does_not_fill_the_memory_of_a_client_that_reads(stream: Stream) -> None:
+    unread = 0
+    for number in range(MOST):
+        assert next(stream).value == number
+        unread = max(unread, len(stream._pending._answers))
+    assert unread < MOST // 4
+
+
+def test_nor_that_of_a_client_that_reads_in_an_event_loop(stream: Stream) -> None:
+    async def read() -> int:
+        unread = number = 0
+        async for answer in stream:
+            assert answer.value == number
+            unread = max(unread, len(stream._pending._answers))
+            number += 1
+            if number == MOST:
+                break
+        return unread
+
+    assert asyncio.run(read()) < MOST // 4
+
+
+def test_answers_that_a_call_leaves_to_the_next_one_are_rung(stream: Stream) -> None:
+    client = stream._pending._client
+    assert isinstance(client, ipc.Client)
+    descriptor = client.fileno()
+    for number in range(MOST):
+        assert select.select([descriptor], [], [], PATIENCE)[0]
+        assert next(stream).value == number
