@@ -46,7 +46,7 @@ from shmnd.ipc.common.members import (
 )  # fmt: skip
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import unusable
-from shmnd.ipc.naming.shared_name import SharedName, identity, is_hidden
+from shmnd.ipc.naming.shared_name import SharedName, identity
 from shmnd.ipc.types.filling import fill_record
 from shmnd.ipc.types.fitting import require_fit, require_unmasked
 from shmnd.ipc.types.plain_values import array_of
@@ -326,7 +326,7 @@ def _writes(named: SharedName, entry: Entry) -> bool:
     """Return whether the process of a record is a writer: it has the lock, unless it is hidden."""
     table = named.open_from(entry, "room_", os.O_RDWR)
     if table is None:
-        return is_hidden(entry)
+        return named.hides(entry)
     try:
         return holds_lock(table.fd, WRITER)
     finally:

@@ -106,7 +106,8 @@ def is_another(process: Process, pid: int, space: int) -> bool:
     """Return whether a number is not that of a process, as the kernel shows here.
 
     It is the number in the PID namespace `space`. False where that cannot be seen from here, and
-    for 0 and below, which name groups of processes.
+    for 0 and below, which name groups of processes. OSError when this process is out of descriptors
+    or memory, and cannot see.
     """
     if pid <= 0 or not space or space != proc_space():
         return False
@@ -118,6 +119,8 @@ def is_another(process: Process, pid: int, space: int) -> bool:
         return not _exists(pid)  # /proc may hide those of other users
     except (OSError, ValueError) as exc:
         pass_on(exc)
+        if isinstance(exc, OSError) and exc.errno in _LIMITS:
+            raise
         return False
 
 

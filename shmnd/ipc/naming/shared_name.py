@@ -18,7 +18,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmnd.common.descriptors import Descriptor
@@ -153,10 +153,11 @@ class SharedName:
     def turn(self) -> Iterator[None]:
         """Be the only process that opens this name, for a moment."""
         door = f"{self._kind}.door"
-        with self.directory.announce(door, self.name, {"chooses": True}):
+        own = {"process": own_process()._asdict()}
+        with self.directory.announce(door, self.name, {"chooses": True} | own):
             entries = self.directory.find(door, self.name)
             number = max(map(_number, entries), default=0) + 1
-            taken = self.directory.announce(door, self.name, {"number": number})
+            taken = self.directory.announce(door, self.name, {"number": number} | own)
         with taken:
             self._wait_for_turn(door, number)
             yield
@@ -167,7 +168,7 @@ class SharedName:
         while True:
             asked = time.monotonic()
             entries = self.directory.find(door, self.name)
-            before = [entry for entry in entries if _comes_before(entry, mine)]
+            before = [each for each in entries if _comes_before(each, mine) and self._opens(each)]
             if not before:
                 return
             now = time.monotonic()
@@ -185,6 +186,15 @@ class SharedName:
             # the questions of those that wait would delay the one whose turn it is.
             time.sleep(len(before) * min(_LONGEST_PAUSE, max(_PAUSE, 2 * (now - asked))))
 
+    def _opens(self, entry: Entry) -> bool:
+        """Return whether the process of a record opens a name, as far as this one sees.
+
+        One that invents another process has announced it with no call of this library.
+        """
+        process = _process_in(entry.data.get("process"))
+        with self._seeing():
+            return process is not None and not is_another(process, entry.pid, entry.pid_space)
+
     # -- the processes that have it --
 
     def entries(self) -> tuple[Entry, ...]:
@@ -195,12 +205,13 @@ class SharedName:
         """Return the records of those that have it and that the present broker does not know."""
         engine = self.adapter._engine
         label = label_of(engine.place, self._kind, self.name)
-        try:
-            for pid, record in cards(engine.place, engine.client.broker, label):
-                yield Entry(self._kind, self.name, record, "", "", pid, 0, 0, proc_space())
-        except OSError as exc:
-            pass_on(exc)
-            raise self._no_descriptor(exc) from exc
+        shown = cards(engine.place, engine.client.broker, label)
+        while True:
+            with self._seeing():
+                card = next(shown, None)
+            if card is None:
+                return
+            yield Entry(self._kind, self.name, card.record, "", "", card.pid, 0, 0, proc_space())
 
     def every_entry(self) -> Iterator[Entry]:
         """Return the records of all that have it; first those that the present broker knows."""
@@ -216,7 +227,7 @@ class SharedName:
                 file = self.open_from(entry, "", os.O_RDWR, heir)
                 if file is not None:
                     return file
-            hidden = [entry.pid for entry in entries if is_hidden(entry)]
+            hidden = [entry.pid for entry in entries if self.hides(entry)]
             if not hidden:
                 break
             # To make another memory would divide the users of the name into two that never meet.
@@ -225,6 +236,20 @@ class SharedName:
             time.sleep(_PAUSE)  # it may have ended, and the broker says so soon
         files = (self.open_from(entry, "", os.O_RDWR, heir) for entry in self.unannounced())
         return next((file for file in files if file is not None), None)
+
+    def hides(self, entry: Entry) -> bool:
+        """Return `is_hidden` of a record; NdMemoryError where this process cannot see."""
+        with self._seeing():
+            return is_hidden(entry)
+
+    @contextlib.contextmanager
+    def _seeing(self) -> Iterator[None]:
+        """Name what a process is short of that cannot see others."""
+        try:
+            yield
+        except OSError as exc:
+            pass_on(exc)
+            raise self._no_descriptor(exc) from exc
 
     def _hidden(self, pid: int) -> NdError:
         return error(
@@ -330,23 +355,25 @@ def is_hidden(entry: Entry) -> bool:
     """Return whether this process does not see that of a record, which may live all the same.
 
     A record that names no process, or another one than has announced it, is of no object of this
-    library.
+    library. OSError when this process is out of descriptors or memory, and cannot see.
     """
-    process = _process_of(entry)
-    if process is None or is_seen(entry) or not may_be_hidden(process):
+    process = _process_in(entry.data)
+    if process is None or not may_be_hidden(process) or _shown_as(entry):
         return False
     return not is_another(process, entry.pid, entry.pid_space)
 
 
 def _shown_as(entry: Entry) -> int:
     """Return the number that the process of a record has in /proc; 0 when it is not seen."""
-    process = _process_of(entry)
+    process = _process_in(entry.data)
     return 0 if process is None else shown_as(process, entry.pid)
 
 
-def _process_of(entry: Entry) -> Process | None:
-    """Return the process of a record as it names itself."""
-    space, number = (entry.data.get(word) for word in Process._fields)
+def _process_in(words: object) -> Process | None:
+    """Return the process that words of a record name."""
+    if not isinstance(words, Mapping):
+        return None
+    space, number = (words.get(word) for word in Process._fields)
     if not isinstance(space, int) or not isinstance(number, int):
         return None
     return Process(space, number)

@@ -14,6 +14,7 @@ import pytest
 import shmnd
 from shmnd import ipc
 from shmnd.directory import Directory
+from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.event.notifying import EVENT
 from shmnd.ipc.naming import shared_name
 from shmnd.status import NdError
@@ -27,8 +28,9 @@ def others(name: str) -> Iterator[list[Any]]:
     """Have others open a name: their records, first that of the one whose turn it is."""
     with ExitStack() as stack:
         directories = [Directory(stack.enter_context(shmnd.open_adapter())) for _ in range(BEFORE)]
+        door, by = f"{EVENT}.door", {"process": own_process()._asdict()}
         yield [
-            stack.enter_context(each.announce(f"{EVENT}.door", name, {"number": number + 1}))
+            stack.enter_context(each.announce(door, name, {"number": number + 1} | by))
             for number, each in enumerate(directories)
         ]
 

@@ -123,11 +123,46 @@ def test_what_the_kernel_shows_of_a_number(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_process_that_chooses_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_name, "_PATIENCE", 0.2)
     with shmnd.open_adapter() as adapter:
-        record = Directory(adapter).announce("ipc.queue.door", "blocked", {"chooses": True})
+        by = {"process": processes.own_process()._asdict()}
+        record = Directory(adapter).announce("ipc.queue.door", "blocked", {"chooses": True} | by)
         with pytest.raises(TimeoutError, match=f"process {os.getpid()} has been opening"):
             MAKE["ipc.queue"]()
         record.close()
         MAKE["ipc.queue"]().close()
+
+
+@pytest.mark.parametrize(
+    "process",
+    [None, 5, {}, {"space": 4, "number": 1}, processes.Process(0, os.getppid())._asdict()],
+    ids=repr,
+)
+def test_a_process_that_there_is_not_opens_no_name(process: Any) -> None:
+    with shmnd.open_adapter() as adapter:
+        directory, door = Directory(adapter), "ipc.queue.door"
+        with (
+            directory.announce(door, "blocked", {"chooses": True, "process": process}),
+            directory.announce(door, "blocked", {"number": 0, "process": process}),
+        ):
+            MAKE["ipc.queue"]().close()
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_a_process_that_is_out_of_descriptors_takes_no_other_for_hidden(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would say that the other one is in another PID namespace."""
+
+    def out_of_descriptors(*_: object) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with shmnd.open_adapter() as adapter:
+        record = Directory(adapter).announce(kind, "blocked", invented(kind))
+        monkeypatch.setattr(processes, "_number_of", out_of_descriptors)
+        with pytest.raises(MemoryError, match="no descriptor was free"):
+            MAKE[kind]()
+        monkeypatch.undo()
+        record.close()
+        MAKE[kind]().close()
 
 
 @pytest.mark.parametrize(
