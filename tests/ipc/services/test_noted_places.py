@@ -4,6 +4,8 @@ server of one died, which had taken it and not said so.
 """
 
 import os
+import sys
+import traceback
 from types import FrameType
 from typing import Any
 
@@ -25,6 +27,9 @@ def taken_by_one_that_dies(name: str) -> str:
             server = ipc.Server(name)
             os.write(writes, server._requests.get(timeout=PATIENCE)[-1].encode())
             os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
         finally:
             os._exit(1)
     os.close(writes)
