@@ -212,7 +212,7 @@ class Watch(Closing):
             try:
                 self._adapter._engine.wait(self._pending, timeout)
             except NdError:
-                self._check()  # another thread has closed it
+                self._check()  # another thread has closed it, or this is a child by now
                 raise
             self._check()
             self._take()

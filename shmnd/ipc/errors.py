@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors of `shmnd.ipc`."""
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING, TypeVar
 
 from shmnd.common.interruption import is_interruption
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
 
 __all__ = [
     "Closed",
@@ -12,10 +18,15 @@ __all__ = [
     "PeerLost",
     "RemoteError",
     "TypeMismatch",
+    "in_process",
     "parents_call",
+    "require_caller",
     "require_process",
     "unusable",
 ]
+
+
+_T = TypeVar("_T")
 
 
 class Closed(RuntimeError):
@@ -37,11 +48,28 @@ def require_process(pid: int, call: str, what: str, exc: BaseException | None = 
         raise unusable(call, what, closed=False) from exc
 
 
+async def in_process(pid: int, call: str, what: str, wait: Awaitable[_T]) -> _T:
+    """Await, and raise as `require_process` does, whatever the wait ends with."""
+    try:
+        found = await wait
+        require_process(pid, call, what)
+    except BaseException as exc:
+        require_process(pid, call, what, exc)
+        raise
+    return found
+
+
 def parents_call(call: str) -> Closed:
     """Return the error of a call in which the handler of a signal has forked, in the child."""
     return Closed(
         f"{call}: this process was forked within the call, which is its parent's; call it again"
     )
+
+
+def require_caller(pid: int, call: str, exc: BaseException | None = None) -> None:
+    """Raise as `require_process` does, of an object that children may use, too."""
+    if pid != os.getpid() and not (exc is not None and is_interruption(exc)):
+        raise parents_call(call) from exc
 
 
 class NoPublisher(ConnectionError):

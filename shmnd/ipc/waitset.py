@@ -20,7 +20,7 @@ from shmnd.common.streams import duplicate
 from shmnd.ipc.common.closed import observe
 from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.common.sleeping_tasks import finish
-from shmnd.ipc.errors import Closed, require_process
+from shmnd.ipc.errors import Closed, in_process, require_process
 from shmnd.status import NdError, NdMemoryError
 from shmnd.waiter import Waiter, WaiterGroup
 
@@ -214,10 +214,15 @@ class WaitSet(Closing):
 
     async def await_ready(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait as `wait` does, and let other tasks run meanwhile."""
-        end = end_of(timeout, "WaitSet.await_ready")
+        pid = os.getpid()  # first: a handler may fork from here on
+        call = "WaitSet.await_ready"
+        return await in_process(pid, call, "wait", self._await(end_of(timeout, call), call, pid))
+
+    async def _await(self, end: float, call: str, pid: int) -> tuple[Any, ...]:
         loop = asyncio.get_running_loop()
         while True:
-            self._check("WaitSet.await_ready")
+            self._check(call)
+            require_process(pid, call, "wait")
             waker = self._take_waker()
             found = self._found()
             left = end - time.monotonic()
@@ -231,12 +236,12 @@ class WaitSet(Closing):
             own: list[int] = []
             with contextlib.ExitStack() as stack:
                 stack.callback(later.cancel)
-                stack.callback(_remove, loop, own)
+                stack.callback(_remove, loop, own, pid)
                 for each in self._groups:
                     stack.enter_context(each.resolving(came))
                 for descriptor in self._descriptors() | {waker.fd}:
                     try:
-                        with taking_from_the_system("WaitSet.await_ready"):
+                        with taking_from_the_system(call):
                             own.append(duplicate(descriptor))
                     except OSError as exc:
                         if exc.errno != errno.EBADF:
@@ -293,7 +298,8 @@ def _require_open(obj: Any) -> None:
         raise Closed(f"WaitSet: {obj!r} was closed; remove it from the set")
 
 
-def _remove(loop: asyncio.AbstractEventLoop, descriptors: list[int]) -> None:
+def _remove(loop: asyncio.AbstractEventLoop, descriptors: list[int], pid: int) -> None:
     for descriptor in descriptors:
-        loop.remove_reader(descriptor)
+        if pid == os.getpid():  # a forked child has the epoll of its parent's loop
+            loop.remove_reader(descriptor)
         os.close(descriptor)

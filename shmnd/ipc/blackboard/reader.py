@@ -20,7 +20,7 @@ from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import GATE
 from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.common.sleeping_tasks import POLL, Poller, TaskSleeper, task_at
-from shmnd.ipc.errors import NoPublisher, require_process, unusable
+from shmnd.ipc.errors import NoPublisher, in_process, require_process, unusable
 from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.status import NdError, NdMemoryError
 from shmnd.waiter import Waiter
@@ -204,11 +204,11 @@ class BlackboardReader(Closing):
         _check_after(after, call)
         return _Since(after, self._asked_of.get(key) or self._writers_met)
 
-    def _newer(self, key: str, since: _Since, end: float) -> tuple[bool, Any]:
-        if not self._is_newer(key, since):
+    def _newer(self, key: str, since: _Since, end: float, call: str) -> tuple[bool, Any]:
+        if not self._is_newer(key, since, call):
             return False, None
         try:
-            return True, self._read(key, "BlackboardReader.wait", end)[1]
+            return True, self._read(key, call, end)[1]
         except (NoPublisher, KeyError):
             return False, None  # the next writer has just come
         except RuntimeError:
@@ -216,10 +216,10 @@ class BlackboardReader(Closing):
                 raise
             return False, None
 
-    def _is_newer(self, key: str, since: _Since) -> bool:
+    def _is_newer(self, key: str, since: _Since, call: str) -> bool:
         """Read, and count it as not read."""
         try:
-            writer, version = self._version(key, "BlackboardReader.wait")
+            writer, version = self._version(key, call)
             if since.after is None or since.writer not in (0, writer):
                 # A version of an earlier writer says nothing of those of the present one.
                 return version > self._seen.get(key, 0)
@@ -247,7 +247,7 @@ class BlackboardReader(Closing):
     def _wait(self, key: str, since: _Since, end: float, call: str) -> Any:
         long = False
         while True:
-            found, value = self._newer(key, since, end)
+            found, value = self._newer(key, since, end, call)
             if found:
                 return value
             left = end - time.monotonic()
@@ -255,17 +255,17 @@ class BlackboardReader(Closing):
                 raise self._late(call, key, since)
             board = self._board
             if long or board is None or board.table is None:
-                self._sleep_long(key, since, left)
+                self._sleep_long(key, since, left, call)
                 continue
             word = board.table.words.arm(GATE)
-            found, value = self._newer(key, since, end)
+            found, value = self._newer(key, since, end, call)
             if found:
                 return value
             if board is self._board:
                 board.table.words.sleep(GATE, word, min(left, PAUSE))
                 long = True
 
-    def _sleep_long(self, key: str, since: _Since, left: float) -> None:
+    def _sleep_long(self, key: str, since: _Since, left: float, call: str) -> None:
         """Sleep until a value changes, the writer dies, or one comes."""
         try:
             bell, news = self._bell_of(), self._waiter.fileno()
@@ -275,14 +275,14 @@ class BlackboardReader(Closing):
             return
         with bell.sleeper() as sleeper:
             self._calm(bell)
-            if not self._is_newer(key, since) and not self._closed:
+            if not self._is_newer(key, since, call) and not self._closed:
                 sleeper.sleep(left, news)
 
     def _late(self, call: str, key: str, since: _Since) -> TimeoutError:
         writer = f"process {self.writer} writes it" if self.writer else "no process writes it"
         how = (
             "was written anew during each reading"
-            if self._is_newer(key, since)
+            if self._is_newer(key, since, call)
             else ("did not change")
         )
         return TimeoutError(
@@ -293,17 +293,21 @@ class BlackboardReader(Closing):
         self, key: str, after: int | None = None, timeout: float | None = None
     ) -> Any:
         """Wait as `wait` does, and let other tasks run meanwhile."""
-        end = end_of(timeout, "BlackboardReader.await_change")
-        since = self._since(key, after, "BlackboardReader.await_change")
+        call = "BlackboardReader.await_change"
+        end = end_of(timeout, call)
+        since = self._since(key, after, call)
+        return await in_process(self._pid, call, "reader", self._await(key, since, end, call))
+
+    async def _await(self, key: str, since: _Since, end: float, call: str) -> Any:
         while True:
-            found, value = self._newer(key, since, end)
+            found, value = self._newer(key, since, end, call)
             if found:
                 return value
             left = end - time.monotonic()
             if left <= 0:
-                raise self._late("BlackboardReader.await_change", key, since)
+                raise self._late(call, key, since)
             with self._sleeping() as sleeper:
-                if not self._is_newer(key, since):
+                if not self._is_newer(key, since, call):
                     await sleeper.sleep(left)
 
     @contextlib.contextmanager

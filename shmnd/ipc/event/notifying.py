@@ -238,20 +238,23 @@ class Listener(_End):
 
     async def await_ids(self, timeout: float | None = None) -> set[int]:
         """Wait as `wait` does, and let other tasks run meanwhile."""
-        end = end_of(timeout, "Listener.await_ids")
+        call = "Listener.await_ids"
+        end = end_of(timeout, call)
         loop = None  # in whose line it has waited
         found: set[int] = set()
         try:
-            while not (found := self.wait(0)) and (left := end - time.monotonic()) > 0:
+            while not (found := self._wait(0.0, call)) and (left := end - time.monotonic()) > 0:
                 loop = asyncio.get_running_loop()
                 with task_at(self._bell_of, _NUMBERS) as sleeper:
                     if not self.ready():
                         await sleeper.sleep(left)
             self._pass_on(loop)
+            require_process(self._pid, call, "listener")
             return found
-        except BaseException:
+        except BaseException as exc:
             self._taken |= found  # for the next call
             self._pass_on(loop)
+            require_process(self._pid, call, "listener", exc)
             raise
 
     def _pass_on(self, loop: asyncio.AbstractEventLoop | None) -> None:

@@ -25,6 +25,7 @@ from shmnd.common.late import asyncio
 from shmnd.common.owned import Owned
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import PAUSE
+from shmnd.ipc.errors import require_caller
 from shmnd.ipc.queue.feeder import Feeder
 from shmnd.ipc.queue.parts import core_here, core_of, new_core, taken_over
 from shmnd.ipc.queue.queue_calls import QueueCalls
@@ -312,11 +313,13 @@ class Queue(QueueCalls, Waits):
 
     async def aget(self, timeout: float | None = None) -> Any:
         """Get as `get` does, and let other tasks run meanwhile."""
+        pid = os.getpid()  # first: a handler may fork from here on
         deadline = _deadline(True, timeout)
         box: list[Any] = []
         loop = None  # in whose line it has waited
         try:
             while True:
+                require_caller(pid, "Queue.aget")
                 with contextlib.suppress(queue.Empty):
                     self._get_into(box, False)
                 if box:
@@ -328,8 +331,10 @@ class Queue(QueueCalls, Waits):
                     if not self.ready() and not self._closed:
                         await sleeper.sleep(deadline - time.monotonic())
             self._pass_on(loop, ITEM, self.ready)
+            require_caller(pid, "Queue.aget")
             return box[0]
-        except BaseException:
+        except BaseException as exc:
+            require_caller(pid, "Queue.aget", exc)
             if box:
                 self._core.keep(box[0])
             self._pass_on(loop, ITEM, self.ready)
@@ -337,21 +342,28 @@ class Queue(QueueCalls, Waits):
 
     async def aput(self, obj: object, timeout: float | None = None) -> None:
         """Put as `put` does, and let other tasks run meanwhile."""
-        await self._put_in_loop(lambda: self.put(obj, False), timeout)
+        pid = os.getpid()  # first: a handler may fork from here on
+        await self._put_in_loop(lambda: self.put(obj, False), timeout, pid)
 
-    async def _put_in_loop(self, put: Callable[[], None], timeout: float | None) -> None:
+    async def _put_in_loop(self, put: Callable[[], None], timeout: float | None, pid: int) -> None:
         deadline = _deadline(True, timeout)
         loop = None  # in whose line it has waited
         try:
             while True:
+                require_caller(pid, "Queue.aput")
                 with contextlib.suppress(queue.Full):
-                    return put()
+                    put()
+                    break
                 if deadline <= time.monotonic():
                     raise queue.Full
                 loop = asyncio.get_running_loop()
                 await self._await_long(ROOM, deadline - time.monotonic())
-        finally:
             self._pass_on(loop, ROOM, self._finds_room)
+            require_caller(pid, "Queue.aput")
+        except BaseException as exc:
+            require_caller(pid, "Queue.aput", exc)
+            self._pass_on(loop, ROOM, self._finds_room)
+            raise
 
     def _finds_room(self) -> bool:
         """Return whether there is room; if not, be rung for it."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.interruption import pass_on
@@ -20,7 +20,7 @@ from shmnd.status import NdError, NdMemoryError
 if TYPE_CHECKING:
     from shmnd.ipc.naming.shared_name import Holder
 
-__all__ = ["Asking", "clients_here", "is_open", "open_of"]
+__all__ = ["Asking", "clients_here", "is_open", "open_of", "said_by"]
 
 clients_here: Final[weakref.WeakSet[QueueCore]] = weakref.WeakSet()
 """The answers of the clients of this process that are open."""
@@ -56,6 +56,21 @@ class Asking:
             return True
         self._until = now + _FRESH
         return is_open(self.answers._core, self._member, self.pid)
+
+
+def said_by(item: Any) -> tuple[tuple[Process, int], int, tuple[int, int], int, int] | None:
+    """Return the process, the descriptor of the answers, their file, the number and the member.
+
+    None for an item that no client of this library sends.
+    """
+    if type(item) is not tuple or len(item) != 9:
+        return None
+    if any(type(each) is not int or not 0 <= each < 1 << 64 for each in item[:-1]):
+        return None
+    space, own, likely, fd, device, inode, number, member = item[:-1]
+    if not 0 < number < 1 << 63:
+        return None
+    return (Process(space, own), likely), fd, (device, inode), number, member
 
 
 def is_open(answers: QueueCore, member: int, pid: int) -> bool:

@@ -19,7 +19,7 @@ from shmnd.common.late import running_loop
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import PAUSE, Bell, surely
-from shmnd.ipc.errors import PeerLost, require_process, unusable
+from shmnd.ipc.errors import PeerLost, in_process, require_process, unusable
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.answers import MARKS, Answers
 from shmnd.ipc.service.asking import clients_here
@@ -134,12 +134,12 @@ class Client(Answers, Closing):
         try:
             noted = self._under_way.entry_of(pending)
             put = partial(self._requests._put_noted, item, False, None, noted)
-            await self._requests._put_in_loop(put, timeout)
+            await self._requests._put_in_loop(put, timeout, self._pid)
         except queue.Full:
             pending._over = True
             raise self._late(call) from None
-        except ValueError:
-            self._check(call)  # another thread has closed it
+        except (ValueError, RuntimeError):
+            self._check(call)  # another thread has closed it, or this is a child by now
             raise
 
     def call(self, value: Any = None, timeout: float | None = None) -> Answer:
@@ -200,28 +200,43 @@ class Client(Answers, Closing):
 
     # -- answers --
 
-    def _wait(self, pending: Pending, end: float) -> bool:
+    def _has_come(self, pending: Pending, call: str) -> bool:
+        """Return whether something of a request is there; Closed where nothing can come."""
+        came = pending._is_answered()  # also of a client that was closed afterwards
+        if not came or self._pid != os.getpid():
+            self._check(call)
+        return came
+
+    def _take_now(self, pending: Pending, call: str) -> None:
+        """Take what there is, unless the request has something."""
+        if not self._has_come(pending, call):
+            try:
+                self._take_answers()
+            except ValueError:
+                self._check(call)  # another thread has closed it
+                raise
+
+    def _wait(self, pending: Pending, end: float, call: str) -> bool:
         try:
-            found = self._wait_here(pending, end)
-            require_process(self._pid, "Client", "client")
+            found = self._wait_here(pending, end, call)
+            require_process(self._pid, call, "client")
         except BaseException as exc:
-            require_process(self._pid, "Client", "client", exc)
+            require_process(self._pid, call, "client", exc)
             raise
         return found
 
-    def _wait_here(self, pending: Pending, end: float) -> bool:
+    def _wait_here(self, pending: Pending, end: float, call: str) -> bool:
         if pending._unsent:
             self._unsent.send_now(pending, end)
         while True:
-            self._check("Client")
-            if pending._is_answered():
+            if self._has_come(pending, call):
                 return True
             left = end - time.monotonic()
             if self._begin():
                 try:
                     self._take_for(pending, left)
                 except ValueError:
-                    self._check("Client")  # another thread has closed it
+                    self._check(call)  # another thread has closed it
                     raise
                 finally:
                     self._busy = 0
@@ -256,33 +271,34 @@ class Client(Answers, Closing):
         """Return whether there is an answer to be taken, or the server of a request is lost."""
         return not self._answers.empty() or self._find_lost() or self._closed or pending._over
 
-    async def _await(self, pending: Pending, end: float) -> bool:
-        if pending._is_answered():
+    async def _await(self, pending: Pending, end: float, call: str) -> bool:
+        if self._has_come(pending, call):
             return True  # without taking more of a stream
+        return await in_process(self._pid, call, "client", self._await_here(pending, end, call))
+
+    async def _await_here(self, pending: Pending, end: float, call: str) -> bool:
         waiter = Waiter(self._awaiting, pending)
         try:
             waiter.enter()
             while not waiter.takes():
-                self._check("Client")
-                if pending._is_answered():
+                if self._has_come(pending, call):
                     return True
                 left = end - time.monotonic()
                 if left <= 0:
                     return False
                 await waiter.sleep(left)
-            return await self._await_taking(pending, end)
+            return await self._await_taking(pending, end, call)
         finally:
             surely(waiter.leave)
 
-    async def _await_taking(self, pending: Pending, end: float) -> bool:
+    async def _await_taking(self, pending: Pending, end: float, call: str) -> bool:
         """Wait for an answer, and take those of all requests."""
-        while True:
-            self._check("Client")
+        while not self._has_come(pending, call):
             with self._answers._task() as sleeper:
                 try:
                     self._take_answers(pending)
                 except ValueError:
-                    self._check("Client")  # another thread has closed it
+                    self._check(call)  # another thread has closed it
                     raise
                 if pending._is_answered():
                     return True
@@ -291,6 +307,7 @@ class Client(Answers, Closing):
                     return False
                 if not self._closed:
                     await sleeper.sleep(min(left, self._under_way.until_lost()))
+        return True
 
     def _known(self) -> list[Pending]:
         """Return the requests that the program waits for; other threads may send some meanwhile."""

@@ -25,9 +25,9 @@ class _Client(Protocol):
 
     @property
     def name(self) -> str: ...
-    def _wait(self, pending: Pending, end: float) -> bool: ...
-    async def _await(self, pending: Pending, end: float) -> bool: ...
-    def _take_answers(self) -> None: ...
+    def _wait(self, pending: Pending, end: float, call: str) -> bool: ...
+    async def _await(self, pending: Pending, end: float, call: str) -> bool: ...
+    def _take_now(self, pending: Pending, call: str) -> None: ...
     def _forget_unseen(self, pending: Pending) -> None: ...
     def _end_stream(self, pending: Pending) -> None: ...
     def _late(self, call: str) -> TimeoutError: ...
@@ -58,7 +58,7 @@ class Pending:
 
     def done(self) -> bool:
         """Return whether the answer is there, without waiting."""
-        self._client._take_answers()
+        self._client._take_now(self, "Pending.done")
         self._see()
         return self._is_answered()
 
@@ -86,7 +86,7 @@ class Pending:
         """Wait for a value, or the end of the answer."""
         self._waiting += 1
         try:
-            if not self._client._wait(self, end_of(timeout, call)):
+            if not self._client._wait(self, end_of(timeout, call), call):
                 raise self._client._late(call)
         finally:
             self._waiting -= 1
@@ -94,7 +94,7 @@ class Pending:
     async def _await(self, timeout: float | None, call: str) -> None:
         self._waiting += 1
         try:
-            if not await self._client._await(self, end_of(timeout, call)):
+            if not await self._client._await(self, end_of(timeout, call), call):
                 raise self._client._late(call)
         finally:
             self._waiting -= 1

@@ -22,7 +22,7 @@ from shmnd.common.deadline import end_of
 from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio
 from shmnd.ipc.common.closed import announce_closed
-from shmnd.ipc.common.processes import Process, own_process
+from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.common.sleeping_tasks import POLL
 from shmnd.ipc.errors import Closed, require_process, unusable
@@ -30,7 +30,7 @@ from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.ipc.queue.parts import core_here, taken_over
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.queueing import Queue
-from shmnd.ipc.service.asking import Asking, open_of
+from shmnd.ipc.service.asking import Asking, open_of, said_by
 from shmnd.ipc.service.request import Request, fail
 from shmnd.ipc.service.service_values import conforming, described, require_same_types
 from shmnd.ipc.service.turns import Turns
@@ -139,7 +139,7 @@ class Server(Closing):
                 except ValueError:
                     self._check(call)  # closed by another thread
                     raise
-                request = self._read(box)
+                request = self._read(box, call)
                 if request is not None:
                     return request
         except BaseException as exc:
@@ -169,11 +169,12 @@ class Server(Closing):
                 except ValueError:
                     self._check(call)
                     raise
-                request = self._read(box)
+                request = self._read(box, call)
                 if request is not None:
                     return request
-        except BaseException:
+        except BaseException as exc:
             self._keep(box)
+            require_process(self._pid, call, "server", exc)
             raise
 
     def _late(self, call: str) -> TimeoutError:
@@ -184,32 +185,35 @@ class Server(Closing):
         if box and self._pid == os.getpid():  # not in a child that was forked within the call
             self._requests._core.keep(box[0])
 
-    def _read(self, box: list[Any]) -> Request | None:
+    def _read(self, box: list[Any], call: str) -> Request | None:
         """Return the request of an item and empty the box; a fault ends that request alone."""
         try:
-            return self._request_of(box)
+            return self._request_of(box, call)
         except Exception as exc:
             if isinstance(exc, NdMemoryError) or is_interruption(exc):
                 raise  # no descriptor is free for its answers; or a handler of a signal raised
             box.clear()
             raise _Unreadable(exc) from exc
 
-    def _request_of(self, box: list[Any]) -> Request | None:
+    def _request_of(self, box: list[Any], call: str) -> Request | None:
         """Return the request of an item; None when its client has gone.
 
         A handler of a signal may raise behind each call: the item is in the box until the last one.
+        A child that it forks says nothing to the client, which its parent answers.
         """
         request = None
         try:
-            if (found := self._found_in(box[0])) is not None:
+            if (found := self._found_in(box[0], call)) is not None:
                 request = Request(self, None, *found[1:])
                 request._answers = found[0]  # one that is dropped before answers nothing
-                if request._is_ended():
+                ended = request._is_ended()
+                require_process(self._pid, call, "server")
+                if ended:
                     request._finish()  # its client waits for nothing any more
                     request = None
-                elif self._failed(request):
+                elif self._failed(request, call):
                     request = None
-            require_process(self._pid, "Server.receive", "server")
+            require_process(self._pid, call, "server")
             del box[0]
             return request
         except BaseException:
@@ -217,28 +221,22 @@ class Server(Closing):
                 request._answers = None  # it is made again of the item in the box
             raise
 
-    def _failed(self, request: Request) -> bool:
+    def _failed(self, request: Request, call: str) -> bool:
         """Have the value as its type wants it; where it cannot be that, the request fails."""
         try:
             request.value = conforming(request.value, self.request, "Client.send")
         except Exception as exc:  # also of methods of its own, as `__array__`
             if is_interruption(exc):
                 raise
+            require_process(self._pid, call, "server")
             request.fail(exc)
         return request.answered
 
-    def _found_in(self, item: Any) -> tuple[Queue, int, tuple[int, int], Any] | None:
+    def _found_in(self, item: Any, call: str) -> tuple[Queue, int, tuple[int, int], Any] | None:
         """Return the answers, the number, the client and the value of a request."""
-        if type(item) is not tuple or len(item) != 9:
-            return None  # not of a client of this library
-        *where, value = item
-        if any(type(each) is not int or not 0 <= each < 1 << 64 for each in where):
+        if (said := said_by(item)) is None:
             return None
-        space, own, likely, fd, device, inode, number, member = where
-        if not 0 < number < 1 << 63:
-            return None
-        key = device, inode
-        process = Process(space, own), likely
+        process, fd, key, number, member = said
         asking = self._clients.get(key)
         if asking is None:
             for known in [each for each, found in self._clients.items() if not found.lives()]:
@@ -251,8 +249,9 @@ class Server(Closing):
             return None  # it has died or was closed since it asked
         answers = asking.answers
         claim = answers._core.me, *own_process(), self._seen_as
+        require_process(self._pid, call, "server")
         answers._put_or_drop((number, "taken", 0, os.getpid(), claim), wake=False)
-        return answers, number, (member, asking.pid), value
+        return answers, number, (member, asking.pid), item[-1]
 
     def __iter__(self) -> Iterator[Request]:
         """Return requests as they come, until the server is closed.
@@ -270,7 +269,7 @@ class Server(Closing):
             return self._received(timeout)
         except (Closed, TimeoutError) as exc:
             pass_on(exc)
-            require_process(self._pid, "Server", "server")
+            require_process(self._pid, "Server.serve", "server")
             return None
         except NdMemoryError:
             time.sleep(POLL)  # until a descriptor is free
@@ -290,7 +289,7 @@ class Server(Closing):
             try:
                 request = await self._areceived(None)
             except Closed:
-                require_process(self._pid, "Server", "server")
+                require_process(self._pid, "Server.serve", "server")
                 return
             except NdMemoryError:
                 await asyncio.sleep(POLL)  # until a descriptor is free

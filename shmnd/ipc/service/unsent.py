@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.held import Held
 from shmnd.common.late import asyncio
+from shmnd.ipc.errors import Closed
 from shmnd.ipc.queue.waits import ROOM
 
 if TYPE_CHECKING:
@@ -87,18 +88,18 @@ class Unsent:
         finally:
             self._end("the event loop that was to send the request has ended")
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str, kind: type[RuntimeError] = RuntimeError) -> None:
         """End the requests that are not sent."""
         with Held(self._lock):
             while self._waiting:
                 pending, box = self._waiting.popleft()
                 if box and not self._requests._closed:
                     self._requests._core.drop(box[0])
-                pending._failure = RuntimeError(f"Client.send: {why}")
+                pending._failure = kind(f"Client.send: {why}")
                 pending._over, pending._unsent = True, False
                 for each in tuple(pending._waiters):
                     each.wake()
 
     def close(self) -> None:
         """Send no more, before the queue is closed."""
-        self._end("the client was closed before there was room for the request")
+        self._end("the client was closed before there was room for the request", Closed)

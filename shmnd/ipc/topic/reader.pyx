@@ -160,13 +160,18 @@ cdef class ReaderCore:
                 found = True
         return found
 
-    def _take(self, list box):
+    def _require_own(self, call):
+        """Raise Closed in a child that was forked off, be it within a call of its parent."""
+        if self.born != forks:
+            self.enter(call)
+
+    def _take(self, list box, call="Subscriber.receive"):
         """Take the next sample into a box, if there is one.
 
         A child that a handler of a signal forked takes none of its parent's.
         """
         if self.born != forks:
-            self.enter("Subscriber.receive")
+            self.enter(call)
         sample = self.take()
         if sample is None:
             return False

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.deadline import deadline_of, left_until
-from shmnd.common.interruption import pass_on
+from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes
@@ -134,9 +134,9 @@ class Subscriber(MeetsPublishers):
         box: list[Sample] = []
         loop = None  # in whose line it has waited
         try:
-            while not self._take(box):
+            while not self._take(box, call):
                 self._check_members()
-                if self._take(box):
+                if self._take(box, call):
                     break
                 self._require_publisher(call)
                 left = left_until(deadline)
@@ -146,8 +146,11 @@ class Subscriber(MeetsPublishers):
                 await self._waiter._wait_in_line(self._unreached.longest(left))
                 self._require_open(call)
             self._waiter._pass_on(loop)
+            self._require_own(call)
             return box[0]
-        except BaseException:
+        except BaseException as exc:
+            if not is_interruption(exc):
+                self._require_own(call)  # what fails in a child says less
             self._keep(box)
             self._waiter._pass_on(loop)
             raise

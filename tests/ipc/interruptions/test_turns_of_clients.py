@@ -20,7 +20,7 @@ def test_a_wait_for_a_turn_that_is_interrupted_leaves_the_lock_free() -> None:
         client._busy = OTHER_THREAD
 
         def wait() -> None:
-            client._wait(pending, time.monotonic() + 1e-3)
+            client._wait(pending, time.monotonic() + 1e-3, "test")
 
         for at in itertools.count():
             more = interrupted(at, wait, lambda path: path in FILES)

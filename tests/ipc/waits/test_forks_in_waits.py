@@ -3,14 +3,18 @@
 
 The handler runs at one place of the call after the other. It causes what the call waits for, forks,
 and waits for the child: so the child comes first, and would take what its parent waits for.
+
+The child of a call in an event loop ends where the call does, or after a moment where it sleeps in
+the loop: it has the epoll of its parent, and a loop that is closed there is the parent's, too.
 """
 
+import asyncio
 import contextlib
 import os
 import queue
 import select
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -25,6 +29,10 @@ PATIENCE = 30.0
 SOON = 0.2
 """Seconds until that comes which a call waits for, unless a handler causes it: more than a short
 sleep takes."""
+CHECKS = ("require_process", "require_caller")
+"""Where a call compares the processes last."""
+MOMENT = 1.0
+"""Seconds after which a child that sleeps in an event loop has taken nothing."""
 REFUSED = (ipc.Closed, NdError)
 
 Case = tuple[Callable[[], Any], Callable[[], object], Any, Callable[[], bool]]
@@ -34,6 +42,29 @@ child that is forked afterwards has what its parent has."""
 
 def always() -> bool:
     return True
+
+
+class Child:
+    """The end of a child within an event loop."""
+
+    leave: Callable[[BaseException | None], object]
+
+
+def in_loop(make: Callable[[], Awaitable[Any]]) -> Any:
+    """Await in a loop of its own."""
+
+    async def main() -> Any:
+        me, end = os.getpid(), None
+        try:
+            return await make()
+        except BaseException as exc:
+            end = exc
+            raise
+        finally:
+            if os.getpid() != me:
+                Child.leave(end)
+
+    return asyncio.run(main())
 
 
 @contextlib.contextmanager
@@ -145,13 +176,126 @@ def wait_set(name: str) -> Iterator[Case]:
         )
 
 
+@contextlib.contextmanager
+def queue_aget(name: str) -> Iterator[Case]:
+    with ipc.Queue(4) as q:
+        yield lambda: in_loop(lambda: q.aget(PATIENCE)), lambda: q.put("item"), "item", always
+        assert q.empty()
+
+
+@contextlib.contextmanager
+def queue_aput(name: str) -> Iterator[Case]:
+    with ipc.Queue(1) as q:
+        q.put(["first"])
+
+        async def put() -> Any:
+            await q.aput(["second"], PATIENCE)
+            found = [q.get(timeout=PATIENCE)]
+            with contextlib.suppress(queue.Empty):
+                found.append(q.get(timeout=0.001))
+            return found
+
+        yield lambda: in_loop(put), lambda: q.get(), [["second"]], always
+
+
+@contextlib.contextmanager
+def server_areceive(name: str) -> Iterator[Case]:
+    with ipc.Server(name) as server, ipc.Client(name) as client:
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return (await server.areceive(PATIENCE)).value
+
+        yield (
+            lambda: in_loop(receive),
+            lambda: sent.append(client.send("ask", PATIENCE)),
+            "ask",
+            lambda: not server._requests.empty(),
+        )
+
+
+@contextlib.contextmanager
+def client_acall(name: str) -> Iterator[Case]:
+    with ipc.Server(name) as server, ipc.Client(name) as client:
+        pending = client.send("ask", PATIENCE)
+        request = server.receive(PATIENCE)
+
+        async def result() -> Any:
+            return (await pending).value
+
+        yield (
+            lambda: in_loop(result),
+            lambda: request.respond("answer"),
+            "answer",
+            lambda: not client._answers.empty(),
+        )
+
+
+@contextlib.contextmanager
+def subscriber_areceive(name: str) -> Iterator[Case]:
+    with ipc.Publisher(name, "i8") as pub, ipc.Subscriber(name, "i8") as sub:
+        pub.wait_for_subscribers(1, PATIENCE)
+
+        async def receive() -> int:
+            with await sub.areceive(PATIENCE) as sample:
+                return int(sample.value)
+
+        yield lambda: in_loop(receive), lambda: pub.send(5), 5, always
+        assert sub.held == 0
+
+
+@contextlib.contextmanager
+def listener_await_ids(name: str) -> Iterator[Case]:
+    with ipc.Listener(name) as listener, ipc.Notifier(name) as notifier:
+        yield (
+            lambda: in_loop(lambda: listener.await_ids(PATIENCE)),
+            lambda: notifier.notify(3),
+            {3},
+            always,
+        )
+
+
+@contextlib.contextmanager
+def reader_await_change(name: str) -> Iterator[Case]:
+    with ipc.Blackboard(name, {"x": "f8"}) as board, ipc.BlackboardReader(name) as reader:
+
+        def write() -> None:
+            board["x"] = 1.5
+
+        yield (
+            lambda: float(in_loop(lambda: reader.await_change("x", timeout=PATIENCE))),
+            write,
+            1.5,
+            always,
+        )
+
+
+@contextlib.contextmanager
+def wait_set_await_ready(name: str) -> Iterator[Case]:
+    with (
+        ipc.Listener(name) as listener,
+        ipc.Notifier(name) as notifier,
+        ipc.WaitSet(listener) as waits,
+    ):
+        yield (
+            lambda: [type(each) for each in in_loop(lambda: waits.await_ready(PATIENCE))],
+            lambda: notifier.notify(3),
+            [ipc.Listener],
+            always,
+        )
+
+
 CASES = [
     queue_get, queue_put, server_receive, server_serve, pending_result,
     subscriber_receive, listener_wait, reader_wait, wait_set,
 ]  # fmt: skip
+IN_LOOPS = [
+    queue_aget, queue_aput, server_areceive, client_acall,
+    subscriber_areceive, listener_await_ids, reader_await_change, wait_set_await_ready,
+]  # fmt: skip
 
 
-def attempt(case: Any, at: int, name: str) -> bool:
+def attempt(case: Any, at: int, name: str, package: Any = shmnd) -> bool:
     """Run a call with a handler at its `at`-th place; return whether it came there."""
     with case(name) as (call, cause, wanted, there):
         me = os.getpid()
@@ -168,6 +312,10 @@ def attempt(case: Any, at: int, name: str) -> bool:
             cause_once()
             taken = not there()
             child.append(os.fork())
+            if child[0] == 0 and case in IN_LOOPS:
+                last = threading.Timer(MOMENT, os._exit, (0,))
+                last.daemon = True
+                last.start()
             if child[0] != 0:
                 ready = os.pidfd_open(child[0])
                 assert select.select([ready], [], [], PATIENCE)[0], "the child hangs"
@@ -182,10 +330,14 @@ def attempt(case: Any, at: int, name: str) -> bool:
         def run() -> None:
             got.append(call())
 
-        places = inside(shmnd)
+        def leave(end: BaseException | None) -> None:
+            os._exit(0 if isinstance(end, REFUSED) or (end is None and taken) else 2 - (not end))
+
+        Child.leave = leave
+        places = inside(package)
 
         def place(frame: FrameType, event: str) -> bool:
-            within = places(frame.f_code.co_filename) and frame.f_code.co_name != "require_process"
+            within = places(frame.f_code.co_filename) and frame.f_code.co_name not in CHECKS
             return event in ("call", "c_return") and within
 
         came = False
@@ -195,7 +347,7 @@ def attempt(case: Any, at: int, name: str) -> bool:
             end = exc
             came = True
         if os.getpid() != me:
-            os._exit(0 if isinstance(end, REFUSED) or (end is None and taken) else 2 - (not end))
+            leave(end)
         later.cancel()
         if child:
             code = os.waitstatus_to_exitcode(os.waitpid(child[0], 0)[1])
@@ -212,5 +364,16 @@ def attempt(case: Any, at: int, name: str) -> bool:
 def test_a_child_takes_nothing_of_its_parent(case: Any, first: int, step: int) -> None:
     at = first
     while attempt(case, at, f"forks-{os.getpid()}-{at}"):
+        at += step
+    assert at > first
+
+
+@pytest.mark.parametrize("case", IN_LOOPS, ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    ("first", "step"), [(1, 4), pytest.param(1, 1, marks=pytest.mark.further)], ids=["some", "all"]
+)
+def test_a_child_takes_nothing_in_an_event_loop_either(case: Any, first: int, step: int) -> None:
+    at = first
+    while attempt(case, at, f"forks-{os.getpid()}-{at}", ipc):
         at += step
     assert at > first
