@@ -36,7 +36,8 @@ class Array:
         whole = [number for each in shape if (number := integer(each)) is not None and number >= 0]
         if len(whole) < len(shape) or len(whole) > 32:
             raise ValueError(
-                f"ipc.Array: shape {self.shape!r} is none; pass at most 32 whole numbers from 0 on"
+                f"ipc.Array: shape {self.shape!r} cannot be used; pass at most 32 whole numbers "
+                "from 0 on"
             )
         object.__setattr__(self, "shape", tuple(whole))
 
@@ -61,18 +62,34 @@ class Arrays:
         return f"Arrays({inner})"
 
 
-def dtype_of(type_: Any, call: str, wanted: str, *, align: bool = False) -> np.dtype[Any]:
-    """Return the numpy type that a program means. What numpy raises names the call and the type."""
+def dtype_of(
+    type_: Any, call: str, wanted: str, *, align: bool = False, shown: str = ""
+) -> np.dtype[Any]:
+    """Return the numpy type that a program means. What numpy raises names the call and the type.
+
+    The type is `shown` as the program has passed it, where it is made of that.
+    """
     try:
         found: np.dtype[Any] = np.dtype(type_, align=align)
+        _require_whole(found)
     except (MemoryError, RecursionError):
         raise
     except Exception as exc:
         pass_on(exc)
         kind = ValueError if isinstance(exc, ValueError) else TypeError
         why = str(exc).rstrip(".")
-        raise kind(f"{call}: type {type_!r} is none: {why}; pass {wanted}") from exc
+        named = shown or repr(type_)
+        raise kind(f"{call}: type {named} cannot be used: {why}; pass {wanted}") from exc
     return found
+
+
+def _require_whole(dtype: np.dtype[Any]) -> None:
+    """Raise for a record with a field beyond its end: numpy counts bytes in a C int, and wraps."""
+    base = dtype.base
+    for inner, at, *_ in (base.fields or {}).values():
+        if not 0 <= at <= base.itemsize - inner.itemsize:
+            raise ValueError("its fields take 2 GiB or more, which numpy does not lay out")
+        _require_whole(inner)
 
 
 def plain(dtype: np.dtype[Any], call: str) -> np.dtype[Any]:
@@ -92,13 +109,14 @@ def arrays_dtype(arrays: Arrays, call: str) -> np.dtype[Any]:
     names: list[str] = []
     formats, offsets, at = [], [], 0
     for name, each in arrays.arrays.items():
-        field = dtype_of((each.dtype, each.shape), call, _SHORTER)
+        shown = f"{each!r} of {name!r}"
+        field = dtype_of((each.dtype, each.shape), call, _SHORTER, shown=shown)
         names.append(name)
         formats.append(field)
         offsets.append(at)
         at = (at + field.itemsize + _LINE - 1) // _LINE * _LINE
     parts = {"names": names, "formats": formats, "offsets": offsets, "itemsize": at or 1}
-    return dtype_of(parts, call, _SHORTER)
+    return dtype_of(parts, call, _SHORTER, shown=repr(arrays))
 
 
 def dataclass_dtype(type_: type, call: str, within: tuple[type, ...] = ()) -> np.dtype[Any]:
@@ -121,7 +139,7 @@ def dataclass_dtype(type_: type, call: str, within: tuple[type, ...] = ()) -> np
         parts.append((field.name, _field_dtype(hints[field.name], field.name, within, call)))
     if not parts:
         raise TypeError(f"{call}: {type_.__name__} has no fields")
-    return dtype_of(parts, call, _SHORTER, align=True)
+    return dtype_of(parts, call, _SHORTER, align=True, shown=type_.__name__)
 
 
 def _field_dtype(hint: Any, name: str, within: tuple[type, ...], call: str) -> Any:
@@ -131,7 +149,8 @@ def _field_dtype(hint: Any, name: str, within: tuple[type, ...], call: str) -> A
                 return _field_dtype(extra, name, within, call)
         return _field_dtype(get_args(hint)[0], name, within, call)
     if isinstance(hint, Array):
-        return dtype_of((hint.dtype, hint.shape), call, _SHORTER)
+        shown = f"{hint!r} of field {name!r}"
+        return dtype_of((hint.dtype, hint.shape), call, _SHORTER, shown=shown)
     if hint in _SCALARS:
         return np.dtype(_SCALARS[hint])
     if is_dataclass(hint) and isinstance(hint, type):

@@ -83,7 +83,9 @@ def _dims(shape: Any) -> tuple[int, ...]:
     for dim in each:
         whole = integer(dim)
         if whole is None or whole < 0:
-            raise ValueError(f"{_CALL}: shape {shape!r} is none; pass whole numbers from 0 on")
+            raise ValueError(
+                f"{_CALL}: shape {shape!r} cannot be used; pass whole numbers from 0 on"
+            )
         found.append(whole)
     if len(found) > forms.MOST_DIMENSIONS:
         raise ValueError(f"{_CALL}: {len(found)} dimensions; at most {forms.MOST_DIMENSIONS}")
