@@ -99,8 +99,10 @@ class Job:
         try:
             self._start()
             self._watch()
-        except BaseException:
+        except BaseException as exc:
             self._code = self._code or 1
+            if isinstance(exc, BrokenPipeError):
+                self._output.say("the reader of the output has ended; the ranks are ended")
             raise
         finally:
             self._send(signal.SIGKILL)
@@ -325,6 +327,8 @@ class Job:
             did = "did not wait" if rank.runs() else "ended meanwhile"
             if wait is not None:
                 did = f"waited in {waiting.words(wait)}"
+            if rank.runs() and waiting.is_stopped(rank.process.pid):
+                did = "is stopped" if wait is None else f"{did}, and is stopped"
             self._output.say(f"rank {rank.number} {did}")
 
     # -- ending --

@@ -15,6 +15,8 @@ _CHECKS: Final = 3
 _APART: Final = 0.15
 """Seconds between two of them at least: with the above two seconds as a rule."""
 
+_STOPPED: Final = ("T", "t")
+
 _LAST_CALL: Final = "Finalize"
 """What a rank waits in whose program has ended, and that has no part in a collective."""
 _LAST_PART: Final = "a collective at Finalize"
@@ -95,7 +97,7 @@ def _lasts(rank: Waiter) -> bool:
         wait is not None
         and wait.idle
         and seconds(wait) >= VAIN_SECONDS
-        and not _is_stopped(rank.process)
+        and _state_of(rank.process) not in (None, *_STOPPED)
     )
 
 
@@ -108,13 +110,17 @@ def in_vain_words(number: int, peers: list[int], rank: Waiter) -> str:
     return f"{start} {words(rank.wait) if rank.wait else 'a call'}"
 
 
-def _is_stopped(process: int) -> bool:
-    """Return whether a process is stopped, or cannot be asked."""
+def is_stopped(process: int) -> bool:
+    """Return whether a process is known to be stopped, by a signal or a debugger."""
+    return _state_of(process) in _STOPPED
+
+
+def _state_of(process: int) -> str | None:
+    """Return the letter of its state, as "R" while it runs; None if it cannot be asked."""
     try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
-        return True
-    return state in "tT"
+        return None
 
 
 def words(wait: Wait) -> str:

@@ -103,3 +103,19 @@ def test_a_death_ends_the_ranks_and_the_reader_gets_all_lines(tmp_path: Path) ->
     *whole, last = [each for each in lines if each.startswith(b"[")]
     assert set(whole) == {b"[0] " + b"x" * 1000}
     assert last.startswith(b"[0] x")  # a kill cuts it
+
+
+def test_a_reader_that_ends_ends_the_job_with_a_line(tmp_path: Path) -> None:
+    """As `head -1` does."""
+    line = [sys.executable, "-m", "shmnd.mpi", "--prefix", "-n", str(RANKS), "--oversubscribe"]
+    line += ["-c", FLOOD.format(""), str(tmp_path), "1"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline().startswith(b"[")
+        launcher.stdout.close()
+        assert launcher.wait(PATIENCE) == 1
+        assert launcher.stderr is not None
+        assert launcher.stderr.read().splitlines() == [
+            b"shmnd mpiexec: the reader of the output has ended; the ranks are ended"
+        ]
+    until_gone(tmp_path)
