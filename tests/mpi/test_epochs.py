@@ -72,10 +72,8 @@ def refused(call: Callable[[], object], *words: str) -> None:
 def test_a_call_without_an_epoch_names_itself_the_target_and_the_remedy(
     win: Any, name: str
 ) -> None:
-    call = name.removeprefix("R") if name != "Rget_accumulate" else "Get_accumulate"
-    call = call[0].upper() + call[1:]
     win.Set_name("halo")
-    refused(lambda: MOVES[name](win), f"Win.{call}", "rank 0 of halo", "Fence, Lock")
+    refused(lambda: MOVES[name](win), f"Win.{name}: ", "rank 0 of halo", "Fence, Lock")
 
 
 @pytest.mark.parametrize("kind", EPOCHS)

@@ -83,6 +83,16 @@ def _attached_twice() -> None:
         window.Free()
 
 
+def _put(target: Any, rank: Any = 0) -> None:
+    window = MPI.Win.Allocate(64)
+    window.Fence()
+    try:
+        window.Put(a[:1], rank, target)
+    finally:
+        window.Fence()
+        window.Free()
+
+
 def _swapped(datatype: Any) -> None:
     _in_window("Compare_and_swap", datatype)
 
@@ -122,6 +132,14 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: comm.Get_group().Incl([4]), "rank 4 in a group of 1"),
         (lambda: comm.Create_intercomm(0, comm, 5), "remote_leader 5; MPI_COMM_SELF has ranks"),
         (lambda: comm.Create_dist_graph_adjacent([5], [0]), "an edge with 5; the nodes are 0 to 0"),
+        (lambda: _put(None, 2**31), "Win.Put: rank 2147483648; the window has ranks 0 to 0"),
+        (lambda: MPI.Win.Allocate(8).Lock(2**40), "Win.Lock: rank 1099511627776"),
+        (lambda: MPI.Win.Allocate(8).Shared_query(2**31), "Win.Shared_query: rank 2147483648"),
+        (lambda: comm.group.Excl([2**31]), "Group.Excl: rank 2147483648 in a group of 1"),
+        (lambda: comm.Create_cart([1]).Get_coords(2**31), "Get_coords: rank 2147483648"),
+        (lambda: comm.Create_graph([1], [0]).Get_neighbors(2**31), "_neighbors: rank 2147483648"),
+        (lambda: comm.Create_intercomm(2**31, comm, 0), "local_leader 2147483648, the group has"),
+        (lambda: comm.Create_dist_graph([0], [1], [2**31]), "an edge with 2147483648; the nodes"),
         (lambda: comm.Create_dist_graph([0], [1], [-5]), "Comm.Create_dist_graph: an edge with -5"),
     ],
     "ERR_ROOT": [
@@ -283,6 +301,35 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
     (TypeError, lambda: MPI.Win.Allocate(8, comm=5), "Win.Allocate: comm 5 is not a communicator"),
     (TypeError, lambda: MPI.Message.Iprobe(None), "Message.Iprobe: comm None is not a communicato"),
     (TypeError, lambda: MPI.Message.iprobe(5), "Message.iprobe: comm 5 is not a communicator"),
+    (TypeError, lambda: _put(None, "0"), "Win.Put: target_rank '0' is not an integer"),
+    (TypeError, lambda: _put([None]), "Win.Put: a displacement at the target of None, which is"),
+    (TypeError, lambda: _put([0, 1.5]), "Win.Put: a count at the target of 1.5, which is not an"),
+    (TypeError, lambda: MPI.Win.Allocate(8).Lock("0"), "Win.Lock: rank '0' is not an integer"),
+    (TypeError, lambda: MPI.Win.Allocate(8).Lock(0, None), "Win.Lock: lock_type None is not an"),
+    (TypeError, lambda: MPI.Win.Allocate(8).Fence("0"), "Win.Fence: assertion '0' is not an int"),
+    (TypeError, lambda: MPI.Win.Allocate(8).Flush(None), "Win.Flush: rank None is not an integer"),
+    (TypeError, lambda: MPI.Win.Allocate(8).Shared_query(""), "Win.Shared_query: rank '' is not"),
+    (TypeError, lambda: MPI.Win.Allocate(8).Post(None), "Win.Post: group None is not a group of"),
+    (TypeError, lambda: MPI.Win.Allocate(8).Start(comm), "Win.Start: group "),
+    (TypeError, lambda: MPI.Win.Allocate(8).Set_info(""), "Win.Set_info: info '' is not an Info"),
+    (TypeError, lambda: comm.Set_info({}), "Comm.Set_info: info {} is not an Info"),
+    (TypeError, lambda: comm.Dup(5), "Comm.Dup: info 5 is not an Info"),
+    (TypeError, lambda: comm.Idup(5), "Comm.Idup: info 5 is not an Info"),
+    (TypeError, lambda: comm.Split_type(0, 0, "x"), "Comm.Split_type: info 'x' is not an Info"),
+    (TypeError, lambda: MPI.Session.Init(5), "Session.Init: info 5 is not an Info"),
+    (TypeError, lambda: comm.Compare(None), "Comm.Compare: None is not a communicator"),
+    (TypeError, lambda: comm.group.Incl(["a"]), "Group.Incl: rank 'a' is not an integer"),
+    (TypeError, lambda: comm.group.Translate_ranks([0], 5), "Group.Translate_ranks: group 5 is n"),
+    (TypeError, lambda: comm.group.Compare(None), "Group.Compare: group None is not a group of"),
+    (TypeError, lambda: MPI.Group.Union(None, comm.group), "Group.Union: group None is not a gr"),
+    (TypeError, lambda: MPI.Group.Intersect(comm.group, 5), "Group.Intersection: group 5 is not"),
+    (TypeError, lambda: MPI.Group.Difference(comm, comm.group), "Group.Difference: group "),
+    (TypeError, lambda: comm.Create_cart([1]).Get_coords(""), "Cartcomm.Get_coords: rank '' is no"),
+    (TypeError, lambda: comm.Create_cart([1]).Shift(0, None), "Cartcomm.Shift: disp None is not"),
+    (TypeError, lambda: comm.Create_cart([1]).Get_cart_rank("x"), "a coordinate 'x' is not an int"),
+    (TypeError, lambda: comm.Create_graph([1], [0]).Get_neighbors("a"), "rank 'a' is not an integ"),
+    (TypeError, lambda: comm.Create_dist_graph([0], ["x"], [0]), "a degree 'x' is not an integer"),
+    (TypeError, lambda: comm.Create_intercomm("0", comm, 1), "local_leader '0' is not an integer"),
     (KeyError, lambda: comm.Send([a, 10, "nonsense"], 0), "no datatype has the code 'nonsense'; n"),
     (KeyError, lambda: comm.Gatherv(a, [b, [10], [0], "z"]), "no datatype has the code 'z'"),
     (
@@ -307,7 +354,10 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
         lambda: comm.Send([a, 2**61 + 1, MPI.DOUBLE], 0),
         "2305843009213693953 items of 8",
     ),
+    (ValueError, lambda: comm.Send([a, 2**63, MPI.BYTE], 0), "75808; the limit is 2**62"),
     (ValueError, lambda: comm.Send([a, 2**70, MPI.DOUBLE], 0), "a count of 11805916207174113034"),
+    (ValueError, lambda: _put([0, 1, "d", 4]), "Win.Put: target: expecting 3 items at most, a dis"),
+    (ValueError, lambda: _put("0"), "Win.Put: target: expecting integral or list/tuple, got '0'"),
     (ValueError, lambda: comm.Send([a, (1, 2**61), MPI.DOUBLE], 0), "displacement 2305843009213"),
     (ValueError, lambda: comm.Send([a, (0, 2**60), MPI.DOUBLE], 0), "displacement 115292150460684"),
     (ValueError, lambda: comm.Gatherv(a, [b, [2**61 + 1], [0], "d"]), "2305843009213693953 items"),
@@ -359,6 +409,10 @@ NAMED: dict[str, Callable[[Any], object]] = {
     "Comm.Neighbor_allgather": lambda given: comm.Create_cart([1]).Neighbor_allgather(given, b),
     "Op.Reduce_local": lambda given: MPI.SUM.Reduce_local(given, b),
     "Win.Put": lambda given: MPI.Win.Create(None).Put(given, 0),
+    "Win.Rput": lambda given: MPI.Win.Create(None).Rput(given, 0),
+    "Win.Rget": lambda given: MPI.Win.Create(None).Rget(given, 0),
+    "Win.Raccumulate": lambda given: MPI.Win.Create(None).Raccumulate(given, 0),
+    "Win.Rget_accumulate": lambda given: MPI.Win.Create(None).Rget_accumulate(a, given, 0),
     "Win.Fetch_and_op": lambda given: MPI.Win.Create(None).Fetch_and_op(a, given, 0),
 }
 
@@ -398,6 +452,16 @@ def test_what_mpi4py_takes_is_taken() -> None:
     comm.Recv(b, np.int64(0), np.int32(3))
     assert (a == b).all()
     assert comm.bcast(5, False) == 5
+    window = MPI.Win.Allocate(8)
+    window.Lock(0.5)  # which stands for 0, as in the calls above
+    window.Unlock(np.float64(0))
+    window.Lock(np.int32(0), float(MPI.LOCK_SHARED))
+    window.Unlock(False)
+    window.Free()
+    assert comm.Create_cart([1], [True]).Shift(0.0, 1.0) == (0, 0)
+    assert comm.Create_cart([1]).Shift(0, 2**40) == (MPI.PROC_NULL, MPI.PROC_NULL)
+    assert comm.Create_cart([1], True).Get_cart_rank([np.int64(2**40)]) == 0
+    assert comm.group.Incl([0.0]).size == 1
     comm.Isend(np.array(["x"]), 0)
     comm.Recv([bytearray(4), MPI.BYTE], 0)
     named = np.zeros(2, [("Old", "f8")])

@@ -30,6 +30,7 @@ cdef class Spec:
 
 
 cdef TypeState usable_type(object given, str call)
+cdef Py_ssize_t number_of(object given, str what, str call) except? -0x7fffffffffffffff
 cdef enum:
     NO_BLOCK = -1
 

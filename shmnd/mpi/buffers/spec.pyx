@@ -26,7 +26,6 @@ from shmnd.mpi.datatypes.datatype cimport Datatype
 from shmnd.mpi.buffers.sentinels cimport BottomType, InPlaceType
 from shmnd.mpi.transport.outer_call cimport full_name as at
 
-from operator import index
 
 from shmnd.mpi import constants
 from shmnd.mpi.datatypes import type_codes
@@ -65,12 +64,12 @@ cdef TypeState usable_type(object given, str call):
     return type
 
 
-cdef Py_ssize_t _number(object given, str what, str call) except? -0x7fffffffffffffff:
+cdef Py_ssize_t number_of(object given, str what, str call) except? -0x7fffffffffffffff:
     """A count or a displacement."""
     try:
-        return index(given)
+        return given
     except OverflowError:
-        raise ValueError(f"{at(call)}: a {what} of {given}; the limit is 2**63") from None
+        raise ValueError(f"{at(call)}: a {what} of {given}; the limit is 2**62") from None
     except TypeError:
         raise TypeError(f"{at(call)}: a {what} of {given!r}, which is not an integer") from None
 
@@ -283,7 +282,7 @@ cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks, str call)
         spec.hold(obj, readonly, datatype is not None)
         if datatype is not None:
             spec.name_type(datatype, counts is not None and not displs)
-        displ = 0 if displs is None else _number(displs, "displacement", call)
+        displ = 0 if displs is None else number_of(displs, "displacement", call)
         if displ < 0:
             raise ValueError(f"{at(call)}: a displacement of {displ}; expected 0 or more")
         if counts is not None or spec.keep is None:
@@ -299,7 +298,7 @@ cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks, str call)
                 )
             count = total // blocks
     else:
-        count = _number(counts, "count", call)
+        count = number_of(counts, "count", call)
         if count < 0 or count > 0x3fffffffffffffff // max(blocks, 1):
             raise ValueError(f"{at(call)}: a count of {count}; expected 0 to 2**62")
         if spec.keep is None and not spec.bottom and count * pieces:
@@ -326,14 +325,14 @@ cdef int _numbers(
     """Fill counts or displacements, and return whether one number stands for all blocks."""
     cdef Py_ssize_t block, number
     if not hasattr(given, "__len__") or (hasattr(given, "ndim") and given.ndim == 0):
-        number = _number(given, what[:-1], call)
+        number = number_of(given, what[:-1], call)
         for block in range(blocks):
             into[block] = number
         return 1
     if len(given) != blocks:
         raise ValueError(f"{at(call)}: {len(given)} {what} for {blocks} blocks")
     for block in range(blocks):
-        into[block] = _number(given[block], what[:-1], call)
+        into[block] = number_of(given[block], what[:-1], call)
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.op import SUM
 from shmnd.mpi.collectives.outcomes import Outgoing, Partial, dump, dump_parts, failed, load
-from shmnd.mpi.communicators.comm_state import rank_or_tag
+from shmnd.mpi.communicators.comm_state import small_number
 from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.point_to_point.exchange import exchange, next_tag, to_job
 from shmnd.mpi.transport.outer_call import name_of
@@ -41,7 +41,7 @@ class ObjectCollectives:
         return state, state.context + 1, next_tag(self, call, root)
 
     def _root(self, given: int, call: str) -> int:
-        root = rank_or_tag(given, call, "root")
+        root = small_number(given, call, "root")
         if self.ob is not None and not (0 <= root < self.ob.peers):
             if self.ob.inter and root in _OUTSIDE:
                 return root

@@ -11,15 +11,15 @@ from shmnd.mpi.collectives.reductions import ReduceCalls
 from shmnd.mpi.communicators.comm_state import (
     CONTEXTS,
     CommState,
-    rank_or_tag,
     reserve_contexts,
+    small_number,
 )
 from shmnd.mpi.communicators.fault_tolerance import FaultCalls
 from shmnd.mpi.communicators.group import Group, group_from, require_group
 from shmnd.mpi.objects.errhandler import for_new, raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.handle import constant
-from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls
+from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls, hints_of
 from shmnd.mpi.objects.unsupported import left_out
 from shmnd.mpi.point_to_point.buffering import Buffering, room_to_buffer
 from shmnd.mpi.point_to_point.exchange import exchange
@@ -133,6 +133,8 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
     def Compare(self, comm: Comm) -> int:
         """Compare two communicators."""
+        if not isinstance(comm, Comm):
+            raise TypeError(f"Comm.Compare: {comm!r} is not a communicator")
         mine, theirs = self._state("Compare"), comm._state("Compare")
         if mine is theirs:
             return constants.IDENT
@@ -232,10 +234,11 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
     def Dup(self, info: Info | None = None) -> Self:
         """Duplicate a communicator."""
+        hints = hints_of(info, "Comm.Dup")
         with self._calling("Dup"):
             new: Self = self._made(self._complete(self._twin(self._agreed_contexts(2))))
         if info is not None:
-            new.Set_info(info)
+            new.ob.info = hints
         return new
 
     def _duplicate(self) -> Self:
@@ -253,6 +256,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
     def Idup(self, info: Info | None = None) -> tuple[Self, Request]:
         """Nonblocking duplicate a communicator."""
+        hints = hints_of(info, "Comm.Idup")
         state = self._communicating("Idup")
         news = bytearray(8)
         leader = min(state.group[0], (state.remote or state.group)[0])
@@ -264,7 +268,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         def arrived() -> None:
             new.ob = old._complete(old._twin(int.from_bytes(news, "little")))
             if info is not None:
-                new.Set_info(info)
+                new.ob.info = hints
 
         request = self._news_then(news, leader, arrived, "Idup")
         return new, request
@@ -294,7 +298,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
     def Split(self, color: int = 0, key: int = 0) -> Any:
         """Split communicator by color and key."""
         state = self._communicating("Split")
-        color, key = rank_or_tag(color, "Split", "color"), rank_or_tag(key, "Split", "key")
+        color, key = small_number(color, "Split", "color"), small_number(key, "Split", "key")
         if color < 0 and color != constants.UNDEFINED:
             raise_error(
                 self, constants.ERR_ARG, f"Comm.Split: color {color} is negative, not UNDEFINED"
@@ -327,7 +331,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         """Split communicator by type."""
         guided = (constants.COMM_TYPE_HW_GUIDED, constants.COMM_TYPE_RESOURCE_GUIDED)
         color = constants.UNDEFINED
-        named = info.Get("mpi_hw_resource_type") if info else None
+        named = hints_of(info, "Comm.Split_type").get("mpi_hw_resource_type")
         known = (*guided, constants.COMM_TYPE_HW_UNGUIDED, constants.UNDEFINED)
         if split_type == constants.COMM_TYPE_SHARED or (split_type in guided and named == _SHARED):
             color = 0

@@ -94,24 +94,25 @@ cdef int whole(given, str call, str role) except? -0x7fffffff:
     Floating-point numbers lose their fraction, as in mpi4py.
     """
     cdef int value
-    cdef long long wide
     if shmpi_small_int(given, &value):
         return value
+    return _narrowed(given, "Comm", call, role)
+
+
+cdef int _narrowed(given, str family, str call, str role) except? -0x7fffffff:
+    cdef long long wide
     try:
         wide = given
     except OverflowError:
         return BEYOND
     except TypeError:
-        raise TypeError(f"Comm.{call}: {role} {given!r} is not an integer") from None
+        raise TypeError(f"{family}.{call}: {role} {given!r} is not an integer") from None
     return <int>wide if -0x7ffffff0 <= wide <= 0x7fffffff else BEYOND
 
 
-def rank_or_tag(given: object, call: str, role: str) -> int:
-    """Return an argument that is a rank or a tag as a number.
-
-    Raise TypeError where it is none. One of too many bits becomes a number outside of all ranks.
-    """
-    return whole(given, call, role)
+def small_number(given: object, call: str, role: str, family: str = "Comm") -> int:
+    """Return an argument, such as a rank, as `whole` does; errors name `family` and `call`."""
+    return _narrowed(given, family, call, role)
 
 
 cdef class CommState(State):

@@ -43,7 +43,7 @@ cdef void send_call(int peer, shmpi_call mine) noexcept:
         shmpi_send_call(E, peer, mine)
 
 
-cdef void _tell(CommState c, shmpi_dispute *d) noexcept:
+cdef void _send_to_all(CommState c, shmpi_dispute *d) noexcept:
     cdef int i
     if not d.call.number:
         return
@@ -58,7 +58,7 @@ cdef void _tell(CommState c, shmpi_dispute *d) noexcept:
 cdef void report_failure(CommState c, shmpi_call mine) noexcept:
     """Report to all members that a collective failed here: calls of two ranks disagree."""
     cdef shmpi_dispute d = shmpi_dispute(mine, -1, 0, 0)
-    _tell(c, &d)
+    _send_to_all(c, &d)
 
 
 cdef int agree(CommState c, shmpi_call mine, CommBase comm) except -1:
@@ -111,7 +111,7 @@ cdef int raise_unequal(
     """Raise the error of a collective that received another number of bytes than it expects."""
     cdef shmpi_unequal u = s.unequal
     cdef shmpi_dispute d = shmpi_dispute(mine, u.peer, u.came, u.expected)
-    _tell(c, &d)
+    _send_to_all(c, &d)
     peer = c.from_job[u.peer]
     what = (
         f"rank {peer} takes part with {u.came} bytes, and this rank with {u.expected}" if u.in_all

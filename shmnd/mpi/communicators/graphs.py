@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm import Comm
 from shmnd.mpi.communicators.intracomm import Intracomm, counted_up
-from shmnd.mpi.communicators.topology import Topocomm, on_first_ranks
+from shmnd.mpi.communicators.topology import Topocomm, integer, on_first_ranks
 from shmnd.mpi.constants import UNWEIGHTED, WEIGHTS_EMPTY
 from shmnd.mpi.objects.errhandler import raise_error
 
@@ -128,6 +128,7 @@ class Graphcomm(Topocomm):
     def Get_neighbors(self, rank: int) -> list[int]:
         """Return list of neighbors of a process."""
         found = self._topology("Get_neighbors")
+        rank = integer(rank, "Graphcomm", "Get_neighbors", "rank")
         if not 0 <= rank < len(found.ends):
             raise_error(
                 self,
@@ -181,16 +182,17 @@ class Distgraphcomm(Topocomm):
     ) -> Distgraphcomm:
         """Make one of edges that any rank may name."""
         parent._state("Create_dist_graph")
-        sources, degrees = list(sources), list(degrees)
-        if len(degrees) != len(sources):
-            raise ValueError(f"expecting {len(sources)} items, got {len(degrees)}")
-        ends = list(destinations)
         call = "Create_dist_graph"
+        sources = [integer(each, "Comm", call, "a source") for each in sources]
+        degrees = [integer(each, "Comm", call, "a degree") for each in degrees]
+        ends = [integer(each, "Comm", call, "a destination") for each in destinations]
+        if len(degrees) != len(sources):
+            raise ValueError(
+                f"Comm.{call}: degrees: expecting {len(sources)} items, got {len(degrees)}"
+            )
         _check_edges(parent, (*sources, *ends), parent.Get_size(), call, constants.ERR_RANK)
         if min(degrees, default=0) < 0 or sum(degrees) != len(ends):
-            raise ValueError(
-                f"Comm.Create_dist_graph: degrees {degrees} and {len(ends)} destinations"
-            )
+            raise ValueError(f"Comm.{call}: degrees {degrees} and {len(ends)} destinations")
         values, weighted = _weights(weights, len(ends))
         edges = []
         at = 0
@@ -252,7 +254,7 @@ def _weights(given: Any, count: int) -> tuple[tuple[int, ...], bool]:
         given = ()
     weights = tuple(int(each) for each in given)
     if len(weights) != count:
-        raise ValueError(f"expecting {count} items, got {len(weights)}")
+        raise ValueError(f"weights: expecting {count} items, got {len(weights)}")
     return weights, True
 
 

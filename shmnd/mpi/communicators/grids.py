@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm import Comm
-from shmnd.mpi.communicators.comm_state import rank_or_tag
+from shmnd.mpi.communicators.comm_state import small_number
 from shmnd.mpi.communicators.intracomm import Intracomm
-from shmnd.mpi.communicators.topology import Topocomm, on_first_ranks
+from shmnd.mpi.communicators.topology import Topocomm, integer, on_first_ranks
 from shmnd.mpi.objects.errhandler import raise_error
 
 
@@ -64,14 +64,16 @@ class Cartcomm(Topocomm):
     @classmethod
     def _make(cls, parent: Intracomm, dims: Sequence[int], periods: Any) -> Cartcomm:
         parent._state("Create_cart")
-        dims = [rank_or_tag(each, "Create_cart", "a dimension") for each in dims]
+        dims = [small_number(each, "Create_cart", "a dimension") for each in dims]
         if periods is None:
             periods = False
         if isinstance(periods, bool):
             periods = [periods] * len(dims)
         periods = [int(bool(each)) for each in periods]
         if len(periods) != len(dims):
-            raise ValueError(f"expecting {len(dims)} items, got {len(periods)}")
+            raise ValueError(
+                f"Comm.Create_cart: periods: expecting {len(dims)} items, got {len(periods)}"
+            )
         total = 1
         for each in dims:
             total *= each
@@ -128,9 +130,12 @@ class Cartcomm(Topocomm):
     def Get_cart_rank(self, coords: Sequence[int]) -> int:
         """Translate logical coordinates to ranks."""
         found = self._topology("Get_cart_rank")
-        coords = list(coords)
+        coords = [integer(each, "Cartcomm", "Get_cart_rank", "a coordinate") for each in coords]
         if len(coords) != len(found.dims):
-            raise ValueError(f"expecting {len(found.dims)} items, got {len(coords)}")
+            raise ValueError(
+                f"Cartcomm.Get_cart_rank: coords: expecting {len(found.dims)} items, "
+                f"got {len(coords)}"
+            )
         rank: int = found.rank(coords)
         if rank == constants.PROC_NULL:
             raise_error(
@@ -143,6 +148,7 @@ class Cartcomm(Topocomm):
     def Get_coords(self, rank: int) -> list[int]:
         """Translate ranks to logical coordinates."""
         found = self._topology("Get_coords")
+        rank = integer(rank, "Cartcomm", "Get_coords", "rank")
         if not 0 <= rank < self.Get_size():
             raise_error(
                 self,
@@ -155,6 +161,8 @@ class Cartcomm(Topocomm):
     def Shift(self, direction: int, disp: int) -> tuple[int, int]:
         """Return a process ranks for data shifting with `Comm.Sendrecv`."""
         found = self._topology("Shift")
+        direction = integer(direction, "Cartcomm", "Shift", "direction")
+        disp = integer(disp, "Cartcomm", "Shift", "disp")
         if not 0 <= direction < len(found.dims):
             raise_error(
                 self,
@@ -169,7 +177,9 @@ class Cartcomm(Topocomm):
         found = self._topology("Sub")
         remain = [bool(each) for each in remain_dims]
         if len(remain) != len(found.dims):
-            raise ValueError(f"expecting {len(found.dims)} items, got {len(remain)}")
+            raise ValueError(
+                f"Cartcomm.Sub: remain_dims: expecting {len(found.dims)} items, got {len(remain)}"
+            )
         coords = found.coords(self.Get_rank())
         color = key = 0
         for at, extent, stays in zip(coords, found.dims, remain, strict=True):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Self
 
 from shmnd.mpi import constants
+from shmnd.mpi.communicators.comm_state import small_number
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.handle import Handle, State, constant
 from shmnd.mpi.transport import hooks
@@ -71,7 +72,7 @@ class Group(Handle):
             ranks = range(len(mine.ranks))
         if group is None:
             return [self._checked(rank, "Translate_ranks") for rank in ranks]
-        theirs = group._state("Translate_ranks")
+        theirs = _state_of(group, "Translate_ranks")
         return [
             rank
             if rank == constants.PROC_NULL
@@ -79,19 +80,20 @@ class Group(Handle):
             for rank in ranks
         ]
 
-    def _checked(self, rank: int, call: str) -> int:
+    def _checked(self, given: int, call: str) -> int:
         size = len(self._state(call).ranks)
+        rank = small_number(given, call, "rank", "Group")
         if rank == constants.PROC_NULL and call == "Translate_ranks":
             return rank
         if not 0 <= rank < size:
             raise MPIException(
-                constants.ERR_RANK, f"Group.{call}: rank {rank} in a group of {size}"
+                constants.ERR_RANK, f"Group.{call}: rank {given} in a group of {size}"
             )
         return rank
 
     def Compare(self, group: "Group") -> int:
         """Compare two groups."""
-        mine, theirs = self._state("Compare"), group._state("Compare")
+        mine, theirs = self._state("Compare"), _state_of(group, "Compare")
         if mine.ranks == theirs.ranks:
             return constants.IDENT
         same = mine.places.keys() == theirs.places.keys()
@@ -107,7 +109,7 @@ class Group(Handle):
 
         Its ranks are those of the first, then those of the second that are not in the first.
         """
-        first, second = group1._state("Union"), group2._state("Union")
+        first, second = _state_of(group1, "Union"), _state_of(group2, "Union")
         return cls._of(dict.fromkeys(first.ranks + second.ranks))
 
     @classmethod
@@ -116,7 +118,7 @@ class Group(Handle):
 
         Its ranks are ordered as in the first.
         """
-        first, second = group1._state("Intersection"), group2._state("Intersection")
+        first, second = _state_of(group1, "Intersection"), _state_of(group2, "Intersection")
         return cls._of(rank for rank in first.ranks if rank in second.places)
 
     @classmethod
@@ -133,7 +135,7 @@ class Group(Handle):
 
         Its ranks are those of the first that are not in the second.
         """
-        first, second = group1._state("Difference"), group2._state("Difference")
+        first, second = _state_of(group1, "Difference"), _state_of(group2, "Difference")
         return cls._of(rank for rank in first.ranks if rank not in second.places)
 
     def Incl(self, ranks: Sequence[int]) -> Self:
@@ -196,6 +198,10 @@ def require_group(given: Any, call: str) -> Group:
     if not isinstance(given, Group):
         raise TypeError(f"{call}: group {given!r} is not a group of MPI")
     return given
+
+
+def _state_of(given: Any, call: str) -> GroupState:
+    return require_group(given, f"Group.{call}")._state(call)
 
 
 _NOWHERE: Final = constants.UNDEFINED

@@ -10,7 +10,12 @@ from typing import Any, Self
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.outcomes import Outgoing, failed, reason
 from shmnd.mpi.communicators.comm import NEWS, Comm
-from shmnd.mpi.communicators.comm_state import CONTEXTS, CommState, reserve_contexts
+from shmnd.mpi.communicators.comm_state import (
+    CONTEXTS,
+    CommState,
+    reserve_contexts,
+    small_number,
+)
 from shmnd.mpi.communicators.from_groups import Making
 from shmnd.mpi.communicators.group import Group, group_from
 from shmnd.mpi.communicators.intracomm import Intracomm
@@ -42,11 +47,12 @@ class Intercomm(Comm):
         """Connect two groups by their leaders, which share the communicator `peers`."""
         state = local._communicating("Create_intercomm")
         group = state.group
+        given, leader = leader, small_number(leader, "Create_intercomm", "local_leader")
         if not 0 <= leader < len(group):
             raise_error(
                 local,
                 constants.ERR_RANK,
-                f"Comm.Create_intercomm: local_leader {leader}, the group has {len(group)}",
+                f"Comm.Create_intercomm: local_leader {given}, the group has {len(group)}",
             )
 
         with local._calling("Create_intercomm") as outer:
@@ -154,7 +160,8 @@ def _swap_by(
     if not isinstance(peers, Comm):
         raise TypeError(f"Comm.Create_intercomm: peer_comm {peers!r} is not a communicator")
     bridge = peers._state("Create_intercomm")
-    if not 0 <= remote_leader < bridge.peers:
+    leader = small_number(remote_leader, "Create_intercomm", "remote_leader")
+    if not 0 <= leader < bridge.peers:
         raise_error(
             peers,
             constants.ERR_RANK,
@@ -162,7 +169,7 @@ def _swap_by(
             f"{peers.title(bridge)} has ranks 0 to {bridge.peers - 1}",
         )
     outer.cover(bridge.context)
-    other = to_job(bridge, remote_leader)
+    other = to_job(bridge, leader)
     return _swap(peers, bridge.context + NEWS, tag, other, group)
 
 

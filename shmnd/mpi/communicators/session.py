@@ -11,7 +11,7 @@ from shmnd.mpi.communicators.group import Group, group_from
 from shmnd.mpi.objects.errhandler import Errhandler, handle_new, raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.handle import Handle, State, constant
-from shmnd.mpi.objects.info import INFO_NULL, Info
+from shmnd.mpi.objects.info import INFO_NULL, Info, hints_of
 from shmnd.mpi.point_to_point import buffering
 from shmnd.mpi.point_to_point.request import Request
 from shmnd.mpi.transport import hooks
@@ -23,7 +23,7 @@ class SessionState(State):
     def __init__(self, info: Info) -> None:
         """Keep a copy of the hints."""
         super().__init__()
-        self.info = Info.Create(info if info else None)
+        self.info = Info.Create(hints_of(info, "Session.Init"))
         self.buffering = buffering.of_session()
 
 

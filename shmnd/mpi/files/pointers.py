@@ -12,7 +12,7 @@ from shmnd.mpi.files.access import Failing, require_offsets
 from shmnd.mpi.files.file_state import FileState
 from shmnd.mpi.files.split import require_no_split
 from shmnd.mpi.files.view import View
-from shmnd.mpi.objects.info import INFO_NULL, Info
+from shmnd.mpi.objects.info import INFO_NULL, Info, hints_of
 
 
 def _target(state: FileState, offset: int, whence: int, current: int, call: str) -> int:
@@ -93,9 +93,9 @@ class PointerCalls(Failing):
         for given in (etype, filetype):
             if given is not None and not isinstance(given, Datatype):
                 raise TypeError(f"File.Set_view: {given!r} is not a datatype")
+        hints = hints_of(info, "File.Set_view")
         self._run("Set_view", _set_view, disp, etype, filetype, datarep)
-        if info:
-            self.ob.info.update(info.items())
+        self.ob.info.update(hints)
 
     def Get_view(self) -> tuple[int, Datatype, Datatype, str]:
         """Return the file view: displacement, etype, filetype and datarep."""
@@ -132,5 +132,7 @@ class PointerCalls(Failing):
     def Get_type_extent(self, datatype: Datatype) -> int:
         """Return the extent of datatype in the file."""
         self._state("Get_type_extent")
+        if not isinstance(datatype, Datatype):
+            raise TypeError(f"File.Get_type_extent: {datatype!r} is not a datatype")
         extent: int = datatype.Get_extent()[1]
         return extent

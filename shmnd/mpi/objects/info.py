@@ -214,14 +214,24 @@ INFO_NULL: Final = constant(Info(), "INFO_NULL")
 INFO_ENV: Final = constant(Info.Create_env(), "INFO_ENV")
 
 
+def hints_of(info: Info | None, call: str) -> dict[str, str]:
+    """Return the pairs that a call takes as hints; INFO_NULL and None stand for none."""
+    if info is None:
+        return {}
+    if not isinstance(info, Info):
+        raise TypeError(f"{call}: info {info!r} is not an Info")
+    return dict(info.items())
+
+
 class InfoCalls:
     """The calls about hints, mixed into the classes of objects that keep them."""
 
+    _family: str
     _state: Callable[[str], Any]
 
     def Set_info(self, info: Info) -> None:
         """Set new values for the hints associated with this object."""
-        self._state("Set_info").info = dict(info.items()) if info else {}
+        self._state("Set_info").info = hints_of(info, f"{self._family}.Set_info")
 
     def Get_info(self) -> Info:
         """Return the current hints for this object."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 from shmnd.mpi import constants
-from shmnd.mpi.communicators.group import Group
+from shmnd.mpi.communicators.comm_state import small_number
+from shmnd.mpi.communicators.group import Group, require_group
 from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.request import Request
@@ -51,7 +52,9 @@ class Epochs:
         if exposed and self.ob.posted is not None:
             self._out_of_turn(call, "an exposure epoch is open; call Wait first")
 
-    def _assertion(self, assertion: int, call: str) -> None:
+    def _assertion(self, given: int, call: str) -> int:
+        """Return the assertion of a call as an integer, which has the bits that the call knows."""
+        assertion = small_number(given, call, "assertion", "Win")
         known = 0
         for name in _ASSERTIONS[call]:
             known |= getattr(constants, name)
@@ -59,16 +62,16 @@ class Epochs:
             raise_error(
                 self,
                 constants.ERR_ASSERT,
-                f"Win.{call}: assertion {assertion}; this call knows "
-                f"{', '.join(_ASSERTIONS[call])}",
+                f"Win.{call}: assertion {given}; this call knows {', '.join(_ASSERTIONS[call])}",
             )
+        return assertion
 
     # -- epochs of all --
 
     def Fence(self, assertion: int = 0) -> None:
         """Perform an MPI fence synchronization on a window."""
         state = self._state("Fence")
-        self._assertion(assertion, "Fence")
+        assertion = self._assertion(assertion, "Fence")
         if not state.fenced:
             self._no_epoch("Fence", exposed=True)
         elif state.posted is not None:
@@ -85,6 +88,7 @@ class Epochs:
     def _places(self, group: Group, call: str) -> list[int]:
         comm = self._state(call).comm
         places = comm.ob.group
+        require_group(group, f"Win.{call}")
         if group.ob is None or any(rank not in places for rank in group.ob.ranks):
             raise_error(self, constants.ERR_GROUP, f"Win.{call}: the group is not of the window")
         return [places.index(rank) for rank in group.ob.ranks]
@@ -108,7 +112,7 @@ class Epochs:
             self._out_of_turn("Complete", "no epoch of Start is open; call Start first")
         places, state.started = state.started, None
         state.close(None)
-        self._tell(places, _DONE, "Win.Complete")
+        self._send_to(places, _DONE, "Win.Complete")
 
     def Post(self, group: Group, assertion: int = 0) -> None:
         """Start an RMA exposure epoch."""
@@ -118,9 +122,9 @@ class Epochs:
         if state.posted is not None:
             self._out_of_turn("Post", "an exposure epoch is open; call Wait first")
         state.posted = [state.post_receive(place, _DONE, "Win.Wait") for place in places]
-        self._tell(places, _POSTED, "Win.Post")
+        self._send_to(places, _POSTED, "Win.Post")
 
-    def _tell(self, places: list[int], tag: int, call: str) -> None:
+    def _send_to(self, places: list[int], tag: int, call: str) -> None:
         """Send to all of them, also where one has died, and raise the first error then."""
         failures: list[MPIException] = []
         for place in places:
@@ -154,22 +158,25 @@ class Epochs:
 
     # -- locks --
 
-    def _target(self, rank: int, call: str) -> Any:
+    def _target(self, given: int, call: str) -> tuple[Any, int]:
+        """Return the state of the window, and the rank that a call names as an integer."""
         state = self._state(call)
+        rank = small_number(given, call, "rank", "Win")
         if rank != constants.PROC_NULL and not 0 <= rank < state.size:
             raise_error(
                 self,
                 constants.ERR_RANK,
-                f"Win.{call}: rank {rank}; {state.title()} has ranks 0 to {state.size - 1}",
+                f"Win.{call}: rank {given}; {state.title()} has ranks 0 to {state.size - 1}",
             )
-        return state
+        return state, rank
 
     def Lock(
         self, rank: int, lock_type: int = constants.LOCK_EXCLUSIVE, assertion: int = 0
     ) -> None:
         """Begin an RMA access epoch at the target process."""
-        state = self._target(rank, "Lock")
-        if lock_type not in (constants.LOCK_EXCLUSIVE, constants.LOCK_SHARED):
+        state, rank = self._target(rank, "Lock")
+        kind = small_number(lock_type, "Lock", "lock_type", "Win")
+        if kind not in (constants.LOCK_EXCLUSIVE, constants.LOCK_SHARED):
             raise_error(
                 self,
                 constants.ERR_LOCKTYPE,
@@ -184,14 +191,14 @@ class Epochs:
         if not state.locked:
             self._no_epoch("Lock", exposed=False)
             state.close(None)
-        writes = lock_type == constants.LOCK_EXCLUSIVE
+        writes = kind == constants.LOCK_EXCLUSIVE
         state.lock(rank, writes)
         state.locked[rank] = writes
         state.open([rank])
 
     def Unlock(self, rank: int) -> None:
         """Complete an RMA access epoch at the target process."""
-        state = self._target(rank, "Unlock")
+        state, rank = self._target(rank, "Unlock")
         if rank == constants.PROC_NULL:
             return
         if state.all_locked:
@@ -233,7 +240,7 @@ class Epochs:
     # -- completion within an epoch --
 
     def _flush(self, rank: int, call: str) -> None:
-        state = self._target(rank, call)
+        state, rank = self._target(rank, call)
         if rank != constants.PROC_NULL and rank not in state.locked:
             self._out_of_turn(call, f"rank {rank} is not locked; call Lock or Lock_all first")
 

@@ -12,9 +12,12 @@ from libc.string cimport memcmp
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.keyed cimport Keyed
 from shmnd.mpi.collectives.op cimport Op, OpState
-from shmnd.mpi.buffers.spec cimport Spec, spec_simple, usable_type
+from shmnd.mpi.buffers.spec cimport Spec, number_of, spec_simple, usable_type
 from shmnd.mpi.datatypes.type_state cimport MPI_KIND_END, TypeState, mpi_kinds
 from shmnd.mpi.one_sided.window cimport Target, WinState, shmpi_gate_return, target_of
+
+cdef extern from "objects/small_int.h":
+    bint shmpi_small_int(object given, int *value)
 
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.op import NO_OP, REPLACE, SUM
@@ -96,11 +99,11 @@ cdef class WinCalls(Keyed):
 
     cdef WinState state(self, str call):
         if self.ob is None:
-            mpi_error(self, constants.ERR_WIN, f"Win.{call}: the window is null")
+            mpi_error(self, constants.ERR_WIN, f"{call}: the window is null")
         return <WinState>self.ob
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        self.shown = self.state("tomemory").memory
+        self.shown = self.state("Win.tomemory").memory
         PyObject_GetBuffer(self.shown, view, flags)
 
     cdef Target _target(self, Spec origin, int rank, target, str call):
@@ -113,66 +116,58 @@ cdef class WinCalls(Keyed):
         if not 0 <= rank < w.size:
             mpi_error(
                 self, constants.ERR_RANK,
-                f"Win.{call}: rank {rank}; the window has ranks 0 to {w.size - 1}",
+                f"{call}: rank {rank}; the window has ranks 0 to {w.size - 1}",
             )
         if not w.open_at[rank]:
             mpi_error(
                 self, constants.ERR_RMA_SYNC,
-                f"Win.{call}: no access epoch at rank {rank} of {w.title()} is open; call Fence, "
+                f"{call}: no access epoch at rank {rank} of {w.title()} is open; call Fence, "
                 "Lock, Lock_all or Start first",
             )
         if isinstance(target, (list, tuple)):
             if len(target) > 3:
-                raise ValueError("target: expecting 3 items at most")
+                raise ValueError(
+                    f"{call}: target: expecting 3 items at most, a displacement, a count and a "
+                    f"datatype; got {len(target)}"
+                )
             if len(target) >= 1:
-                disp = target[0]
+                disp = number_of(target[0], "displacement at the target", call)
             if len(target) >= 2:
-                count = target[1]
+                count = number_of(target[1], "count at the target", call)
             if len(target) >= 3:
-                type = usable_type(target[2], origin.call)
+                type = usable_type(target[2], call)
                 if type is None:
-                    mpi_error(self, constants.ERR_TYPE, f"Win.{call}: the datatype is null")
+                    mpi_error(self, constants.ERR_TYPE, f"{call}: the datatype is null")
         elif hasattr(target, "__index__"):
-            disp = target
+            disp = number_of(target, "displacement at the target", call)
         elif target is not None:
-            raise ValueError("target: expecting integral or list/tuple")
+            raise ValueError(f"{call}: target: expecting integral or list/tuple, got {target!r}")
         cdef Target found = target_of(self, w, rank, disp, count, type, call)
         w.used = True
         return found
 
     def Put(self, origin: Any, target_rank: int, target: Any = None) -> None:
         """Put data into a memory window on a remote process."""
-        cdef Spec spec = spec_simple(origin, True, target_rank, 0, "Win.Put")
-        cdef Target t = self._target(spec, target_rank, target, "Put")
-        if t is None or t.nbytes == 0:
-            return
-        t.w.take(t.rank)
-        try:
-            _write(spec, t)
-        finally:
-            shmpi_gate_return(&t.w.gates[t.rank])
+        _put(self, origin, target_rank, target, "Win.Put")
 
     def Get(self, origin: Any, target_rank: int, target: Any = None) -> None:
         """Get data from a memory window on a remote process."""
-        cdef Spec spec = spec_simple(origin, False, target_rank, 0, "Win.Get")
-        cdef Target t = self._target(spec, target_rank, target, "Get")
-        if t is not None:
-            _read(t, spec)
+        _get(self, origin, target_rank, target, "Win.Get")
 
     cdef int _combine(self, Spec origin, Spec result, Target t, op, str call) except -1:
         """Read the target into `result`, if any, and combine it with `origin`, as one step."""
         cdef OpState how
         if not isinstance(op, Op):
-            raise TypeError(f"Win.{call}: op {op!r} is not an operation of MPI")
+            raise TypeError(f"{call}: op {op!r} is not an operation of MPI")
         if (<Op>op).ob is None:
-            mpi_error(self, constants.ERR_OP, f"Win.{call}: the operation is null")
+            mpi_error(self, constants.ERR_OP, f"{call}: the operation is null")
         how = <OpState>(<Op>op).ob
         if t is None or t.nbytes == 0:
             return 0
         if how.number < 0:
             mpi_error(
                 self, constants.ERR_OP,
-                f"Win.{call}: an operation of the program; windows take predefined ones",
+                f"{call}: an operation of the program; windows take predefined ones",
             )
         if op != NO_OP and op != REPLACE:
             _check_items(self, how, origin.type, t.type, call)
@@ -218,54 +213,53 @@ cdef class WinCalls(Keyed):
         self, origin: Any, target_rank: int, target: Any = None, op: Any = SUM
     ) -> None:
         """Accumulate data into the target process."""
-        cdef Spec spec = spec_simple(origin, True, target_rank, 0, "Win.Accumulate")
-        cdef Target t = self._target(spec, target_rank, target, "Accumulate")
-        self._combine(spec, None, t, op, "Accumulate")
+        _accumulate(self, origin, target_rank, target, op, "Win.Accumulate")
 
     def Get_accumulate(
         self, origin: Any, result: Any, target_rank: int, target: Any = None, op: Any = SUM
     ) -> None:
         """Fetch-and-accumulate data into the target process."""
-        cdef Spec spec = spec_simple(origin, True, target_rank, 0, "Win.Get_accumulate")
-        cdef Spec into = spec_simple(result, False, target_rank, 0, "Win.Get_accumulate")
-        cdef Target t = self._target(spec, target_rank, target, "Get_accumulate")
-        self._combine(spec, into, t, op, "Get_accumulate")
+        _get_accumulate(self, origin, result, target_rank, target, op, "Win.Get_accumulate")
 
     def Fetch_and_op(
         self, origin: Any, result: Any, target_rank: int, target_disp: int = 0, op: Any = SUM
     ) -> None:
         """Perform one-sided read-modify-write."""
-        cdef Spec spec = spec_simple(origin, True, target_rank, 0, "Win.Fetch_and_op")
-        cdef Spec into = spec_simple(result, False, target_rank, 0, "Win.Fetch_and_op")
-        if target_rank != PROC_NULL:
+        cdef str call = "Win.Fetch_and_op"
+        cdef int rank = _rank(self, target_rank, call)
+        cdef Spec spec = spec_simple(origin, True, rank, 0, call)
+        cdef Spec into = spec_simple(result, False, rank, 0, call)
+        if rank != PROC_NULL:
             _single(spec, "origin")
             _single(into, "result")
             _same(spec, into, "result")
-            _named(self, spec, "Fetch_and_op")
-        cdef Target t = self._target(spec, target_rank, target_disp, "Fetch_and_op")
-        self._combine(spec, into, t, op, "Fetch_and_op")
+            _named(self, spec)
+        cdef Target t = self._target(spec, rank, target_disp, call)
+        self._combine(spec, into, t, op, call)
 
     def Compare_and_swap(
         self, origin: Any, compare: Any, result: Any, target_rank: int, target_disp: int = 0
     ) -> None:
         """Perform one-sided atomic compare-and-swap."""
-        cdef Spec spec = spec_simple(origin, True, target_rank, 0, "Win.Compare_and_swap")
-        cdef Spec other = spec_simple(compare, True, target_rank, 0, "Win.Compare_and_swap")
-        cdef Spec into = spec_simple(result, False, target_rank, 0, "Win.Compare_and_swap")
-        if target_rank != PROC_NULL:
+        cdef str call = "Win.Compare_and_swap"
+        cdef int rank = _rank(self, target_rank, call)
+        cdef Spec spec = spec_simple(origin, True, rank, 0, call)
+        cdef Spec other = spec_simple(compare, True, rank, 0, call)
+        cdef Spec into = spec_simple(result, False, rank, 0, call)
+        if rank != PROC_NULL:
             _single(spec, "origin")
             _single(other, "compare")
             _single(into, "result")
             _same(spec, other, "compare")
             _same(spec, into, "result")
-            _named(self, spec, "Compare_and_swap")
+            _named(self, spec)
             if spec.type.basic not in _COMPARED:
                 mpi_error(
                     self, constants.ERR_TYPE,
-                    f"Win.Compare_and_swap: the datatype {spec.type.name}; it takes integers, "
+                    f"{call}: the datatype {spec.type.name}; it takes integers, "
                     "truth values and bytes",
                 )
-        cdef Target t = self._target(spec, target_rank, target_disp, "Compare_and_swap")
+        cdef Target t = self._target(spec, rank, target_disp, call)
         if t is None or t.nbytes == 0:
             return
         cdef char *row = _room(2 * t.nbytes)
@@ -284,46 +278,99 @@ cdef class WinCalls(Keyed):
 
     def Rput(self, origin: Any, target_rank: int, target: Any = None) -> Request:
         """Put data into a memory window on a remote process."""
-        WinCalls.Put(self, origin, target_rank, target)
+        _put(self, origin, target_rank, target, "Win.Rput")
         return ended()
 
     def Rget(self, origin: Any, target_rank: int, target: Any = None) -> Request:
         """Get data from a memory window on a remote process."""
-        WinCalls.Get(self, origin, target_rank, target)
+        _get(self, origin, target_rank, target, "Win.Rget")
         return ended()
 
     def Raccumulate(
         self, origin: Any, target_rank: int, target: Any = None, op: Any = SUM
     ) -> Request:
         """Fetch-and-accumulate data into the target process."""
-        WinCalls.Accumulate(self, origin, target_rank, target, op)
+        _accumulate(self, origin, target_rank, target, op, "Win.Raccumulate")
         return ended()
 
     def Rget_accumulate(
         self, origin: Any, result: Any, target_rank: int, target: Any = None, op: Any = SUM
     ) -> Request:
         """Accumulate data into the target process using remote memory access."""
-        WinCalls.Get_accumulate(self, origin, result, target_rank, target, op)
+        _get_accumulate(self, origin, result, target_rank, target, op, "Win.Rget_accumulate")
         return ended()
+
+
+cdef int _rank(WinCalls win, object given, str call) except? -0x7fffffff:
+    cdef int rank
+    if shmpi_small_int(given, &rank):
+        return rank
+    try:
+        return given
+    except TypeError:
+        raise TypeError(f"{call}: target_rank {given!r} is not an integer") from None
+    except OverflowError:
+        mpi_error(
+            win, constants.ERR_RANK,
+            f"{call}: rank {given}; the window has ranks 0 to {win.state(call).size - 1}",
+        )
+
+
+cdef int _put(WinCalls win, origin, target_rank, target, str call) except -1:
+    cdef int rank = _rank(win, target_rank, call)
+    cdef Spec spec = spec_simple(origin, True, rank, 0, call)
+    cdef Target t = win._target(spec, rank, target, call)
+    if t is None or t.nbytes == 0:
+        return 0
+    t.w.take(t.rank)
+    try:
+        _write(spec, t)
+    finally:
+        shmpi_gate_return(&t.w.gates[t.rank])
+    return 0
+
+
+cdef int _get(WinCalls win, origin, target_rank, target, str call) except -1:
+    cdef int rank = _rank(win, target_rank, call)
+    cdef Spec spec = spec_simple(origin, False, rank, 0, call)
+    cdef Target t = win._target(spec, rank, target, call)
+    if t is not None:
+        _read(t, spec)
+    return 0
+
+
+cdef int _accumulate(WinCalls win, origin, target_rank, target, op, str call) except -1:
+    cdef int rank = _rank(win, target_rank, call)
+    cdef Spec spec = spec_simple(origin, True, rank, 0, call)
+    return win._combine(spec, None, win._target(spec, rank, target, call), op, call)
+
+
+cdef int _get_accumulate(
+    WinCalls win, origin, result, target_rank, target, op, str call
+) except -1:
+    cdef int rank = _rank(win, target_rank, call)
+    cdef Spec spec = spec_simple(origin, True, rank, 0, call)
+    cdef Spec into = spec_simple(result, False, rank, 0, call)
+    return win._combine(spec, into, win._target(spec, rank, target, call), op, call)
 
 
 cdef int _single(Spec spec, str what) except -1:
     if spec.count != 1:
-        raise ValueError(f"{what}: expecting a single element, got {spec.count}")
+        raise ValueError(f"{spec.call}: {what}: expecting a single element, got {spec.count}")
     return 0
 
 
 cdef int _same(Spec first, Spec second, str what) except -1:
     if first.type is not second.type:
-        raise ValueError(f"mismatch in origin and {what} MPI datatypes")
+        raise ValueError(f"{first.call}: mismatch in origin and {what} MPI datatypes")
     return 0
 
 
-cdef int _named(WinCalls win, Spec spec, str call) except -1:
+cdef int _named(WinCalls win, Spec spec) except -1:
     if not spec.type.predefined:
         mpi_error(
             win, constants.ERR_TYPE,
-            f"Win.{call}: a datatype that the program derived; it takes named ones",
+            f"{spec.call}: a datatype that the program derived; it takes named ones",
         )
     return 0
 
@@ -340,7 +387,7 @@ cdef int _check_items(
     if why is None and second is None:
         why = how.refusal(theirs)
     if why is not None:
-        mpi_error(win, constants.ERR_OP, f"Win.{call}: {why}")
+        mpi_error(win, constants.ERR_OP, f"{call}: {why}")
     return 0
 
 
@@ -357,7 +404,7 @@ cdef int _same_items(WinCalls win, TypeState first, TypeState second, str call) 
         return 0
     mpi_error(
         win, constants.ERR_TYPE,
-        f"Win.{call}: items of {first.name}, and of {second.name} at the target; both sides take "
+        f"{call}: items of {first.name}, and of {second.name} at the target; both sides take "
         "one named type",
     )
     return 0

@@ -12,12 +12,13 @@ from shmnd.mpi import constants
 from shmnd.mpi.buffers.buffer import buffer
 from shmnd.mpi.buffers.sentinels import BOTTOM
 from shmnd.mpi.communicators.comm import Comm
+from shmnd.mpi.communicators.comm_state import small_number
 from shmnd.mpi.communicators.group import Group, group_from
 from shmnd.mpi.communicators.intracomm import COMM_SELF
 from shmnd.mpi.objects.errhandler import handle_new, leave_to, raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.handle import constant
-from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls
+from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls, hints_of
 from shmnd.mpi.one_sided.epochs import Epochs
 from shmnd.mpi.one_sided.rma import WinCalls
 from shmnd.mpi.one_sided.window import WinState
@@ -53,14 +54,13 @@ def _offer(memory: Any, size: int, unit: int, info: Info | None, comm: Comm, cal
         raise_error(
             comm, constants.ERR_SIZE, f"{call}: size {nbytes}, at least 0 and at most {sys.maxsize}"
         )
-    if info is not None and not isinstance(info, Info):
-        raise TypeError(f"{call}: info {info!r} is not an Info")
+    hints = hints_of(info, call)
     own = None
     if memory is None:
         own = buffer(b"")
     elif memory is not BOTTOM:
         own = buffer.frombuffer(memory)
-    return Offer(own, nbytes, unit, dict(info.items()) if info else {})
+    return Offer(own, nbytes, unit, hints)
 
 
 class Win(WinCalls, Epochs, Handling, InfoCalls):
@@ -147,13 +147,14 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
     def Shared_query(self, rank: int) -> tuple[buffer, int]:
         """Query the process-local address for remote memory segments."""
         state = self._state("Shared_query")
+        given, rank = rank, small_number(rank, "Shared_query", "rank", "Win")
         if rank == constants.PROC_NULL:
             rank = next((i for i, size in enumerate(state.sizes) if size), 0)
         if not 0 <= rank < state.size:
             raise_error(
                 self,
                 constants.ERR_RANK,
-                f"Win.Shared_query: rank {rank}; the window has {state.size} ranks",
+                f"Win.Shared_query: rank {given}; the window has {state.size} ranks",
             )
         part = state.part(rank)
         if part is None:

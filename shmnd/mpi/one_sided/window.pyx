@@ -334,12 +334,12 @@ cdef Target target_of(
     if count < 0:
         mpi_error(
             <Handle>where, constants.ERR_COUNT,
-            f"Win.{call}: a count of {count} at the target; expected 0 or more",
+            f"{call}: a count of {count} at the target; expected 0 or more",
         )
     if abs(<double>disp) * w.units[rank] + reach > _FARTHEST:
         mpi_error(
             <Handle>where, constants.ERR_RMA_RANGE,
-            f"Win.{call}: {count} items of {type.extent} bytes at displacement {disp}; the window "
+            f"{call}: {count} items of {type.extent} bytes at displacement {disp}; the window "
             f"of rank {rank} has {w.sizes[rank]} bytes",
         )
     t.w = w
@@ -357,7 +357,7 @@ cdef Target target_of(
     if t.nbytes and (first < 0 or last > <Py_ssize_t>w.sizes[rank]):
         mpi_error(
             <Handle>where, constants.ERR_RMA_RANGE,
-            f"Win.{call}: bytes {first} to {last} of rank {rank}, whose window has "
+            f"{call}: bytes {first} to {last} of rank {rank}, whose window has "
             f"{w.sizes[rank]}",
         )
     t.address = w.bases[rank] + at

@@ -93,6 +93,19 @@ def test_messages_that_are_no_memory(file: Any) -> None:
         file.Seek("begin")
     with pytest.raises(TypeError, match="is not a datatype"):
         file.Set_view(0, "d")
+    with pytest.raises(TypeError, match=r"File\.Get_type_extent: None is not a datatype"):
+        file.Get_type_extent(None)
+    assert usable(file)
+
+
+def test_hints_that_are_none(file: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"File\.Set_info: info 5 is not an Info"):
+        file.Set_info(5)
+    with pytest.raises(TypeError, match=r"File\.Set_view: info \{\} is not an Info"):
+        file.Set_view(info={})
+    with pytest.raises(TypeError, match=r"File\.Open: info 'x' is not an Info"):
+        MPI.File.Open(MPI.COMM_SELF, tmp_path / "other", RDWR, "x")
+    assert not (tmp_path / "other").exists()
     assert usable(file)
 
 
