@@ -18,7 +18,7 @@ from shmnd.address import (
 )
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import name_of
-from shmnd.common.arguments import all_within, parameter_status, seconds, within, wrong_kind
+from shmnd.common.arguments import all_within, parameter_status, seconds, shown, within, wrong_kind
 from shmnd.common.closing import Closing
 from shmnd.common.weak import Living, without_owner
 from shmnd.completion_queue import CompletionQueue, check_affinity
@@ -76,7 +76,7 @@ class Adapter(Closing):
         require_local(self._host, call)
         self._rnr_timeout: Final = seconds(call, 3, "rnr_timeout", rnr_timeout)
         if not 0 < self._rnr_timeout < 1e6:
-            outside = f"rnr_timeout {rnr_timeout} is not above 0 and below 1e6 s"
+            outside = f"rnr_timeout {shown(rnr_timeout)} is not above 0 and below 1e6 s"
             raise error(Status.INVALID_PARAMETER_3, call, outside)
         if memory_limit is not None:
             memory_limit = within(call, 5, "memory_limit", memory_limit, 1)

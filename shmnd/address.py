@@ -15,7 +15,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final, SupportsIndex
 
-from shmnd.common.arguments import parameter_status
+from shmnd.common.arguments import parameter_status, shown
 from shmnd.common.interruption import pass_on
 from shmnd.common.native import address_of
 from shmnd.common.objects import REMEDY, holds_objects
@@ -94,7 +94,7 @@ def parse_host(host: object, call: str, parameter: int) -> str:
         raise error(
             parameter_status(parameter),
             call,
-            f"host {host!r} is not a str such as '127.0.0.1' or '::1'",
+            f"host {shown(host)} is not a str such as '127.0.0.1' or '::1'",
         )
     if host == "localhost":
         return _ALWAYS_FIRST[0]
@@ -121,18 +121,19 @@ def parse(address: object, call: str, parameter: int) -> Address:
         raise error(
             parameter_status(parameter),
             call,
-            f"address {address!r} is not a pair (host, port) such as ('127.0.0.1', 54321)",
+            f"address {shown(address)} is not a pair (host, port) such as ('127.0.0.1', 54321)",
         )
     host, port = parse_host(address[0], call, parameter), address[1]
     if not isinstance(port, (int, SupportsIndex)) or isinstance(port, bool):
         raise error(
             parameter_status(parameter),
             call,
-            f"port {port!r} is not an int; pass one from 0 to {_PORT_MAX}",
+            f"port {shown(port)} is not an int; pass one from 0 to {_PORT_MAX}",
         )
     port = operator.index(port)
     if not 0 <= port <= _PORT_MAX:
-        raise error(parameter_status(parameter), call, f"port {port} is outside 0..{_PORT_MAX}")
+        outside = f"port {shown(port)} is outside 0..{_PORT_MAX}"
+        raise error(parameter_status(parameter), call, outside)
     return host, port
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
-from shmnd.common.arguments import flags_given, integer, within
+from shmnd.common.arguments import flags_given, integer, shown, within
 from shmnd.common.held import Held
 from shmnd.common.interruption import pass_on
 from shmnd.common.objects import REMEDY
@@ -271,7 +271,8 @@ class MemoryRegion(OverlappedObject):
             raise error(
                 Status.INVALID_PARAMETER_1,
                 call,
-                f"nothing is left from offset {offset} on, the region has {self.length} bytes",
+                f"nothing is left from offset {shown(offset)} on, the region has {self.length} "
+                "bytes",
             )
         if length is None:
             length = room
@@ -279,8 +280,8 @@ class MemoryRegion(OverlappedObject):
             raise error(
                 Status.INVALID_PARAMETER_2,
                 call,
-                f"{length} bytes from offset {offset} on end outside the region of {self.length} "
-                "bytes; a Sge made by hand may, and fails when a request uses it",
+                f"{shown(length)} bytes from offset {offset} on end outside the region of "
+                f"{self.length} bytes; a Sge made by hand may, and fails when a request uses it",
             )
         return Sge(self.address + offset, length, self._token)
 

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from shmnd.common.arguments import wrong_kind
+from shmnd.common.arguments import shown, wrong_kind
 from shmnd.common.closing import Closing
 from shmnd.common.held import Attempted
 from shmnd.handshake.queue_pair_link import QpState
@@ -84,7 +84,7 @@ class MemoryWindow(Closing):
             raise error(
                 Status.ACCESS_VIOLATION,
                 call,
-                f"{length} bytes at {address:#x} are not all within the region of "
+                f"{shown(length)} bytes at {address:#x} are not all within the region of "
                 f"{region.length} bytes at {region.address:#x}",
             )
         rights = qp._adapter._registry.rights(region._token)

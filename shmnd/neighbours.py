@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from shmnd.common.arguments import within
+from shmnd.common.arguments import shown, truth_given, within
 from shmnd.common.closing import Closing
 from shmnd.status import NdError, Status, error
 
@@ -119,9 +119,10 @@ class Neighbour(Closing):
             raise error(
                 Status.ACCESS_VIOLATION,
                 call,
-                f"bytes {offset} to {offset + nbytes} of segment {number} of process {self.pid}, "
-                f"which has {mapped.size}",
+                f"bytes {shown(offset)} to {shown(offset + nbytes)} of segment {number} of process "
+                f"{self.pid}, which has {mapped.size}",
             )
+        writable = truth_given(call, 4, "writable", writable)
         if writable and not mapped.writable:
             raise error(
                 Status.ACCESS_VIOLATION,

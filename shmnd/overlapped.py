@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, SupportsIndex
 
-from shmnd.common.arguments import seconds, within, wrong_kind
+from shmnd.common.arguments import seconds, truth_given, within, wrong_kind
 from shmnd.common.closing import Closing, refuse_copy
 from shmnd.runtime.awaiting.operation import Deliveries, Operation
 from shmnd.runtime.waiting import Readiness
@@ -148,13 +148,14 @@ class OverlappedObject(Closing):
 
         PENDING while it is not over; with `wait` this blocks instead. It raises for no failure.
         """
+        call = f"{type(self).__name__}.get_overlapped_result"
         if not isinstance(overlapped, Overlapped):
             raise error(
                 Status.INVALID_PARAMETER_1,
-                f"{type(self).__name__}.get_overlapped_result",
+                call,
                 f"{type(overlapped).__name__} is not an Overlapped; pass what the call returned",
             )
-        if wait:
+        if truth_given(call, 2, "wait", wait):
             overlapped._wait(None)
         return overlapped.status
 

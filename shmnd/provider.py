@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from shmnd.adapter import Adapter
 from shmnd.address import address_list_into, host_addresses, parse_host, require_local
+from shmnd.common.arguments import shown
 from shmnd.common.closing import Closing
 from shmnd.common.interruption import pass_on
 from shmnd.status import NdError, Status, error, renamed
@@ -60,7 +61,7 @@ class Provider(Closing):
             raise error(
                 Status.INVALID_PARAMETER,
                 call,
-                f"adapter id {adapter_id!r} is unknown; Provider.resolve_address returns one",
+                f"adapter id {shown(adapter_id)} is unknown; Provider.resolve_address returns one",
             )
         try:
             return Adapter("127.0.0.1", namespace=self._namespace, group=self._group)

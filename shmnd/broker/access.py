@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from shmnd.common.arguments import integer
+from shmnd.common.arguments import integer, shown
 from shmnd.common.interruption import Ignoring, pass_on
 from shmnd.common.shortages import remedy
 from shmnd.common.steps import step
@@ -124,17 +124,20 @@ def access_of(group: int | str | None = None) -> Access:
 
 
 def _gid_of(given: int | str) -> int:
-    text = str(given)
-    number = int(text) if text.isdecimal() else integer(given)
+    if isinstance(given, str):
+        text, number = given, int(given) if given.isdecimal() and len(given) <= 10 else None
+    else:
+        text, number = "", integer(given)
     if number is not None:
         if isinstance(given, bool) or not 0 <= number < 2**32 - 1:
-            raise error(Status.INVALID_PARAMETER, _CALL, f"group {given!r} is not a group id")
+            raise error(Status.INVALID_PARAMETER, _CALL, f"group {shown(given)} is not a group id")
         return number
     if not isinstance(given, str):
         raise error(
             Status.INVALID_PARAMETER,
             _CALL,
-            f"group {given!r} is a {type(given).__name__}; pass the name or the number of a group",
+            f"group {shown(given)} is a {type(given).__name__}; pass the name or the number of a"
+            " group",
         )
     import grp  # rarely needed
 

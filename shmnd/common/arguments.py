@@ -9,6 +9,7 @@ import operator
 from numbers import Integral, Real
 from typing import Final
 
+from shmnd.common.interruption import pass_on
 from shmnd.status import OpFlag, Status, error
 
 __all__ = [
@@ -19,12 +20,19 @@ __all__ = [
     "integer",
     "parameter_status",
     "seconds",
+    "shown",
+    "truth_given",
     "within",
     "wrong_kind",
 ]
 
 
-_ENDLESS: Final = "; 0 does not wait, None waits without an end"
+_NEGATIVE: Final = {
+    "timeout": "; 0 does not wait, None waits without an end",
+    "spin": "; with 0 a wait sleeps at once",
+    "rnr_timeout": "; pass a time above 0",
+}
+"""What to pass in place of a negative number of seconds."""
 _MAKERS: Final = {
     "CompletionQueue": "Adapter.create_completion_queue",
     "Connector": "Adapter.create_connector",
@@ -45,6 +53,16 @@ def integer(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, Integral):
         return None
     return int(value)
+
+
+def shown(value: object) -> str:
+    """Return a value as messages name it, also an int of more digits than Python writes."""
+    try:
+        return repr(value)
+    except ValueError as exc:
+        pass_on(exc)
+        size = f" of {value.bit_length()} bits" if isinstance(value, int) else ""
+        return f"<{type(value).__name__}{size}>"
 
 
 def wrong_kind(value: object, wanted: str) -> str:
@@ -73,7 +91,7 @@ def within(
         if most is None:
             limits = f"not an integer from {least} on"
         hint = f"; pass an int, not {type(value).__name__}" if number is None else ""
-        raise error(parameter_status(parameter), call, f"{name} {value!r} is {limits}{hint}")
+        raise error(parameter_status(parameter), call, f"{name} {shown(value)} is {limits}{hint}")
     return number
 
 
@@ -99,24 +117,39 @@ def seconds(call: str, parameter: int, name: str, value: object) -> float:
             raise error(
                 parameter_status(parameter),
                 call,
-                f"{name} {value!r} is negative{_ENDLESS if name == 'timeout' else ''}",
+                f"{name} {shown(value)} is negative{_NEGATIVE.get(name, '')}",
             )
         if not math.isnan(number):
             return number
     raise error(
         parameter_status(parameter),
         call,
-        f"{name} {value!r} is not a number of seconds such as 0.5",
+        f"{name} {shown(value)} is not a number of seconds such as 0.5",
     )
 
 
 def index_given(call: str, name: str, value: object) -> int:
-    """Return a number as an int. Raise TypeError for any other type."""
+    """Return a number as an int. Raise TypeError for any other type, and for a bool."""
     try:
-        return operator.index(value)  # type: ignore[arg-type]  # a TypeError refuses it
+        if not isinstance(value, bool):
+            return operator.index(value)  # type: ignore[arg-type]  # a TypeError refuses it
     except TypeError:
-        kind = type(value).__name__
-        raise TypeError(f"{call}: {name} must be an int, not {kind} ({value!r})") from None
+        pass
+    kind = type(value).__name__
+    raise TypeError(f"{call}: {name} must be an int, not {kind} ({shown(value)})")
+
+
+def truth_given(call: str, parameter: int, name: str, value: object) -> bool:
+    """Return whether a value counts as true; raise the status of that parameter for an array."""
+    try:
+        return bool(value)
+    except (TypeError, ValueError) as exc:
+        pass_on(exc)
+        raise error(
+            parameter_status(parameter),
+            call,
+            f"{name} is {type(value).__name__}, which is neither true nor false; pass a bool",
+        ) from exc
 
 
 def flags_given(call: str, flags: object, kind: type[enum.IntFlag]) -> int:
@@ -126,7 +159,7 @@ def flags_given(call: str, flags: object, kind: type[enum.IntFlag]) -> int:
     if isinstance(flags, (bool, enum.Enum)) or not isinstance(flags, Integral):
         raise TypeError(
             f"{call}: flags must be {kind.__name__} values or a plain int, "
-            f"not {type(flags).__name__} ({flags!r})"
+            f"not {type(flags).__name__} ({shown(flags)})"
         )
     return int(flags)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.adapter import Adapter as Adapter2
 from shmnd.address import address_list_into, into
-from shmnd.common.arguments import integer, within
+from shmnd.common.arguments import integer, shown, within
 from shmnd.common.interruption import pass_on
 from shmnd.memory_region import MemoryRegion
 from shmnd.nd1.completion_queue import CompletionQueue
@@ -20,7 +20,7 @@ from shmnd.nd1.memory_window import MemoryWindow
 from shmnd.nd1.messages import Result
 from shmnd.nd1.translation import Overlapped, in_words_of_version_1
 from shmnd.overlapped import OverlappedObject
-from shmnd.status import MrFlag, Status, error
+from shmnd.status import MrFlag, NdError, Status, error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -88,7 +88,7 @@ class Adapter(OverlappedObject):
         call = "Adapter.query"
         self._core._check_open(call)
         if integer(version) != ND_VERSION_1:
-            raise error(Status.NOT_SUPPORTED, call, f"version {version!r} is not {ND_VERSION_1}")
+            raise _not_supported(call, version)
         return AdapterInfo._of(self._core._limits)
 
     def query_into(self, version: int, buffer: Buffer | None) -> int:
@@ -96,7 +96,7 @@ class Adapter(OverlappedObject):
         call = "Adapter.query_into"
         self._core._check_open(call)
         if integer(version) != ND_VERSION_1:
-            raise error(Status.NOT_SUPPORTED, call, f"version {version!r} is not {ND_VERSION_1}")
+            raise _not_supported(call, version)
         return into(call, buffer, AdapterInfo._of(self._core._limits).pack(), parameter=2)
 
     def query_address_list(self) -> list[tuple[str, int]]:
@@ -154,7 +154,7 @@ class Adapter(OverlappedObject):
             raise error(
                 Status.INVALID_HANDLE,
                 call,
-                f"{handle!r} is not a memory handle; register_memory returns one",
+                f"{shown(handle)} is not a memory handle; register_memory returns one",
             )
         with in_words_of_version_1(call):
             overlapped = region.deregister()
@@ -226,6 +226,10 @@ class Adapter(OverlappedObject):
 
     def __repr__(self) -> str:
         return f"<nd1 {self._core!r}>"
+
+
+def _not_supported(call: str, version: object) -> NdError:
+    return error(Status.NOT_SUPPORTED, call, f"version {shown(version)} is not {ND_VERSION_1}")
 
 
 def _is_read_only(buffer: object) -> bool:

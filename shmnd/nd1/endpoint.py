@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from shmnd.common.arguments import flags_given, within, wrong_kind
+from shmnd.common.arguments import flags_given, shown, within, wrong_kind
 from shmnd.common.closing import Front
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.memory_region import MemoryRegion
@@ -92,7 +92,7 @@ class Endpoint(EndpointCore, Front):
         call = "Endpoint.bind"
         region = self._nd1_adapter._region(memory_handle)
         if region is None:
-            text = f"{memory_handle!r} is not a memory handle; register_memory returns one"
+            text = f"{shown(memory_handle)} is not a memory handle; register_memory returns one"
             raise error(Status.INVALID_PARAMETER_2, call, text)
         self._check_window(memory_window, Status.INVALID_PARAMETER_3, call)
         begin, size = region.address, region.length

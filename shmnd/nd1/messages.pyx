@@ -8,7 +8,7 @@ element; windows named by a descriptor and an offset.
 """
 
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from shmnd.ring cimport c
@@ -25,7 +25,7 @@ import struct
 
 from shmnd.status import Status, error
 from shmnd.common.arguments import index_given, integer, within
-from shmnd.info import pack_structure, unpack_structure
+from shmnd.info import unpack_structure
 
 cdef object _SUCCESS = Status.SUCCESS
 cdef object _PENDING = Status.PENDING
@@ -94,11 +94,9 @@ cdef class MwDescriptor:
     cdef readonly uint32_t token
 
     def __init__(self, base, length, token) -> None:
-        pack_structure("MwDescriptor", _DESCRIPTOR,
-                       {"base": base, "length": length, "token": token})
-        self.base = base
-        self.length = length
-        self.token = token
+        self.base = within("MwDescriptor", 0, "base", base, 0, UINT64_MAX)
+        self.length = within("MwDescriptor", 0, "length", length, 0, UINT64_MAX)
+        self.token = within("MwDescriptor", 0, "token", token, 0, UINT32_MAX)
 
     def pack(self) -> bytes:
         """Return the 20 bytes of ND_MW_DESCRIPTOR, in network byte order."""
@@ -211,10 +209,10 @@ cdef class EndpointCore:
 
     # -- data requests: one that is refused ends an open batch --
 
-    def send(self, Result result not None, sges, flags=0) -> None:
+    def send(self, result, sges, flags=0) -> None:
         """Send a message to the peer, which must have posted a Receive for it."""
         try:
-            self._send(result, sges, flags)
+            self._send(_owned(result, "Endpoint.send"), sges, flags)
         except BaseException:
             self._pair._end_batch()
             raise
@@ -235,11 +233,11 @@ cdef class EndpointCore:
         if status:
             refuse(self._pair, "send", status, sges, flag)
 
-    def send_and_invalidate(self, Result result not None, sges, MwDescriptor descriptor not None,
-                            flags=0) -> None:
+    def send_and_invalidate(self, result, sges, descriptor, flags=0) -> None:
         """Send a message whose arrival ends the access through a window of the peer's."""
         try:
-            self._send_and_invalidate(result, sges, descriptor, flags)
+            self._send_and_invalidate(_owned(result, "Endpoint.send_and_invalidate"), sges,
+                                      _window_of(descriptor, "Endpoint.send_and_invalidate"), flags)
         except BaseException:
             self._pair._end_batch()
             raise
@@ -262,10 +260,10 @@ cdef class EndpointCore:
         if status:
             refuse(self._pair, "send_and_invalidate", status, sges, flag)
 
-    def receive(self, Result result not None, sges) -> None:
+    def receive(self, result, sges) -> None:
         """Post a Receive: the next message without one goes into its buffers."""
         try:
-            self._receive(result, sges)
+            self._receive(_owned(result, "Endpoint.receive"), sges)
         except BaseException:
             self._pair._end_batch()
             raise
@@ -280,20 +278,20 @@ cdef class EndpointCore:
         if status:
             refuse_receive(self._pair, status, sges)
 
-    def read(self, Result result not None, sges, MwDescriptor descriptor not None, offset,
-             flags=0) -> None:
+    def read(self, result, sges, descriptor, offset, flags=0) -> None:
         """Read from the peer's window, beginning at an offset, into registered memory here."""
         try:
-            self._rdma(c.SHMND_READ, "read", result, sges, descriptor, offset, flags)
+            self._rdma(c.SHMND_READ, "read", _owned(result, "Endpoint.read"), sges,
+                       _window_of(descriptor, "Endpoint.read"), offset, flags)
         except BaseException:
             self._pair._end_batch()
             raise
 
-    def write(self, Result result not None, sges, MwDescriptor descriptor not None, offset,
-              flags=0) -> None:
+    def write(self, result, sges, descriptor, offset, flags=0) -> None:
         """Write into the peer's window, beginning at an offset."""
         try:
-            self._rdma(c.SHMND_WRITE, "write", result, sges, descriptor, offset, flags)
+            self._rdma(c.SHMND_WRITE, "write", _owned(result, "Endpoint.write"), sges,
+                       _window_of(descriptor, "Endpoint.write"), offset, flags)
         except BaseException:
             self._pair._end_batch()
             raise
@@ -371,6 +369,19 @@ cdef class EndpointCore:
                 refuse(self._pair, method, status, sges, 0)
             staging.put(list_, n, data)
         return n
+
+
+cdef inline Result _owned(object result, str call):
+    if not isinstance(result, Result):
+        raise TypeError(f"{call}: result must be a Result, not {type(result).__name__}")
+    return <Result>result
+
+
+cdef inline MwDescriptor _window_of(object descriptor, str call):
+    if not isinstance(descriptor, MwDescriptor):
+        raise TypeError(f"{call}: descriptor must be an MwDescriptor, not "
+                        f"{type(descriptor).__name__}")
+    return <MwDescriptor>descriptor
 
 
 cdef inline bint _some_inline(const c.shmnd_sge *list_, uint32_t n) noexcept:

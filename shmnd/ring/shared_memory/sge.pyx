@@ -9,7 +9,7 @@ from libc.stdint cimport uint64_t
 from shmnd.ring cimport c
 
 from shmnd.status import Status, error
-from shmnd.common.arguments import integer
+from shmnd.common.arguments import integer, shown
 
 cdef extern from *:
     """
@@ -48,7 +48,7 @@ cdef class Sge:
                 PyObject_GetBuffer(buffer_or_address, &view, PyBUF_ANY_CONTIGUOUS)
             except TypeError as exc:
                 raise error(Status.INVALID_PARAMETER_1, "Sge",
-                            f"{buffer_or_address!r} is neither a buffer nor an address; pass "
+                            f"{shown(buffer_or_address)} is neither a buffer nor an address; pass "
                             "bytes, an array, or MemoryRegion.address") from exc
             except (BufferError, ValueError) as exc:
                 raise error(Status.INVALID_PARAMETER_1, "Sge",
@@ -61,14 +61,14 @@ cdef class Sge:
         nbytes, number = _whole(length), _whole(token)
         if nbytes is None or not 0 <= nbytes <= 0xFFFFFFFF:
             raise error(Status.INVALID_PARAMETER_2, "Sge",
-                        f"length {length!r} is outside 0..2**32-1{_not_int(nbytes, length)}")
+                        f"length {shown(length)} is outside 0..2**32-1{_not_int(nbytes, length)}")
         if not 0 <= address <= 0xFFFFFFFFFFFFFFFF:
             raise error(Status.INVALID_PARAMETER_1, "Sge",
-                        f"address {address} is outside 0..2**64-1")
+                        f"address {shown(address)} is outside 0..2**64-1")
         if number is None or not 0 <= number <= 0xFFFFFFFF:
             raise error(Status.INVALID_PARAMETER_3, "Sge",
-                        f"token {token!r} is outside 0..2**32-1; pass MemoryRegion.local_token, "
-                        "or 0 with OpFlag.INLINE")
+                        f"token {shown(token)} is outside 0..2**32-1; pass "
+                        "MemoryRegion.local_token, or 0 with OpFlag.INLINE")
         self.raw.address = address
         self.raw.length = nbytes
         self.raw.token = number
