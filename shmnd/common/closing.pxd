@@ -2,7 +2,10 @@
 # cython: language_level=3
 """The end of a life in compiled code."""
 
-cdef int end_of_life(object dropped) except -1
+cdef int end_of_life(object end) except -1
 
-cdef class Closing:
+cdef class Ending:
+    pass
+
+cdef class Closing(Ending):
     pass

@@ -3,10 +3,12 @@
 """What every object with a `close()` has besides: `with`, the end of its life, and no copies.
 
 Compiled for the end of a life. A handler of a signal runs at the first instruction of any function
-in Python. If it raised there, in a `__del__`, the object would never be closed.
+in Python. If it raised there, in a `__del__`, the object would never be closed. In compiled code no
+handler runs, and what one has interrupted is called again.
 """
 
 import sys
+import weakref
 
 from shmnd.common.interruption import is_interruption
 
@@ -16,6 +18,11 @@ cdef str _TWICE = (
 )
 # Kept by this module: its own globals may be gone when the last objects end.
 cdef object _is_finalizing = sys.is_finalizing
+cdef object _is_interruption = is_interruption
+cdef set _ends = set()  # of objects that are there
+
+cdef enum:
+    _MOST = 100  # calls of one end: what looks like an interruption may be none
 
 
 def refuse_copy(obj, why=_TWICE):
@@ -23,21 +30,79 @@ def refuse_copy(obj, why=_TWICE):
     raise TypeError(f"cannot copy or pickle {type(obj).__name__!r} object: {why}")
 
 
-cdef int end_of_life(object dropped) except -1:
-    """Close an object that nothing refers to any more; a `__del__` in compiled code calls it."""
+cdef bint _interrupts(object exc):
+    """Return whether an exception is a signal handler's, which may run in here as well."""
     try:
-        dropped.close()
+        return not _is_finalizing() and _is_interruption(exc)
+    except BaseException:
+        return True
+
+
+def surely(end, *args) -> None:
+    """Call what may be called again, until no handler of a signal interrupts it.
+
+    What the last of the handlers has raised is raised then.
+    """
+    cdef object interruption = None
+    cdef int _calls
+    for _calls in range(_MOST):
+        try:
+            end(*args)
+            break
+        except BaseException as exc:
+            if not _interrupts(exc):
+                raise
+            interruption = exc
+    if interruption is not None:
+        raise interruption
+
+
+cdef int end_of_life(object end) except -1:
+    """Call the end of an object that nothing refers to any more; `__del__` in compiled code does.
+    """
+    try:
+        surely(end)
     except BaseException as exc:
-        if _is_finalizing():
-            return 0  # the parts of this module may be gone
-        if is_interruption(exc):
-            dropped.close()  # continues it: no other call will
+        if _interrupts(exc):
             raise
-        # Else half-made: no caller could take the error.
+        # Else the object is half-made, or the parts of its module are gone: no caller could take
+        # the error.
     return 0
 
 
-cdef class Closing:
+cdef class _End:
+    """What the end of an object calls."""
+
+    cdef object reference, end
+    cdef tuple args
+
+    def _over(self, _) -> None:
+        _ends.discard(self)
+        surely(self.end, *self.args)
+
+
+def when_dropped(obj, end, *args) -> None:
+    """Call a function once an object is gone, which it does not hold. It may be called again.
+
+    As `weakref.finalize`, which a handler of a signal can end before it has begun.
+    """
+    cdef _End made = _End.__new__(_End)
+    made.end, made.args = end, args
+    _ends.add(made)
+    made.reference = weakref.ref(obj, made._over)
+
+
+cdef class Ending:
+    """Base of objects that end something when nothing refers to them any more."""
+
+    def _end_of_life(self) -> None:
+        """End it; every subclass says how. It may be called again."""
+
+    def __del__(self):
+        end_of_life(self._end_of_life)
+
+
+cdef class Closing(Ending):
     """Base of the objects released by `close()`, which may be called twice, late, or never."""
 
     def close(self) -> None:
@@ -53,7 +118,7 @@ cdef class Closing:
         self.close()
 
     def __del__(self):
-        end_of_life(self)
+        end_of_life(self.close)
 
 
 cdef class Front(Closing):

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from shmnd.common.arguments import within
+from shmnd.common.arguments import shown, truth_given, within
+from shmnd.common.closing import when_dropped
+from shmnd.common.weak import Living
 from shmnd.ring import Segment, Sge
 from shmnd.ring.shared_memory.array import SharedArray, shared_array
 from shmnd.ring.shared_memory.held_buffer import copies_within_work
@@ -31,7 +32,7 @@ class AdapterMemory:
         self._arena: Final = arena
         self._place: Final = place
         self._most: Final = most
-        self._names: list[weakref.finalize[Any, Any]] = []
+        self._names: Final[Living[NamedMemory]] = Living()
 
     def allocate(self, nbytes: int, peers: Literal["write", "read"]) -> SharedArray:
         """Return a piece of a segment."""
@@ -61,13 +62,15 @@ class AdapterMemory:
         except BaseException:
             made.forget()
             raise
-        self._names = [each for each in self._names if each.alive]
-        self._names.append(weakref.finalize(mapped, made.forget))
+        self._names.add(made)
+        when_dropped(mapped, made.forget)
         return self._shown(mapped, _ALLOCATE)
 
     def attach(self, segment: object, *, writable: bool, trusted: bool) -> SharedArray:
         """Return an array in memory of another owner."""
         call = "Adapter.attach"
+        writable = truth_given(call, 2, "writable", writable)
+        trusted = truth_given(call, 3, "trusted", trusted)
         opened = open_segment(segment, writable, call)
         return self._shown(
             Segment.adopt(opened, writable=writable, trusted=trusted, call=call), call
@@ -89,8 +92,8 @@ class AdapterMemory:
 
     def remove_names(self) -> None:
         """Remove all names; the memory stays until its last mapping is gone."""
-        for forget in self._names:
-            forget()
+        for each in self._names.those():
+            each.forget()
 
     def _wanted(self, nbytes: int, peers: str, call: str) -> int:
         nbytes = within(call, 1, "nbytes", nbytes, 1)
@@ -98,7 +101,7 @@ class AdapterMemory:
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
                 call,
-                f"{nbytes} bytes wanted, at most {self._most} register",
+                f"{shown(nbytes)} bytes wanted, at most {self._most} register",
             )
         if peers not in ("write", "read"):
             raise error(

@@ -8,11 +8,11 @@ silence what others ring.
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from shmnd.common.closing import when_dropped
 from shmnd.ring import Segment
 from shmnd.status import Status, error
 
@@ -67,7 +67,8 @@ class Bells:
         if segments is None:
             raise error(Status.DEVICE_REMOVED, _CALL, "the adapter was closed meanwhile")
         bell = Bell(*place, *segments)
-        weakref.finalize(bell, self._give_back, place).atexit = False
+        # No Python: a place that is given back twice would be that of two bells.
+        when_dropped(bell, self._free.append, place)
         return bell
 
     def _place(self) -> tuple[int, int]:
@@ -76,10 +77,6 @@ class Bells:
                 return self._free.pop()
             except IndexError:  # of all, or of those that this thread added
                 self._grow()
-
-    def _give_back(self, place: tuple[int, int]) -> None:
-        if not self._closed:
-            self._free.append(place)
 
     def _grow(self) -> None:
         number = next(self._numbers)

@@ -9,6 +9,7 @@ either no name, or one with a record.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import fcntl
 import json
@@ -18,9 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.leftovers import RECORD, unlink_own
+from shmnd.common.arguments import shown
+from shmnd.common.closing import Ending
 from shmnd.common.descriptors import Descriptor
 from shmnd.common.interruption import pass_on
 from shmnd.common.shortages import remedy
+from shmnd.common.weak import Living
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
 from shmnd.status import NdError, Status, error
@@ -69,7 +73,7 @@ def open_segment(segment: Any, writable: bool, call: str) -> Descriptor:
             ) from exc
         why = getattr(exc, "strerror", None) or exc
         raise error(
-            Status.INVALID_PARAMETER_1, call, f"{segment!r} cannot be opened: {why}"
+            Status.INVALID_PARAMETER_1, call, f"{shown(segment)} cannot be opened: {why}"
         ) from exc
     raise error(
         Status.INVALID_PARAMETER_1,
@@ -110,13 +114,13 @@ def _require_mode(descriptor: int, segment: Any, writable: bool, call: str) -> N
 
 
 def _forbidden(call: str, segment: object, why: str | None) -> Exception:
-    return error(Status.ACCESS_VIOLATION, call, f"{segment!r} cannot be opened: {why}")
+    return error(Status.ACCESS_VIOLATION, call, f"{shown(segment)} cannot be opened: {why}")
 
 
 # -- memory with a name of its own --
 
 
-class NamedMemory:
+class NamedMemory(Ending):
     """A file in /dev/shm that this process made, until `forget`, or until it is dropped.
 
     The descriptors belong to objects from the start: a handler of a signal may raise anywhere.
@@ -129,6 +133,7 @@ class NamedMemory:
         self._pid = os.getpid()
         self._lock = Descriptor(-1)  # of the record; a child that is forked off closes its copy
         self.file = _make(nbytes, call)
+        _all.add(self)
         try:
             self._write_record(records, call)
             self._appear(call)
@@ -136,9 +141,6 @@ class NamedMemory:
             self.file.close()
             self.forget()
             raise
-
-    def __del__(self) -> None:
-        self.forget()
 
     def _write_record(self, records: Path, call: str) -> None:
         self._record = records / f"{RECORD}{uuid.uuid4().hex}"
@@ -190,8 +192,21 @@ class NamedMemory:
         if self._lock.fileno() >= 0:
             unlink_own(os.pread(self._lock.fileno(), 4096, 0))
         self._record.unlink(missing_ok=True)
-        self._record = None  # last: what a handler has interrupted is done by `__del__`
+        self._record = None  # last: what a handler has interrupted is called again
         self._lock.close()
+
+    _end_of_life = forget
+
+
+_all: Final[Living[NamedMemory]] = Living()
+
+
+def _forget_all() -> None:
+    for each in _all.those():
+        each.forget()
+
+
+atexit.register(_forget_all)
 
 
 def _make(nbytes: int, call: str) -> Descriptor:

@@ -16,6 +16,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from shmnd.broker.access import process_of
+from shmnd.common.closing import when_dropped
 from shmnd.common.descriptors import Descriptor, ring, was_listened_at
 from shmnd.common.held import Held
 from shmnd.common.interruption import pass_on
@@ -41,7 +42,7 @@ class _Process:
         """Of our own user, by the word of a broker that is so too (or root), and of this number."""
         self.introduced: set[str] = set()
         self.known: weakref.WeakValueDictionary[str, PeerLike] = weakref.WeakValueDictionary()
-        self._living = 0
+        self._living: set[int] = set()
         self._wait_set = wait_set
         wait_set.include(pidfd.fileno())
         self.watched = True
@@ -73,16 +74,16 @@ class _Process:
 
     def adopt(self, peer: PeerLike) -> None:
         self.known[peer.uid] = peer
-        self._living += 1
-        # The finalizer refers to this process, and so keeps its descriptors open for the peer.
-        weakref.finalize(peer, self._left).atexit = False
+        self._living.add(id(peer))
+        # It refers to this process, and so keeps its descriptors open for the peer.
+        when_dropped(peer, self._left, id(peer))
 
-    def _left(self) -> None:
-        self._living -= 1
+    def _left(self, number: int) -> None:
+        self._living.discard(number)
         self.unwatch_if_unused()
 
     def unwatch_if_unused(self) -> None:
-        if self._living == 0:
+        if not self._living:
             self.unwatch()
 
     def unwatch(self) -> None:

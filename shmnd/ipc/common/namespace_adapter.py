@@ -14,6 +14,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from shmnd.common.closing import Ending
 from shmnd.common.exits import begin_exit
 from shmnd.common.held import Held
 from shmnd.common.weak import Living
@@ -44,35 +45,37 @@ class NamespaceAdapter:
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
     @classmethod
-    def of(cls, namespace: str | None, group: int | str | None) -> NamespaceAdapter:
-        """Return the one of a namespace and group, and count one more user of it."""
+    def of(cls, namespace: str | None, group: int | str | None, user: object) -> NamespaceAdapter:
+        """Return the one of a namespace and group, and note a user of it."""
         with Held(cls._lock):
             shared = cls._all.get((namespace, group))
             if shared is None:
                 shared = cls._all[namespace, group] = cls(namespace, group)
-            shared._users += 1
+            shared._users.add(id(user))
             return shared
 
     def __init__(self, namespace: str | None, group: int | str | None) -> None:
         self._key = namespace, group
-        self._users = 0
+        self._pid = os.getpid()
+        self._users: set[int] = set()
         self._news: dict[int, weakref.ref[AttendingEnd]] = {}
         self.adapter: Adapter = open_adapter(namespace=namespace, group=group)
         self.directory = Directory(self.adapter)
         self._attendant = Attendant(self.adapter, self._attend)
 
-    def take(self) -> None:
-        """Count one more user."""
+    def take(self, user: object) -> None:
+        """Note one more user."""
         with Held(self._lock):
-            self._users += 1
+            self._users.add(id(user))
 
-    def give_back(self) -> None:
-        """Count one user less; the last one closes the adapter."""
+    def give_back(self, user: object) -> None:
+        """Forget a user; the last one closes the adapter. Harmless twice."""
         with Held(self._lock):
-            self._users -= 1
-            if self._users or self._all.get(self._key) is not self:
+            self._users.discard(id(user))
+            if self._users or self._pid != os.getpid():
                 return
-            del self._all[self._key]
+            if self._all.get(self._key) is self:
+                del self._all[self._key]
         self._attendant.close()
         self.adapter.close()
 
@@ -117,30 +120,27 @@ class PublisherId:
         return f"publisher {self.uid[:8]} of {self.topic!r} in process {self.pid}"
 
 
-class Attachment:
+class Attachment(Ending):
     """What binds a subscriber to a publisher: kept until nothing of it is held any more."""
 
     def __init__(
         self, shared: NamespaceAdapter, neighbour: Neighbour, announcement: Announcement
     ) -> None:
-        shared.take()
+        shared.take(self)
         self._shared: NamespaceAdapter | None = shared
         self._neighbour = neighbour
         self._announcement = announcement
 
     def close(self) -> None:
         """Let the publisher have the memory. Harmless twice."""
-        shared, self._shared = self._shared, None
+        shared = self._shared
         if shared is not None:
             self._announcement.close()
             self._neighbour.close()
-            shared.give_back()
+            shared.give_back(self)
+            self._shared = None  # last: what a handler of a signal has interrupted is called again
 
-    def __del__(self) -> None:
-        try:
-            self.close()
-        except Exception:
-            pass  # the interpreter is ending
+    _end_of_life = close
 
 
 class _Closable(Protocol):

@@ -7,6 +7,7 @@ import socket
 import weakref
 from typing import Final
 
+from shmnd.common.closing import Ending
 from shmnd.common.descriptors import file_of, is_still, taking_from_the_system
 from shmnd.common.interruption import Ignoring
 from shmnd.common.streams import socket_clear_of_streams
@@ -18,7 +19,7 @@ _ADDRESS: Final = 6
 """Bytes of an address that the kernel chooses: 0 and five digits (unix(7), autobind)."""
 
 
-class Ringer:
+class Ringer(Ending):
     """Rings bells. It has its socket from the beginning: a change has to be rung in any case."""
 
     def __init__(self) -> None:
@@ -34,9 +35,7 @@ class Ringer:
             with Ignoring(OSError):  # full: it was rung; closed: it does not sleep
                 self._socket.sendto(b"!", address)
 
-    def __del__(self) -> None:
-        if not hasattr(self, "_file"):
-            return
+    def _end_of_life(self) -> None:
         if is_still(self._socket.fileno(), self._file):
             self._socket.close()
         else:

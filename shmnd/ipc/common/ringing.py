@@ -37,6 +37,7 @@ import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
+from shmnd.common.closing import surely
 from shmnd.common.descriptors import Descriptor, taking_from_the_system
 from shmnd.common.held import Held
 from shmnd.common.interruption import Ignoring, pass_on
@@ -49,7 +50,7 @@ from shmnd.ipc.common.sleeping_tasks import POLL, TaskSleeper, finish
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-__all__ = ["PAUSE", "POLL", "Bell", "Sleeper", "sleeper_at", "surely"]
+__all__ = ["PAUSE", "POLL", "Bell", "Sleeper", "sleeper_at"]
 
 PAUSE: Final = 0.1
 """Seconds after which a short sleep becomes a long one: at a bell, which also watches processes."""
@@ -319,10 +320,6 @@ class Bell:
             each.close()
         self._watched.clear()
 
-    def __del__(self) -> None:
-        if getattr(self, "fd", -1) >= 0:
-            self.close()
-
 
 class _Polled:
     """The descriptor by which an event loop polls a bell, and the tasks that sleep there."""
@@ -403,12 +400,3 @@ class Sleeper:
         """Close its descriptor."""
         if self._event is not None:
             self._event.close()
-
-
-def surely(end: Callable[..., None], *args: object) -> None:
-    """Call what may be called twice; once more where a handler of a signal has interrupted it."""
-    try:
-        end(*args)
-    except BaseException:
-        end(*args)
-        raise

@@ -12,13 +12,13 @@ import weakref
 from functools import partial
 from typing import Any, Final
 
-from shmnd.common.closing import Closing
+from shmnd.common.closing import Closing, surely
 from shmnd.common.deadline import deadline_of, left_until
 from shmnd.common.held import Condition, Held
 from shmnd.common.late import running_loop
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import own_process
-from shmnd.ipc.common.ringing import PAUSE, Bell, surely
+from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.errors import PeerLost, in_process, require_process, unusable
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.answers import MARKS, Answers
@@ -154,7 +154,7 @@ class Client(Answers, Closing):
             self._put(pending, item, left_until(end), call)
             return pending._result(left_until(end), call)
         except BaseException:
-            self._end_stream(pending)  # the answer has no taker any more
+            surely(self._end_stream, pending)  # the answer has no taker any more
             raise
 
     async def acall(self, value: Any = None, timeout: float | None = None) -> Answer:
@@ -166,7 +166,7 @@ class Client(Answers, Closing):
             await self._aput(pending, item, left_until(end), call)
             return await pending._aresult(left_until(end), call)
         except BaseException:
-            self._end_stream(pending)
+            surely(self._end_stream, pending)
             raise
 
     def stream(self, value: Any = None) -> Stream:
@@ -186,9 +186,9 @@ class Client(Answers, Closing):
         """Read no more of a stream."""
         # Without a lock where no thread waits: the collector may call this at any point.
         if not pending._over and not self._closed and self._pid == os.getpid():
-            pending._over = True
             if not pending._unsent:
                 self._mark(pending._number)
+            pending._over = True  # after it: what a handler has interrupted is called again
             if pending._waiting:
                 with Held(self._lock):
                     self._turn.notify_all()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, SupportsIndex
 
-from shmnd.common.closing import Closing, refuse_copy
+from shmnd.common.closing import Closing, Ending, refuse_copy
 from shmnd.common.deadline import end_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class _Waiter(Protocol):
     def wake(self) -> None: ...
 
 
-class Pending:
+class Pending(Ending):
     """A request under way: `result`, or `await` it, as often as you like: it keeps the answer."""
 
     def __init__(self, client: _Client, number: int, most: int = 1) -> None:
@@ -125,13 +125,10 @@ class Pending:
     def __await__(self) -> Generator[Any, None, Answer]:
         return self._aresult(None, "Pending").__await__()
 
-    def __del__(self) -> None:
-        try:
-            self._see()
-            if self._streamed:
-                self._client._end_stream(self)  # the program wanted the first value alone
-        except Exception:
-            pass  # the interpreter is ending
+    def _end_of_life(self) -> None:
+        self._see()
+        if self._streamed:
+            self._client._end_stream(self)  # the program wanted the first value alone
 
     def __repr__(self) -> str:
         return f"<Pending {self._number} {'answered' if self._over else 'under way'}>"

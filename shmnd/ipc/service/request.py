@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex
 
 import numpy as np
 
-from shmnd.common.closing import refuse_copy
+from shmnd.common.closing import Ending, refuse_copy
 from shmnd.common.late import asyncio, running_loop
 from shmnd.ipc.errors import PeerLost, RemoteError
 from shmnd.ipc.queue.waits import ROOM
@@ -43,7 +43,7 @@ class _Server(Protocol):
     response: Any
 
 
-class Request:
+class Request(Ending):
     """A request that a server has taken. It is answered once; dropped, it fails."""
 
     def __init__(
@@ -256,13 +256,10 @@ class Request:
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         refuse_copy(self, "it is answered once; pass its value on")
 
-    def __del__(self) -> None:
-        try:
-            # A child that was forked off and ends has not taken it.
-            if self._answers is not None and self._pid == os.getpid():
-                self._fail(RemoteError("the server dropped the request without an answer"))
-        except Exception:
-            pass  # the interpreter is ending
+    def _end_of_life(self) -> None:
+        # A child that was forked off and ends has not taken it.
+        if self._answers is not None and self._pid == os.getpid():
+            self._fail(RemoteError("the server dropped the request without an answer"))
 
     def __repr__(self) -> str:
         state = "answered" if self.answered else "open"

@@ -95,18 +95,18 @@ class Publisher(Sender, Closing):
         self._shrunk = time.monotonic()
         self._groups = 0
         self._making = 0  # slots whose memory threads are about to make
-        self._shared = NamespaceAdapter.of(namespace, group)
+        self._shared = NamespaceAdapter.of(namespace, group, self)
         try:
             self._adapter = open_adapter(namespace=namespace, group=group)
         except BaseException:
-            self._shared.give_back()
+            self._shared.give_back(self)
             raise
         try:
             self._join(type, history, seats, call)
         except BaseException:
             self._shut()
             self._adapter.close()
-            self._shared.give_back()
+            self._shared.give_back(self)
             raise
         remember(self)
         here.enter(self._adapter.uid, self)
@@ -348,7 +348,7 @@ class Publisher(Sender, Closing):
         self._arrivals.close()
         self._seats.close()
         self._adapter.close()
-        self._shared.give_back()
+        self._shared.give_back(self)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self._seats.count} subscribers"

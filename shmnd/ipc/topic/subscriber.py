@@ -73,7 +73,7 @@ class Subscriber(MeetsPublishers):
         self._wait_for_publisher = bool(wait_for_publisher)
         self._has_descriptor = False
         self._prepare()
-        self._shared = NamespaceAdapter.of(namespace, group)
+        self._shared = NamespaceAdapter.of(namespace, group, self)
         try:
             self._waiter = Waiter(self._shared.adapter, self._anything, self._doze)
             self._watch = self._shared.directory.watch(TOPIC, self.name)
@@ -82,7 +82,7 @@ class Subscriber(MeetsPublishers):
             self._take_changes()
         except BaseException:
             self._part_from_all()
-            self._shared.give_back()
+            self._shared.give_back(self)
             raise
         try:
             self._require_served()
@@ -281,7 +281,7 @@ class Subscriber(MeetsPublishers):
         self._part_from_all()
         self._watch.close()
         self._waiter.close()
-        self._shared.give_back()
+        self._shared.give_back(self)
         announce_closed(self)
 
     def __repr__(self) -> str:

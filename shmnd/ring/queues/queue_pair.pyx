@@ -259,7 +259,7 @@ cdef class QueuePair(ConnectionCore):
         self.close()
 
     def __del__(self):
-        end_of_life(self)
+        end_of_life(self.close)
 
     def __dealloc__(self):
         if self.q.registry != NULL:

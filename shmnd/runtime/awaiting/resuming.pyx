@@ -13,6 +13,7 @@ cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport uint64_t
 
+from shmnd.common.closing cimport end_of_life
 from shmnd.ring.process.waiting cimport Sleepers
 from shmnd.runtime.awaiting.awaited cimport Awaited
 
@@ -82,8 +83,8 @@ cdef class LoopPolls:
         """End the rest of a loop: take its reader out unless a task waits there by now."""
         self._lingering.discard(loop)
         if self._waiting.get(loop) == {}:
-            self._waiting.pop(loop)
-            self._remove_reader(loop)
+            self._remove_reader(loop)  # first: what a handler has interrupted is called again
+            self._waiting.pop(loop, None)
             self.sleepers.end(None)  # what `rest` has left to do
 
     def _remove_reader(self, loop) -> None:
@@ -138,13 +139,13 @@ cdef class Rest:
 
     def __call__(self) -> None:
         """End the rest of the loop, once."""
-        loop, self.loop = self.loop, None
-        if loop is not None:
-            self.loops.stop_if_idle(loop)
+        if self.loop is not None:
+            self.loops.stop_if_idle(self.loop)
+            self.loop = None
 
     def __del__(self):
         if not _is_finalizing():  # else the modules that it needs may be gone
-            self()
+            end_of_life(self)
 
 
 cdef _resume(loop, list ended):

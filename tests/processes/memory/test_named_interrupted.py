@@ -14,7 +14,7 @@ import pytest
 
 import shmnd
 from census import open_files
-from interrupting import Alarm, interrupted_where
+from interrupting import Alarm, interrupted, interrupted_where
 from shmnd.broker.leftovers import RECORD
 
 SHM: Final = Path("/dev/shm")
@@ -77,3 +77,28 @@ def test_attached_memory(what: str, name: str, adapter: shmnd.Adapter) -> None:
         assert at_each_place(adapter, lambda: adapter.attach(segment)) > 15
     finally:
         made.close_fd()
+
+
+@pytest.mark.parametrize("how", ["array", "adapter"])
+def test_a_name_ends_with_its_array_or_its_adapter(
+    how: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", bool)
+    for at in itertools.count():
+        adapter = shmnd.open_adapter()
+        records = adapter._memory._place.directory
+        made = [adapter.allocate(4096, name=name)]
+        assert (SHM / name[1:]).exists()
+        assert list(records.glob(f"{RECORD}*"))
+        end: Callable[[], None] = made.clear if how == "array" else adapter._memory.remove_names
+        came = interrupted(at, end, lambda path: not path.endswith("interrupting.py"), Alarm)
+        if how == "adapter" and came:
+            adapter._memory.remove_names()  # as a close that is continued does
+        assert not (SHM / name[1:]).exists(), f"interrupted at {at}"
+        assert not list(records.glob(f"{RECORD}*"))
+        made.clear()
+        adapter.close()
+        if not came:
+            break
+        gc.collect()
+    assert at > 3
