@@ -7,6 +7,10 @@ A handler of a signal runs between two instructions of Python, and may raise the
 `with lock:` leaves it taken for ever. So the block is entered by an object of its own. It takes the
 lock in compiled code, where no handler runs, and releases it when it is dropped, which an exception
 between the two does.
+
+A child that a handler forks in such a block continues it. Where its locks are made anew, as another
+thread may have had them, they are other objects: a guard releases the one that it has taken, and
+never one that was reset, which a thread of the child may have.
 """
 
 import os
@@ -49,7 +53,7 @@ cdef class Guard:
             self._taken = False
             try:
                 self._lock.release()
-            except RuntimeError:  # a child that a handler forked in the block has made it anew
+            except RuntimeError:  # a child that a handler forked in a wait does not take it again
                 if self._born == _forks:
                     raise
         return 0
@@ -116,6 +120,7 @@ cdef class Condition:
         """Release the lock and sleep; False if nothing woke this thread within some seconds."""
         cdef object waiter = _allocate_lock()
         cdef object taken
+        cdef unsigned int born = _forks
         waiter.acquire()
         self._waiters.append(waiter)
         taken = self._lock._release_save()
@@ -124,7 +129,8 @@ cdef class Condition:
                 return waiter.acquire()
             return waiter.acquire(True, timeout) if timeout > 0 else waiter.acquire(False)
         finally:
-            self._lock._acquire_restore(taken)
+            if _forks == born:  # else a thread that is not in this process may have it
+                self._lock._acquire_restore(taken)
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 

@@ -7,6 +7,7 @@ descriptor that is closed meanwhile.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import Any, Protocol
@@ -23,6 +24,14 @@ class _Observer(Protocol):
 
 _observers: weakref.WeakKeyDictionary[Any, weakref.WeakSet[_Observer]] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()  # a destructor may close an object inside
+
+
+def _forked() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread may have had it
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def observe(obj: Any, observer: _Observer) -> None:

@@ -25,7 +25,14 @@ __all__ = ["core_here", "core_of", "new_core", "taken_over"]
 cdef object _cores = weakref.WeakValueDictionary()  # by process, device and number of the file
 # Two parts would have the same locks, and take each other's pages.
 cdef object _lock = threading.RLock()
-os.register_at_fork(after_in_child=_lock._at_fork_reinit)
+
+
+def _forked() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread may have had it
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 cdef object _held(tuple key):

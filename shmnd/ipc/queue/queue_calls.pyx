@@ -80,6 +80,8 @@ cdef class QueueCalls:
             require_born(born, "Queue.put")
         if self._behind or not core.pushed(packed, True, None, noted):
             self._put_later(packed, block, timeout, end, noted, born)
+        if born != forks:  # forked as the put rang: the item is that of the parent
+            require_born(born, "Queue.put")
         return 0
 
     def get(self, block=True, timeout=None):

@@ -29,7 +29,14 @@ DONE: Final = 2
 _bells: weakref.WeakValueDictionary[tuple[int, int], Bell] = weakref.WeakValueDictionary()
 """One for each part, whose page has one address."""
 _bells_lock = threading.Lock()
-os.register_at_fork(after_in_child=_bells_lock._at_fork_reinit)  # type: ignore[attr-defined]
+
+
+def _forked() -> None:
+    global _bells_lock
+    _bells_lock = threading.Lock()  # another thread may have had it
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Waits:

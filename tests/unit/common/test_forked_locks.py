@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Locks in a child that is forked off while its parent holds them."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from shmnd.common.held import Condition, Held
+from shmnd.ipc.common import closed
+from shmnd.ipc.common.ringing import Bell
+from shmnd.ipc.queue import waits
+from shmnd.ipc.queue.queueing import Queue
+
+PATIENCE = 30.0
+
+
+def in_child(act: Callable[[], bool]) -> None:
+    """Have a child that is forked off here do something, within a bounded time."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends it
+            os._exit(0 if act() else 3)
+        finally:
+            os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def held_elsewhere(lock: threading.Lock, act: Callable[[], None]) -> None:
+    """Do something while another thread holds a lock."""
+    taken, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            taken.set()
+            over.wait(PATIENCE)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert taken.wait(PATIENCE)
+        act()
+    finally:
+        over.set()
+        thread.join(PATIENCE)
+
+
+class Observer:
+    """Learns that an object was closed."""
+
+    def object_closed(self) -> None:
+        pass
+
+
+def test_an_object_is_closed_in_a_child_while_another_thread_observed_one() -> None:
+    observed, observer = Bell(), Observer()
+    closed.observe(observed, observer)
+
+    def closes() -> bool:
+        closed.announce_closed(observed)
+        return True
+
+    held_elsewhere(closed._lock, lambda: in_child(closes))
+    observed.close()
+
+
+def test_a_queue_waits_in_a_child_while_another_thread_made_a_bell() -> None:
+    with Queue() as queue:
+
+        def waits_here() -> bool:
+            return queue.fileno() >= 0
+
+        held_elsewhere(waits._bells_lock, lambda: in_child(waits_here))
+
+
+def test_a_guard_releases_no_lock_that_a_thread_of_the_child_has() -> None:
+    """A handler forks in the block; the child continues it, while its lock is another thread's."""
+
+    def forks_in_block() -> None:
+        with Held(waits._bells_lock):
+            pid = os.fork()
+            if pid:
+                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+                return
+            taken, over = threading.Event(), threading.Event()
+
+            def hold() -> None:
+                with Held(waits._bells_lock):
+                    taken.set()
+                    over.wait(PATIENCE)
+
+            threading.Thread(target=hold, daemon=True).start()
+            if not taken.wait(PATIENCE):
+                os._exit(3)
+        os._exit(0 if waits._bells_lock.locked() else 5)  # of the thread, which has not left
+
+    forks_in_block()
+    assert not waits._bells_lock.locked()
+
+
+def test_a_wait_in_which_a_handler_forks_ends_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though another thread of the parent has the lock at the fork."""
+    lock = threading.RLock()
+    condition = Condition(lock)
+    children: list[int] = []
+    holds, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            holds.set()
+            over.wait(PATIENCE)
+
+    def forks(*_: object) -> None:
+        thread.start()  # the wait has released the lock
+        holds.wait(PATIENCE)
+        children.append(os.fork())
+        if children[0] == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        else:
+            over.set()
+
+    thread = threading.Thread(target=hold)
+    before = signal.signal(signal.SIGUSR1, forks)
+    try:
+        with Held(condition_lock := lock):
+            main = threading.main_thread().ident
+            assert main is not None
+            sender = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGUSR1))
+            sender.start()
+            end = time.monotonic() + 0.5
+            while not children and time.monotonic() < end + PATIENCE:
+                condition.wait(0.5)
+            if children[0] == 0:
+                os._exit(0)
+        assert condition_lock.acquire(timeout=PATIENCE)
+        condition_lock.release()
+    finally:
+        if children and children[0] == 0:
+            os._exit(4)
+        signal.signal(signal.SIGUSR1, before)
+    sender.join(PATIENCE)
+    thread.join(PATIENCE)
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
