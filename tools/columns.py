@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from shmnd_bench.report.table import render
 
-from .output import printable
+from .output import fitted, printable
 
 __all__ = ["Column", "amount", "amounts", "counted", "draw", "moment", "size", "sizes", "text"]
 
@@ -26,7 +26,6 @@ _COLOURS: Final = {
 }
 """Of the states that ought to be seen at once."""
 _DAY: Final = 86400
-_USUAL_WIDTH: Final = 80
 
 
 @dataclass(frozen=True)
@@ -72,20 +71,8 @@ def draw(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
     table: str = render([column.heading for column in columns], cells, right=right)
     if not sys.stdout.isatty():
         return table
-    lines = [_cut(line, _width()) for line in table.splitlines()]
+    lines = [fitted(line) for line in table.splitlines()]
     return "\n".join(lines if os.environ.get("NO_COLOR") else _coloured(lines))
-
-
-def _width() -> int:
-    """Return the columns of the terminal; COLUMNS takes precedence, as in other programs."""
-    given = os.environ.get("COLUMNS", "")
-    if given.isascii() and given.isdigit() and int(given) > 0:
-        return int(given)
-    return os.get_terminal_size().columns or _USUAL_WIDTH  # some say 0
-
-
-def _cut(line: str, width: int) -> str:
-    return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def _coloured(lines: list[str]) -> list[str]:

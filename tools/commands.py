@@ -95,14 +95,21 @@ def _ipc_verbs() -> Mapping[str, str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports an error in one line, with the nearest valid word; `--help` has the rest."""
+    """Reports an error in one line, with the nearest valid word; `--help` has the rest.
+
+    A shortened option would be another one: what one verb calls --for, another has no word for.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse; an option that is none of this command ends the program here."""
         for word in (sys.argv[1:] if args is None else args) if self._subparsers is None else ():
             name = word.partition("=")[0]
-            known = any(each.startswith(name) for each in self._option_string_actions)
-            if name.startswith("--") and not known:  # first: its value may be taken for a word
+            known = name in self._option_string_actions
+            # First: its value may be taken for a word.
+            if name.startswith("--") and name != "--" and not known:
                 self._refuse(name)
         found, unknown = super().parse_known_args(args, namespace)
         for word in unknown:

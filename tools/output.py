@@ -3,12 +3,16 @@
 
 import argparse
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from shmnd_bench.report.table import render
 
 from .values import how_many, seconds
+
+_USUAL_WIDTH: Final = 80
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +63,28 @@ def show_rows(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], *name
         print(json.dumps(rows, indent=1))
         return
     headings = [name.replace("_", " ") for name in names]
-    print(render(headings, [[printable(str(row[name])) for name in names] for row in rows]))
+    print(headed(headings, [[printable(str(row[name])) for name in names] for row in rows]))
+
+
+def headed(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay out a table whose long texts stay whole: on a terminal its heading fits in the width."""
+    heading, ruler, *lines = render(headings, rows).splitlines()
+    return "\n".join((fitted(heading), fitted(ruler), *lines))
+
+
+def fitted(line: str) -> str:
+    """Cut a line to the width of the terminal, if the output is one."""
+    if not sys.stdout.isatty() or len(line) <= (width := _width()):
+        return line
+    return f"{line[: width - 1]}…"
+
+
+def _width() -> int:
+    """Return the columns of the terminal; COLUMNS takes precedence, as in other programs."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isascii() and given.isdigit() and int(given) > 0:
+        return int(given)
+    return os.get_terminal_size().columns or _USUAL_WIDTH  # some say 0
 
 
 def printable(text: str) -> str:

@@ -10,11 +10,9 @@ import dataclasses
 import itertools
 from collections.abc import Iterable
 
-from shmnd_bench.report.table import render
-
 from ..checks import broker, cores, kernel, limits, memory, services
 from ..checks.finding import Finding, Host, Level
-from ..output import add_format, add_namespace, show_rows
+from ..output import add_format, add_namespace, headed, show_rows
 
 HELP = "check the set-up of this machine, and name the remedies"
 EXAMPLE = "shmnd doctor --strict"
@@ -54,7 +52,7 @@ def examine(host: Host, namespace: str | None) -> list[Finding]:
 
 def _table(found: list[Finding]) -> str:
     rows = [(each.level.value, each.check, each.found) for each in found]
-    lines = [render(("level", "check", "found"), rows)]
+    lines = [headed(("level", "check", "found"), rows)]
     for each in found:
         if each.level is not Level.OK:
             lines += ["", f"{each.level}: {each.check}: {each.found}"]

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..columns import amount, amounts, counted, draw, sizes, text
 from ..observe.counter_reader import CounterReader
 from ..observe.snapshot import End, Scene, place
-from ..output import add_format, add_namespace, add_repetition
+from ..output import add_format, add_namespace, add_repetition, fitted
 from .ps import no_process
 
 HELP = "show messages and bytes per second of every connection, live"
@@ -138,8 +138,8 @@ def _page(scene: Scene, rows: list[dict[str, Any]], screen: bool, nothing: str) 
     )
     if nothing or not rows:
         line = f"{time.strftime('%H:%M:%S')}  {nothing or 'no process has a queue pair'}"
-        return f"{_CLEAR if screen else ''}{line}"
+        return f"{_CLEAR if screen else ''}{fitted(line)}"
     if not screen:
         return f"{line}\n{draw(_COLUMNS, rows)}\n"
     height = os.get_terminal_size().lines - 5
-    return f"{_CLEAR}{line}\n\n{draw(_COLUMNS, rows[: max(1, height)])}"
+    return f"{_CLEAR}{fitted(line)}\n\n{draw(_COLUMNS, rows[: max(1, height)])}"

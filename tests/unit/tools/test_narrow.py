@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Output on narrow terminals, and options that are not shortened."""
+
+import itertools
+import os
+import time
+
+import pytest
+
+from shmnd import open_adapter
+from shmnd_tools.commands import whole_parser
+from shmnd_tools.main import main
+from shmnd_tools.output import fitted, headed
+
+WIDTHS = pytest.mark.parametrize("width", [40, 60, 80])
+
+
+def narrow(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the output be a terminal of this width."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("os.get_terminal_size", lambda *_: os.terminal_size((width, 24)))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+@WIDTHS
+def test_the_heading_of_findings_fits_and_the_findings_stay_whole(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    narrow(width, monkeypatch)
+    assert main(["doctor"]) in (0, 1)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("level")
+    assert max(map(len, lines[:2])) <= width
+    assert lines[1].endswith("…")
+    assert not any("…" in line for line in lines[2:])
+    assert headed(["what"], [["x" * 100]]).splitlines()[2] == "x" * 100
+
+
+@WIDTHS
+def test_all_lines_of_the_rates_fit(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    narrow(width, monkeypatch)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with open_adapter() as adapter:
+        queue = adapter.create_completion_queue(64)
+        pairs = [adapter.create_queue_pair(queue, queue) for _ in range(3)]
+        assert main(["top", "--count", "1", "--interval", "0.01"]) == 0
+        shown = capsys.readouterr().out.removeprefix("\x1b[H\x1b[2J").splitlines()
+        assert max(map(len, shown)) <= width
+        assert len(shown) >= 4 + len(pairs)
+
+
+@WIDTHS
+def test_a_line_that_fits_is_as_it_was(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow(width, monkeypatch)
+    assert fitted("x" * width) == "x" * width
+    assert fitted("x" * (width + 1)) == "x" * (width - 1) + "…"
+
+
+@pytest.mark.parametrize("word", ["--for", "--form", "--f"])
+def test_a_shortened_option_is_none(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What one verb calls --for would be the --format of another one."""
+    with pytest.raises(SystemExit) as caught:
+        main(["ipc", "rate", word, "5"])
+    assert caught.value.code == 2
+    assert f"'{word}' is not an option here" in capsys.readouterr().err
+
+
+def test_no_parser_takes_shortened_options() -> None:
+    parsers = [whole_parser()]
+    for parser in parsers:
+        assert not parser.allow_abbrev
+        groups = parser._subparsers._group_actions if parser._subparsers else []
+        parsers += itertools.chain.from_iterable(dict(each.choices).values() for each in groups)
+    assert len(parsers) > 30
