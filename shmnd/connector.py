@@ -403,7 +403,7 @@ class Connector(BrokerEvents):
         """The peer decides from here on, or the release of the queue pair does."""
         assert self._qp_link is not None
         self._deciding = overlapped
-        self._qp_link.when_released(self._tell_released)
+        self._qp_link.when_released(self._act_on_release)
         if self._state is not State.CONNECTING:  # there the broker speaks first
             self._qp_link.await_news(self)
         self._poll_link()  # it may have decided already

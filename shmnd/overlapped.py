@@ -88,7 +88,7 @@ class Overlapped(Operation):
     def __repr__(self) -> str:
         status = self._seen()
         about = f", waits for {self._waits_for}" if self._final is None and self._waits_for else ""
-        detail = self._told_detail()
+        detail = self._reported_detail()
         if failed(status) and detail:
             about = f": {detail}"
         return f"<Overlapped {self.call} {status.name}{about}>"
@@ -100,7 +100,7 @@ class Overlapped(Operation):
             return self._final
         return Status.PENDING if self._engine.alive else Status.DEVICE_REMOVED
 
-    def _told_detail(self) -> str:
+    def _reported_detail(self) -> str:
         """Return why it failed, in the words of its version of the interface."""
         return self._detail
 
@@ -111,7 +111,9 @@ class Overlapped(Operation):
     def _raise_if_failed(self) -> None:
         status = self._seen()
         if failed(status):
-            raise error(status, self.call, self._told_detail() or _REASONS.get(status, "failed"))
+            raise error(
+                status, self.call, self._reported_detail() or _REASONS.get(status, "failed")
+            )
 
 
 class OverlappedObject(Closing):

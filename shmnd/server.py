@@ -117,7 +117,7 @@ class Server(Closing):
         call = "Server.accept"
         deadline = deadline_of(timeout, call)
         while True:
-            arrival, news = self._look(call, sleeps=timeout != 0)
+            arrival, news = self._poll(call, sleeps=timeout != 0)
             with self._waits(news, call, timeout):
                 if arrival is None:
                     news.result(left_until(deadline))
@@ -129,7 +129,7 @@ class Server(Closing):
         call = "Server.aaccept"
         deadline = deadline_of(timeout, call)
         while True:
-            arrival, news = self._look(call)
+            arrival, news = self._poll(call)
             with self._waits(news, call, timeout):
                 if arrival is None:
                     async with asyncio.timeout(left_until(deadline)):
@@ -178,7 +178,7 @@ class Server(Closing):
 
     # -- requests, and the connections that come of them --
 
-    def _look(self, call: str, sleeps: bool = False) -> tuple[Arrival | None, Overlapped]:
+    def _poll(self, call: str, sleeps: bool = False) -> tuple[Arrival | None, Overlapped]:
         """Return an arrival whose connection is made, if there is one, and an operation that is
         over when there is something new, for which the caller waits, and `sleeps` or not.
 

@@ -13,7 +13,7 @@ from shmnd.common.streams import discard_output, open_streams
 
 from .loading import ended_by_ctrl_c
 
-_SAID: Final = (NdError, OSError, ImportError)
+_REPORTED: Final = (NdError, OSError, ImportError)
 """Errors that are one line, besides those of `shmnd.ipc`, which not every command loads."""
 
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as exc:
-        if not isinstance(exc, _SAID) and type(exc).__module__ != "shmnd.ipc.errors":
+        if not isinstance(exc, _REPORTED) and type(exc).__module__ != "shmnd.ipc.errors":
             raise
         # Without the name of the call: the user has typed a command.
         with contextlib.suppress(OSError):

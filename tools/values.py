@@ -75,7 +75,7 @@ def number(what: str, least: float, most: float) -> Callable[[str], float]:
             value = math.nan
         if not least <= value <= most:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is not a {what} from {_said(least)} to {_said(most)}"
+                f"{text!r} is not a {what} from {_format_number(least)} to {_format_number(most)}"
             )
         return value
 
@@ -106,7 +106,7 @@ def _as_wrong_option(noun: str) -> Iterator[None]:
         raise argparse.ArgumentTypeError(detail_of(exc).removeprefix(noun)) from exc
 
 
-def _said(number: float) -> str:
+def _format_number(number: float) -> str:
     return f"{number:,.10g}"
 
 

@@ -115,8 +115,8 @@ def _row(answers: Answers, pair: _Scale, connections: int, notes: Notes) -> list
     memory = pair.bytes_each.get(connections)
     return [
         f"{connections:,}",
-        _told(quiet, notes, lambda seconds: seconds * 1e6),
-        _told(busy, notes, lambda seconds: 1e-6 / seconds),
+        _formatted(quiet, notes, lambda seconds: seconds * 1e6),
+        _formatted(busy, notes, lambda seconds: 1e-6 / seconds),
         number(memory / 1024) if memory is not None else "-",
     ]
 
@@ -128,12 +128,12 @@ def _mesh_row(answers: Answers, processes: int, notes: Notes) -> list[str]:
     messages = processes * (processes - 1)
     return [
         str(processes),
-        _told(found[0], notes, lambda seconds: seconds * 1e6),
-        _told(found[0], notes, lambda seconds: messages / seconds),
+        _formatted(found[0], notes, lambda seconds: seconds * 1e6),
+        _formatted(found[0], notes, lambda seconds: messages / seconds),
     ]
 
 
-def _told(answer: Answer, notes: Notes, unit: Callable[[float], float]) -> str:
+def _formatted(answer: Answer, notes: Notes, unit: Callable[[float], float]) -> str:
     if answer.spread is None:
         return notes.refer(answer.reason)
     return answer.spread.map(unit).format(number)

@@ -105,7 +105,7 @@ def _judged_and_whole(taken: Taken, judged: list[Verdict]) -> list[str]:
     ]
 
 
-def _tell_core(taken: Taken) -> list[str]:
+def _render_core(taken: Taken) -> list[str]:
     return _judged_and_whole(
         taken, verdicts(taken.answers, IDLE, taken.facts.get("bytes_per_idle"))
     )
@@ -121,7 +121,7 @@ def _ask_sizes(
     return ask
 
 
-def _tell_grid(taken: Taken) -> list[str]:
+def _render_grid(taken: Taken) -> list[str]:
     """Return a table of medians with a row for each subject and a column for each size."""
     notes = Notes()
     answers = list(taken.answers)
@@ -177,7 +177,7 @@ def _ask_connections(args: argparse.Namespace) -> tuple[list[Question], list[Sub
     return connections.asked(Many(args.namespace), MEETING_OF, args.namespace)
 
 
-def _tell_connections(taken: Taken) -> list[str]:
+def _render_connections(taken: Taken) -> list[str]:
     return _judged_and_whole(
         taken, connections.verdicts(taken.answers, taken.facts.get("bytes_each", {}))
     )
@@ -210,7 +210,7 @@ def _ask_mpi(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
     return list(_MPI_QUESTIONS), [*pairs, *crowds]
 
 
-def _tell_mpi(taken: Taken) -> list[str]:
+def _render_mpi(taken: Taken) -> list[str]:
     return _judged_and_whole(taken, [judge(target, taken.answers) for target in mpi_targets()])
 
 
@@ -218,7 +218,7 @@ def _ask_ipc(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
     return ipc_targets.questions(), ipc.subjects_of(args.namespace)
 
 
-def _tell_ipc(taken: Taken) -> list[str]:
+def _render_ipc(taken: Taken) -> list[str]:
     notes = Notes()
     asked = ipc_targets.questions()
     judged = ipc_targets.verdicts(taken.answers, asked)
@@ -233,7 +233,7 @@ def _tell_ipc(taken: Taken) -> list[str]:
     ]
 
 
-def _tell_times(taken: Taken) -> list[str]:
+def _render_times(taken: Taken) -> list[str]:
     notes = Notes()
     rows = [
         [answer.question.label, answer.subject, *latency_cells(answer, notes)[1:]]
@@ -254,14 +254,14 @@ SECTIONS: Final = {
         "interval contains the bound. If its ends differ by more than a factor of two, there is no "
         "verdict: the row is too noisy.",
         _ask_core,
-        _tell_core,
+        _render_core,
     ),
     "latency": Section(
         "Latency over size",
         "Ping-pong, half of a round trip. The percentiles in the plot are those of single round "
         "trips of the smallest size, which are timed separately from the means.",
         _ask_sizes(Kind.PINGPONG, _LATENCY_SIZES),
-        _tell_grid,
+        _render_grid,
         Record.APART,
         share=0.4,
         picture="latency.png",
@@ -270,7 +270,7 @@ SECTIONS: Final = {
         "Bandwidth over size",
         "One direction; each transport has the number of messages in flight that suits it best.",
         _ask_sizes(Kind.STREAM, _STREAM_SIZES),
-        _tell_grid,
+        _render_grid,
         share=0.4,
         picture="bandwidth.png",
     ),
@@ -283,7 +283,7 @@ SECTIONS: Final = {
         "of numpy memory, and collectives, have arrays of numpy, which under shmnd lie in memory "
         "that all ranks map.",
         _ask_mpi,
-        _tell_mpi,
+        _render_mpi,
         share=0.15,
     ),
     "ipc": Section(
@@ -295,7 +295,7 @@ SECTIONS: Final = {
         "the value, on the clock that all processes share. `ipc.Queue` and `multiprocessing.Queue` "
         "are one program with another import.",
         _ask_ipc,
-        _tell_ipc,
+        _render_ipc,
         share=0.4,
         picture="ipc.png",
     ),
@@ -303,7 +303,7 @@ SECTIONS: Final = {
         "Send, Write and Read",
         "Percentiles of single round trips in µs, one way.",
         _ask_verbs,
-        _tell_times,
+        _render_times,
         Record.ALWAYS,
     ),
     "waking": Section(
@@ -313,14 +313,14 @@ SECTIONS: Final = {
         "in µs for a round trip, in which both processes wake up one after the other. Pipe and "
         "ZeroMQ block in their call.",
         _ask_waking,
-        _tell_times,
+        _render_times,
         Record.ALWAYS,
     ),
     "setup": Section(
         "Setting up",
         "From Connect to the end of CompleteConnect, and Register and Deregister. Times are in µs.",
         _ask_setup,
-        _tell_times,
+        _render_times,
         Record.ALWAYS,
     ),
     "connections": Section(
@@ -330,14 +330,14 @@ SECTIONS: Final = {
         "everyone is connected. The broker is part of it; ending the connections is not. 256 "
         "idle connections stand meanwhile.",
         _ask_connections,
-        _tell_connections,
+        _render_connections,
     ),
     "scale": Section(
         "Many connections, many processes",
         "One connection among idle ones on the same completion queue; and all to all, where a "
         "round is one message from each process to each other. Times are in µs.",
         _ask_scale,
-        _tell_times,
+        _render_times,
         Record.ALWAYS,
     ),
 }

@@ -51,7 +51,7 @@ class Table:
         place = (zlib.crc32(key) + probe) % SLOTS
         return int(self.base + (part * SLOTS + place) * SLOT.size)
 
-    def _look(self, address: int) -> tuple[bytes, bytes]:
+    def _read_slot(self, address: int) -> tuple[bytes, bytes]:
         for _ in range(LOOKS):
             self.qp.read(self.region.sge(), address, self.token)
             self._finish()
@@ -64,7 +64,7 @@ class Table:
         """Write a value into this client's part."""
         for probe in range(SLOTS):
             address = self._slot(self.part, key, probe)
-            if self._look(address)[0] in (b"", key):
+            if self._read_slot(address)[0] in (b"", key):
                 fields = key.ljust(28, b"\0"), value.ljust(32, b"\0")
                 slot = SLOT.pack(zlib.crc32(b"".join(fields)), *fields)
                 self.memory[:] = numpy.frombuffer(slot, numpy.uint8)
@@ -76,7 +76,7 @@ class Table:
     def get(self, part: int, key: bytes) -> bytes:
         """Read a value from the part of any client."""
         for probe in range(SLOTS):
-            found, value = self._look(self._slot(part, key, probe))
+            found, value = self._read_slot(self._slot(part, key, probe))
             if found == key:
                 return value
             if not found:

@@ -112,7 +112,7 @@ class QueuePairLink:
                 raise _not_free(qp._state, call)
             self._taken = True  # before the call, behind which a handler may raise
             qp._begin_connect()
-        qp._on_release(_telling(self))
+        qp._on_release(_release_callback(self))
 
     def when_released(self, callback: Callable[[], None]) -> None:
         """Have a method called when the queue pair goes; it must not wait for anything."""
@@ -122,7 +122,7 @@ class QueuePairLink:
         """Have the queue pair, which is connected, hold the connector as long as it is tied."""
         qp = self._living
         if qp is not None:
-            qp._on_release(_telling(self, connector))
+            qp._on_release(_release_callback(self, connector))
 
     def queue_pair_released(self) -> None:
         """The queue pair is being closed, or dies. It notifies its peer itself."""
@@ -279,7 +279,7 @@ def _ended(step: Callable[[], bool]) -> bool:
         return True  # it was closed by another thread just now
 
 
-def _telling(qp_link: QueuePairLink, kept: object = None) -> Callable[[], None]:
+def _release_callback(qp_link: QueuePairLink, kept: object = None) -> Callable[[], None]:
     """Return what a queue pair calls at its end; by it the pair keeps `kept`, not the link."""
     ref = weakref.ref(qp_link)
 

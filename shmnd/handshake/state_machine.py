@@ -136,7 +136,7 @@ class ConnectionStateMachine(PortHolder):
         self._notify()
         self._finish()
 
-    def _tell_released(self) -> None:
+    def _act_on_release(self) -> None:
         """Act on the release of the queue pair, perhaps in a finaliser: wait for no lock."""
         attempt = self._attempt
         if self._state is State.CONNECTING and attempt is not None:
@@ -273,7 +273,7 @@ class ConnectionStateMachine(PortHolder):
             return self._aborted
 
     @property
-    def _told_limits(self) -> tuple[int, int]:
+    def _received_limits(self) -> tuple[int, int]:
         """The (inbound, outbound) read limits that came with the peer's private data."""
         with Held(self._lock):
             return self._limits.inbound, self._limits.outbound

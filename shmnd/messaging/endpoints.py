@@ -99,7 +99,7 @@ class Ends:
         region = adapter.create_memory_region()
         region.register(memory, _RIGHTS).result()
         messages.post(qp, receive_cq)
-        return cls(qp, cq, receive_cq, connector, region, memory, messages, _NOBODY)
+        return cls(qp, cq, receive_cq, connector, region, memory, messages, _NO_TERMS)
 
     def terms(self) -> bytes:
         """Return the private data for the peer."""
@@ -154,4 +154,4 @@ class Arrival(NamedTuple):
         (self.made[0] if self.made else self.ends).close()
 
 
-_NOBODY: Final = Terms(1, 1024, 0, 0, 0)
+_NO_TERMS: Final = Terms(1, 1024, 0, 0, 0)

@@ -202,7 +202,7 @@ class Connector(Front):
             data = self._core.get_private_data()
             if self._core._is_aborted:
                 raise error(Status.CONNECTION_ABORTED, call, "the active side has given up")
-            return self._core._told_limits, data
+            return self._core._received_limits, data
 
     def get_local_address(self) -> tuple[str, int]:
         """Return the address of this end, while it has a peer."""

@@ -89,11 +89,11 @@ class Overlapped(Overlapped2):
             status = _OF_ACCEPT.get(status, status)
         return translated(status)
 
-    def _told_detail(self) -> str:
+    def _reported_detail(self) -> str:
         return _reworded(self._detail)
 
     def _raise_if_failed(self) -> None:
         if self._seen() is Status.TIMEOUT:
-            detail = self._told_detail() or "the peer did not do its part"
+            detail = self._reported_detail() or "the peer did not do its part"
             raise error(Status.TIMEOUT, self.call, detail)
         super()._raise_if_failed()

@@ -148,7 +148,7 @@ class Crowd:
         assert os.WTERMSIG(status) == signal.SIGKILL
         return instant, self.reports()
 
-    def hear_lies(
+    def receive_forgeries(
         self, version: int, seed: int, known: Layout, lies: int
     ) -> tuple[float, list[Report], dict[str, int]]:
         """Start a hostile child; return when it ended, the ends of its lines, its forged values."""

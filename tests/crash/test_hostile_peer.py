@@ -55,7 +55,7 @@ def lies(wanted: int, seed: int, folder: Path) -> tuple[Counter[str], Counter[st
         while told.total() < wanted:
             seed += 1
             before = [got for _, got in crowd.looks()]
-            ended, reports, about = crowd.hear_lies(1 + seed % 2, seed, known, A_LIFE)
+            ended, reports, about = crowd.receive_forgeries(1 + seed % 2, seed, known, A_LIFE)
             told.update(about)
             for report in reports:
                 ends[
@@ -70,7 +70,7 @@ def lies(wanted: int, seed: int, folder: Path) -> tuple[Counter[str], Counter[st
 
 
 @pytest.mark.slow
-def test_lies(namespace: str, tmp_path: Path) -> None:
+def test_forgeries(namespace: str, tmp_path: Path) -> None:
     told, ends = lies(int(os.environ.get("SHMND_LIES", "1500")), 1, tmp_path)
     assert ends["by the survivor"] > 2
     assert told[MESSAGE] > 20
@@ -79,7 +79,7 @@ def test_lies(namespace: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_many_lies(namespace: str, tmp_path: Path) -> None:
+def test_many_forgeries(namespace: str, tmp_path: Path) -> None:
     told, ends = lies(int(os.environ.get("SHMND_LIES", "100000")), 1000, tmp_path)
     print(f"\n{told.total()} lies: {told}\nlines ended {ends}")
     assert all(told.values())

@@ -45,8 +45,8 @@ BROKER = [
 ]  # fmt: skip
 QUEUE = ["queue-joined", "queue-cleared", "queue-claimed", "queue-punched"]
 ELSEWHERE = {
-    "directory-made": "test_whoever_makes_the_place_dies",
-    "lock-made": "test_whoever_makes_the_place_dies",
+    "directory-made": "test_death_while_the_place_is_made",
+    "lock-made": "test_death_while_the_place_is_made",
     "broker-to-be-started": "test_the_starter_of_a_broker_dies",
     "broker-socket-bound": "test_a_broker_that_begins_dies",
     "broker-socket-shown": "test_a_broker_that_begins_dies",
@@ -128,7 +128,7 @@ def survive(half: Half, aside: Aside, process: Any, operations: list[Any]) -> fl
     return time.monotonic()
 
 
-def told(pipe: Any) -> float:
+def time_of_death(pipe: Any) -> float:
     """When the other process died; 0.0 when it never came to that."""
     moment = 0.0
     while pipe.poll():
@@ -166,7 +166,7 @@ def meet_active(adapter: shmnd.Adapter, name: str, passes: int = 1) -> tuple[flo
             except NdError:
                 pass  # it was quicker
         end = survive(half, aside, process, operations)
-        moment = told(pipe)
+        moment = time_of_death(pipe)
         assert not name or process.exitcode == -signal.SIGKILL, "no process came to this step"
     half.connector.close()
     listener.close()
@@ -205,7 +205,7 @@ def meet_passive(adapter: shmnd.Adapter, name: str) -> tuple[float, float]:
         except NdError:
             pass  # it died first
         end = survive(half, aside, process, operations)
-        moment = told(pipe)
+        moment = time_of_death(pipe)
         assert process.exitcode == -signal.SIGKILL, "no process came to this step"
     aside.talk(2)
     return moment, end
@@ -263,7 +263,7 @@ def test_a_broker_that_begins_dies(namespace: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "passes"), [("directory-made", 1), ("directory-made", 2), ("lock-made", 1)]
 )
-def test_whoever_makes_the_place_dies(
+def test_death_while_the_place_is_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, passes: int
 ) -> None:
     """With a group, whose members cannot mend what another one left half made."""

@@ -94,7 +94,7 @@ def test_names_of_the_data_plane_are_there(page: Path) -> None:
     assert names - DATA_PLANE == set()
 
 
-def test_sizes_are_those_of_the_headers() -> None:
+def test_sizes_match_the_headers() -> None:
     shown = [size for page in PAGES for size in _SIZE.findall(page.read_text())]
     for number, unit, name in shown:
         assert int(number.replace(",", "")) << _SHIFT[unit] == value(name), name

@@ -46,7 +46,7 @@ def test_the_page_names_no_other_variable() -> None:
     assert {name for name in named - read if not name.startswith(prefixes)} == set()
 
 
-def test_the_command_prints_those_of_adapters_and_commands(
+def test_info_prints_each_variable_of_the_page(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SHMND_MEMORY_LIMIT", "64M")

@@ -64,6 +64,6 @@ def test_every_example_is_run() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(OUTPUTS))
-def test_an_example_prints_what_it_promises(name: str) -> None:
+def test_an_example_prints_its_expected_output(name: str) -> None:
     status, output, errors = run(EXAMPLES / f"{name}.py")
     assert (status, output.splitlines(), errors) == (0, OUTPUTS[name], "")

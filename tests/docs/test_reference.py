@@ -61,7 +61,7 @@ def test_every_method_of_version_1_is_there(cls: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if NAMES[name]])
-def test_what_is_there_exists(name: str) -> None:
+def test_listed_members_exist(name: str) -> None:
     module, _, cls = name.rpartition(".")
     owner = getattr(importlib.import_module(module), cls)
     shown = SAMPLES.get(name, owner)

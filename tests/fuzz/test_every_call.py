@@ -191,7 +191,7 @@ taken.clear()
     )
 
 
-def test_a_region_that_is_used_while_its_buffer_is_looked_at() -> None:
+def test_a_region_that_is_used_while_its_buffer_is_read() -> None:
     """Nothing stays registered that no region names."""
     passes(
         PAIR

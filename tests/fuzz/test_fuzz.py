@@ -45,7 +45,7 @@ def fuzz(tmp_path: Path, *bounds: str, timeout: float) -> str:
 
 
 @pytest.mark.timeout(600)  # the compiler's, on a busy machine
-def test_what_was_found_before_stays_found(tmp_path: Path) -> None:
+def test_the_corpus_passes(tmp_path: Path) -> None:
     assert CORPUS
     build("gcc", "address,undefined", tmp_path / "replay", "-DSHMND_REPLAY")
     ran = subprocess.run(

@@ -51,7 +51,7 @@ def test_a_whole_number_that_does_not_fit_is_refused() -> None:
         assert board["mode"] == 7
 
 
-def test_what_is_no_number_of_the_type_is_refused() -> None:
+def test_values_that_do_not_fit_the_type_are_refused() -> None:
     with ipc.Blackboard("b", {"mode": "u1", "at": [("a", "i4"), ("b", "f8")], "s": "S3"}) as board:
         for value in (2.5, np.array(0.5), "1", None):
             with pytest.raises(TypeError, match=r"the value of 'mode'.* is not a"):

@@ -75,7 +75,7 @@ def _open(name: str) -> tuple[NdError | None, Any]:
         if not (name == "Blackboard" and name in others)  # which has one writer
     ],
 )
-def test_opening_says_that_none_is_free(name: str, others: tuple[str, ...]) -> None:
+def test_opening_without_a_free_descriptor(name: str, others: tuple[str, ...]) -> None:
     ipc.topics()  # modules are imported
     with ExitStack() as stack:
         for each in others:
@@ -205,7 +205,7 @@ def sleeping(wait: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def test_what_wakes_those_that_sleep_at_length_needs_none() -> None:
+def test_waking_a_long_sleeper_needs_no_descriptor() -> None:
     """It had put the item, or taken it, and raised because it could not ring."""
     queue = ipc.Queue()
     found: list[Any] = []
@@ -242,7 +242,7 @@ def test_a_request_stays_until_its_client_can_be_answered(
 # -- topics between processes --
 
 
-def test_a_subscriber_says_that_it_cannot_reach_a_publisher_and_tries_again() -> None:
+def test_a_subscriber_reports_an_unreachable_publisher_and_tries_again() -> None:
     with publishing("t") as begin:
         with ipc.Subscriber("t", "f8") as subscriber:
             with descriptors(0):
@@ -265,7 +265,7 @@ def test_a_subscriber_says_that_it_cannot_reach_a_publisher_and_tries_again() ->
         assert failed is None
 
 
-def test_a_publisher_says_that_it_cannot_reach_a_subscriber() -> None:
+def test_a_publisher_reports_an_unreachable_subscriber() -> None:
     with ipc.Publisher("t", "f8", history=1) as publisher:
         publisher.send(0.5)
         parent, end = FORK.Pipe()

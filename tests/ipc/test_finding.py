@@ -23,7 +23,7 @@ from shmnd.ipc.queue import queueing
 from shmnd.ipc.service import client, server
 
 
-def test_a_wait_set_returns_what_was_added() -> None:
+def test_a_wait_set_returns_the_added_objects() -> None:
     there, here = os.pipe()
     with (
         ipc.Listener("e") as listener, ipc.Notifier("e") as notifier,
@@ -84,7 +84,7 @@ def test_a_wait_set_returns_what_was_added() -> None:
         both.wait(0)
 
 
-def test_what_there_is() -> None:
+def test_the_lists_of_names() -> None:
     assert ipc.topics() == ipc.services() == ipc.events() == ipc.blackboards() == ()
     assert ipc.queues() == ()
     with (
@@ -115,7 +115,7 @@ def test_queues_are_found_by_their_names() -> None:
         assert ipc.queues() == ()
 
 
-def test_what_comes_and_goes() -> None:
+def test_a_watch_reports_changes() -> None:
     with ipc.watch() as watch:
         assert watch.wait(0.01) is None
         with ipc.Listener("e"):
@@ -214,7 +214,7 @@ def test_a_wait_set_of_many_subscribers_and_readers_is_awaited() -> None:
         every.close()
 
 
-def test_what_is_added_while_a_thread_waits_is_waited_for() -> None:
+def test_an_object_added_during_a_wait_is_waited_for() -> None:
     with (
         ipc.Publisher("a", "i8") as pub, ipc.Subscriber("a") as sub,
         ipc.Subscriber("b") as first, ipc.WaitSet(first) as both,
@@ -243,7 +243,7 @@ def test_a_queue_that_is_added_while_a_wait_sleeps_is_waited_for(task: bool) -> 
         timer.join()
 
 
-def test_what_was_closed_is_named_by_a_wait_set() -> None:
+def test_a_wait_set_names_a_closed_object() -> None:
     ours, theirs = socket.socketpair()
     with theirs, ipc.Queue() as queue, ipc.WaitSet(ours, queue) as both:
         ours.close()
@@ -256,7 +256,7 @@ def test_what_was_closed_is_named_by_a_wait_set() -> None:
         assert both.wait(0) == ()
 
 
-def test_what_another_thread_closes_says_so() -> None:
+def test_a_close_by_another_thread_ends_a_wait() -> None:
     def closed_soon(obj: Any) -> Any:
         timer = threading.Timer(0.1, obj.close)
         timer.start()
@@ -277,7 +277,7 @@ def test_what_another_thread_closes_says_so() -> None:
 
 @pytest.mark.parametrize("task", [False, True])
 @pytest.mark.parametrize("kind", ["subscriber", "reader", "listener", "server", "client", "queue"])
-def test_a_wait_set_says_what_another_thread_closes(kind: str, task: bool) -> None:
+def test_a_close_by_another_thread_ends_a_wait_set(kind: str, task: bool) -> None:
     made: dict[str, Callable[[], Any]] = {
         "subscriber": lambda: ipc.Subscriber("t", "u8"),
         "reader": lambda: ipc.BlackboardReader("b"),
@@ -417,7 +417,7 @@ def test_a_holder_that_is_not_seen_in_proc_is_an_error(
         make[kind]().close()  # the one that was not seen has ended
 
 
-def test_a_client_says_which_process_it_is_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_carries_the_pid_that_others_see(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "os", SimpleNamespace(getpid=lambda: 1, fstat=os.fstat))
     monkeypatch.setattr(client, "require_process", lambda *_: None)
     with ipc.Server("s") as server, ipc.Client("s") as asking:

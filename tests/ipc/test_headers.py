@@ -85,7 +85,7 @@ ORDERED = re.compile(
 )
 
 
-def test_every_order_says_what_it_is_for() -> None:
+def test_every_order_has_a_label_or_a_reason() -> None:
     silent = []
     for path in HEADERS:
         lines = path.read_text().splitlines()

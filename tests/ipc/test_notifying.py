@@ -30,7 +30,7 @@ def test_numbers_coalesce_and_each_listener_gets_them() -> None:
         assert notifier.listeners == 2
 
 
-def test_a_listener_hears_what_comes_after_its_making() -> None:
+def test_a_listener_receives_events_after_its_creation() -> None:
     with ipc.Notifier("e") as notifier:
         notifier.notify(1)
         with ipc.Listener("e") as listener:

@@ -58,7 +58,7 @@ def client(name: str) -> None:
 @pytest.mark.parametrize(
     ("first", "again"), [(ipc.Queue, queue), (serving, client)], ids=["queue", "service"]
 )
-def test_what_is_opened_again_and_closed_leaves_nothing(
+def test_an_object_opened_again_and_closed_leaves_nothing(
     first: Any, again: Callable[[str], None], name: str
 ) -> None:
     made = ipc.Queue(name=name) if first is ipc.Queue else first(name)

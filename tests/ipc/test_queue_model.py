@@ -179,7 +179,7 @@ def search(weak: str) -> int:
     return explore([consumer, searcher, reader], memory)
 
 
-def test_a_search_finds_every_block_that_somebody_has() -> None:
+def test_a_search_finds_every_held_block() -> None:
     assert search("") > 100
 
 

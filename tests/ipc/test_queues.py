@@ -182,7 +182,7 @@ def test_limits_of_maxsize(limit: int) -> None:
             ipc.Queue(limit)
 
 
-def test_what_cannot_be_pickled_is_told_as_in_multiprocessing(
+def test_an_unpicklable_item_is_reported_as_in_multiprocessing(
     q: ipc.Queue, capsys: pytest.CaptureFixture[str]
 ) -> None:
     q.put(lambda: None)
@@ -248,7 +248,7 @@ def test_a_producer_that_ended_leaves_its_items() -> None:
         q.close()
 
 
-def test_a_consumer_that_was_killed_leaves_what_it_had_not_taken() -> None:
+def test_a_killed_consumer_leaves_the_items_it_had_not_taken() -> None:
     q = ipc.Queue(50)
     for number in range(50):
         q.put(np.full(20_000, number, np.uint8))
@@ -443,7 +443,7 @@ def test_a_child_that_was_forked_is_a_member_of_its_own(q: ipc.Queue) -> None:
     assert held.sum() == 50_000 * 49_999 // 2  # its end in the child freed nothing
 
 
-def test_what_it_says_of_itself() -> None:
+def test_repr_of_a_queue() -> None:
     with ipc.Queue(5) as q:
         q.put(1)
         assert repr(q) == "<Queue 1 of 5 items>"

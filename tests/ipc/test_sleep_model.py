@@ -202,7 +202,7 @@ def reaping(weak: str) -> int:
     return explore([reaper, joiner], dict.fromkeys(names, 0), final)
 
 
-def test_a_death_that_another_process_takes_over_is_told() -> None:
+def test_a_death_that_another_process_takes_over_is_reported() -> None:
     assert reaping("") > 10
 
 

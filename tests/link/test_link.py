@@ -151,7 +151,7 @@ def test_a_link_of_a_namespace_with_itself_doubles_nothing(started: Links, here:
         assert sub.publishers == 1
 
 
-def test_what_was_not_chosen_stays(started: Links, here: str, there: str) -> None:
+def test_topics_that_were_not_chosen_stay(started: Links, here: str, there: str) -> None:
     started.pair(here, there, "--topic", "camera*")
     with (
         ipc.Publisher("camera/left", "u1", history=1, namespace=here) as pub,
@@ -424,7 +424,7 @@ def test_a_request_fails_when_a_link_dies(started: Links, here: str, there: str)
 # -- the command
 
 
-def test_the_command_says_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_the_missing_option(capsys: pytest.CaptureFixture[str]) -> None:
     for words, text in (
         (["--listen", "tcp/127.0.0.1:1"], "--topic"),
         (["--topic", "*"], "--connect"),
@@ -448,7 +448,7 @@ def test_an_endpoint_that_is_none_is_an_error(started: Links, here: str) -> None
     assert (timed.process.returncode, out) == (0, "[]\n"), err
 
 
-def test_without_zenoh_it_says_how_to_install_it(
+def test_without_zenoh_it_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import sys

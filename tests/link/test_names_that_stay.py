@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("option", ["--topic", "--service"])
-def test_a_link_names_what_it_does_not_carry(option: str) -> None:
+def test_a_link_names_objects_it_does_not_carry(option: str) -> None:
     here = unique("here")
     with (
         ipc.Listener("robot-done", namespace=here),

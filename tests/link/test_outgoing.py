@@ -341,7 +341,7 @@ def _arrive(incoming: Incoming, kind: int, sequence: int) -> None:
     incoming._on_sample("", array.tobytes(), wire.pack(Message(kind, sequence, None, meta)))
 
 
-def test_what_was_taken_is_told_again_where_that_failed(
+def test_a_taken_sample_is_reported_again_after_a_failure(
     incoming: Incoming, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The far publisher waits for it."""
@@ -362,7 +362,7 @@ def test_what_was_taken_is_told_again_where_that_failed(
 
 
 @pytest.mark.parametrize(("mode", "lost"), [(LATEST, 8), (None, 2)])
-def test_the_end_counts_what_did_not_come(mode: str | None, lost: int, incoming: Incoming) -> None:
+def test_the_end_counts_missing_samples(mode: str | None, lost: int, incoming: Incoming) -> None:
     """But not what no subscriber wanted any longer."""
     incoming.want(LATEST)
     _arrive(incoming, wire.BEGIN, 0)
@@ -421,7 +421,7 @@ def test_samples_that_come_at_once_find_the_room_that_was_asked_for(
         reader.communicate()
 
 
-def test_no_sample_looks_for_a_link_that_has_begun(
+def test_samples_do_not_check_a_link_that_has_begun(
     table: Table, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading.Thread, "start", lambda _: None)

@@ -20,7 +20,7 @@ def test_keys_take_any_name(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "other/pub", f"{wire.PREFIX}/pub/plain", f"{wire.PREFIX}x/a"])
-def test_what_is_no_key_is_refused(key: str) -> None:
+def test_invalid_keys_are_refused(key: str) -> None:
     with pytest.raises(ValueError, match="not a key of a link"):
         wire.parts(key)
 
@@ -61,7 +61,7 @@ def test_arrays(array: Any) -> None:
 @pytest.mark.parametrize(
     "value", [object(), {1, 2}, np.array([object()]), test_values, np.ma.masked_array([1])]
 )
-def test_what_would_need_a_pickle_is_refused(value: Any) -> None:
+def test_values_that_need_a_pickle_are_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="cannot go over a link"):
         wire.packed([value])
 

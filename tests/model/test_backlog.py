@@ -130,12 +130,12 @@ def one_way(swapped: bool = True, numbered: bool = True) -> int:
     return explore([sender, reader], words, final)
 
 
-def test_a_listed_send_goes_one_way_in_its_place() -> None:
+def test_one_side_executes_a_listed_send_in_order() -> None:
     assert one_way() > 50
 
 
 @pytest.mark.parametrize("part", ["swapped", "numbered"])
-def test_going_one_way_needs_both(part: str) -> None:
+def test_executing_it_once_needs_both(part: str) -> None:
     assert violated(lambda: one_way(**{part: False}))
 
 

@@ -70,6 +70,6 @@ def wake(look_behind: bool) -> int:
     return explore([writer, sleeper], dict.fromkeys(names, 0), final)
 
 
-def test_a_batch_wakes_whom_it_must() -> None:
+def test_a_batch_wakes_a_sleeping_receiver() -> None:
     assert wake(look_behind=True) > 10
     assert violated(lambda: wake(look_behind=False))

@@ -92,7 +92,7 @@ def test_it_needs_its_order() -> None:
 
 
 @pytest.mark.parametrize("asks", ["hazard", "withdrawn"])
-def test_the_hazard_word_does_not_tell_of_a_push_to_come(asks: str) -> None:
+def test_the_hazard_word_does_not_show_a_later_push(asks: str) -> None:
     """A matched receive cannot be withdrawn: the sender may still begin to copy."""
     assert violated(lambda: deregister(asks=asks, helps=False))
 

@@ -57,7 +57,7 @@ def state(show: bool = True, acquires: bool = True) -> int:
     return explore([closer, other], dict.fromkeys(("taken", "fault", "state"), 0))
 
 
-def test_the_end_tells_what_came_before_it() -> None:
+def test_the_end_shows_earlier_sends_as_taken() -> None:
     assert state() > 5
 
 
@@ -84,7 +84,7 @@ def refusal(shows: bool = True, acquires: bool = True) -> int:
     return explore([lambda: side("a", "b"), lambda: side("b", "a")], dict.fromkeys(words, 0))
 
 
-def test_a_refusal_tells_what_was_taken_before_it() -> None:
+def test_a_refusal_shows_earlier_sends_as_taken() -> None:
     assert refusal() > 10
 
 

@@ -80,13 +80,13 @@ def test_independent_reads_of_independent_writes() -> None:
     assert (1, 0, 1, 0) not in fenced
 
 
-def test_what_is_read_and_modified_is_modified_once() -> None:
+def test_a_word_that_is_read_and_modified_is_modified_once() -> None:
     found = outcomes([swap("x", 0, 1)], [swap("x", 0, 2)], memory="x")
     assert found == {(1, 0), (0, 1)}
     assert outcomes([set_bits("x", 1)], [set_bits("x", 2)], memory="x") == {(0, 1), (2, 0)}
 
 
-def test_a_modification_hands_on_what_it_read() -> None:
+def test_a_modification_continues_the_release_sequence() -> None:
     """The release sequence: an acquire load of the swap sees the stores before the release."""
     found = outcomes([store("x", 1), release("y", 1)], [swap("y", 1, 2)], [acquire("y"), load("x")])
     assert all(seen for swapped, y, seen in found if y == 2)

@@ -121,7 +121,7 @@ def behind(told: bool, asked: bool) -> int:
     return explore([reader, sender], {"token": 7, "taken": 0})
 
 
-def test_what_comes_behind_finds_the_window_gone() -> None:
+def test_later_writes_find_the_window_gone() -> None:
     assert behind(told=True, asked=True) >= 5
     assert violated(lambda: behind(told=False, asked=True))
     assert violated(lambda: behind(told=True, asked=False))

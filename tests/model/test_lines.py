@@ -59,7 +59,7 @@ def both_ways(show: bool = True, acquires: bool = True, two: bool = True) -> int
 
 
 @pytest.mark.parametrize("part", ["show", "acquires", "two"])
-def test_a_mark_says_that_the_entry_before_was_read(part: str) -> None:
+def test_a_mark_shows_that_the_entry_before_was_read(part: str) -> None:
     assert both_ways() > 10
     assert violated(lambda: both_ways(**{part: False}))
 

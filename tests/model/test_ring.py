@@ -87,7 +87,7 @@ def taken(told: bool = True, heard: bool = True) -> int:
     return explore([receiver, sender], dict.fromkeys(("sink", "taken", "written"), 0), final)
 
 
-def test_a_send_that_is_over_lies_behind_what_follows() -> None:
+def test_the_copy_of_a_completed_send_precedes_later_writes() -> None:
     assert taken() > 5
     assert violated(lambda: taken(told=False))
     assert violated(lambda: taken(heard=False))

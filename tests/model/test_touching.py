@@ -89,7 +89,7 @@ def next_hazard(show: bool = True) -> int:
     return explore([initiator, owner], words, untouched)
 
 
-def test_the_next_hazard_says_that_the_last_is_over() -> None:
+def test_the_next_hazard_shows_that_the_last_is_over() -> None:
     assert next_hazard() > 10
     assert violated(lambda: next_hazard(show=False))
 

@@ -373,7 +373,7 @@ def asking(word_fence: bool = True, arming_fence: bool = True) -> int:
     )
 
 
-def test_who_sleeps_for_something_else_is_rung_or_knows() -> None:
+def test_a_sleeper_for_another_event_is_rung_or_sees_asked() -> None:
     assert asking() > 50
 
 
@@ -414,5 +414,5 @@ def test_a_message_that_is_asked_for_is_seen_or_still_asked_for() -> None:
 
 
 @pytest.mark.parametrize("fence_of", ["producer_fence", "hearing_fence"])
-def test_hearing_needs_both_fences(fence_of: str) -> None:
+def test_asking_needs_both_fences(fence_of: str) -> None:
     assert violated(lambda: hearing(**{fence_of: False}))

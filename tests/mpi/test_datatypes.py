@@ -91,7 +91,7 @@ def places_of(kind: int, argument: int, size: int, processes: int) -> np.ndarray
         ((constants.DISTRIBUTE_CYCLIC, constants.DISTRIBUTE_NONE), (2, DEFAULT), (6, 1)),
     ],
 )
-def test_a_share_of_a_distributed_array_is_what_the_standard_says(
+def test_a_share_of_a_distributed_array_follows_the_standard(
     kinds: tuple[int, int], arguments: tuple[int, int], grid: tuple[int, int], order: int
 ) -> None:
     letters = "C" if order == constants.ORDER_C else "F"
@@ -190,7 +190,7 @@ def test_a_struct_is_padded_as_a_struct_of_c() -> None:
     assert made.Get_size() == 17
 
 
-def test_random_types_pack_what_their_items_say() -> None:
+def test_random_types_pack_their_items() -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     draw = random.Random(seed)
@@ -255,7 +255,7 @@ def test_a_resized_type_repeats_at_its_extent() -> None:
     assert out.reshape(3, 3).tolist() == square.T.tolist()
 
 
-def test_packing_takes_the_items_that_lie_in_the_buffer() -> None:
+def test_packing_takes_the_items_that_are_in_the_buffer() -> None:
     ahead = INT.Create_hindexed([1], [4]).Commit()
     memory, out = np.arange(4, dtype=np.int32), np.zeros(4, np.int32)
     assert ahead.Pack(memory, out, 0, COMM) == 12  # the fourth would be read behind the end
@@ -307,7 +307,7 @@ def test_numbers_that_fit_no_int_are_counts() -> None:
         (lambda: INT.Pack(bytes(8), bytearray(8), 0, None), constants.ERR_COMM),
     ],
 )
-def test_what_a_type_does_not_take_is_an_error_of_mpi(call, code) -> None:
+def test_invalid_calls_of_a_type_are_errors_of_mpi(call, code) -> None:
     with pytest.raises(MPIException) as caught:
         call()
     assert caught.value.Get_error_class() == code

@@ -115,7 +115,7 @@ def test_every_epoch_allows_every_call_and_its_end_ends_it(kind: str) -> None:
         ("Start", lambda win: win.Post(ITSELF), "an exposure epoch is open; call Wait first"),
     ],
 )
-def test_calls_out_of_turn_say_what_is_missing(before: str, call: Move, words: str) -> None:
+def test_calls_out_of_turn_name_the_missing_call(before: str, call: Move, words: str) -> None:
     win = MPI.Win.Allocate(8)
     begin, end = EPOCHS.get(before, (lambda win: None, lambda win: None))
     begin(win)

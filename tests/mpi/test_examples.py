@@ -38,7 +38,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", EXAMPLES, ids=lambda program: program.stem)
-def test_an_example_finds_what_it_expects(program: Path) -> None:
+def test_an_example_finds_its_expected_results(program: Path) -> None:
     assert len(run(program).splitlines()) == 1, "rank 0 says how it went, in one line"
 
 

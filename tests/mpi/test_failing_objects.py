@@ -107,7 +107,7 @@ print("well")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_a_rank_that_fails_tells_those_who_wait_for_it(ranks: int) -> None:
+def test_a_rank_that_fails_ends_the_waits_for_it(ranks: int) -> None:
     assert launch(ranks, "--timeout", "60", "-c", PROGRAM).stdout.count("well") == ranks
 
 

@@ -384,7 +384,7 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
     [(name, *each) for name, calls in MPI_ERRORS.items() for each in calls],
     ids=lambda value: value if isinstance(value, str) and value.startswith("ERR") else "",
 )
-def test_errors_of_mpi_have_their_class_and_say_what_is_wrong(
+def test_errors_of_mpi_have_their_class_and_name_the_mistake(
     name: str, call: Call, words: str
 ) -> None:
     with pytest.raises(MPI.Exception) as caught:
@@ -432,7 +432,7 @@ def test_errors_of_message_specifications_name_the_call(
 
 
 @pytest.mark.parametrize(("kind", "call", "words"), PYTHON_ERRORS)
-def test_errors_of_python_say_what_is_wrong(
+def test_errors_of_python_name_the_mistake(
     kind: type[BaseException], call: Call, words: str
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -441,13 +441,13 @@ def test_errors_of_python_say_what_is_wrong(
     assert not comm.Iprobe()
 
 
-def test_a_message_that_is_no_pickle_says_which_it_was() -> None:
+def test_the_error_names_a_message_that_is_not_a_pickle() -> None:
     with pytest.raises(Exception, match="invalid load key") as caught:
         _objects_as_buffer()
     assert "the message of 80 bytes from rank 0, tag 6" in caught.value.__notes__[0]
 
 
-def test_what_mpi4py_takes_is_taken() -> None:
+def test_arguments_as_mpi4py_takes_them() -> None:
     comm.Isend(a, 0.0, 3.0)
     comm.Recv(b, np.int64(0), np.int32(3))
     assert (a == b).all()

@@ -21,7 +21,7 @@ from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point import status
 
 
-def test_handles_are_equal_by_what_they_refer_to() -> None:
+def test_handles_are_equal_by_their_objects() -> None:
     made = datatype.INT.Dup()
     other = datatype.Datatype(made)
     assert other == made

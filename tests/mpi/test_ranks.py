@@ -272,7 +272,7 @@ def test_more_ranks_than_cores_are_remarked_on() -> None:
         (["-n", "1", "--wdir", "/nowhere", "x"], "no such folder"),
     ],
 )
-def test_a_wrong_command_line_is_told_in_one_line(words: list[str], said: str) -> None:
+def test_a_wrong_command_line_is_reported_in_one_line(words: list[str], said: str) -> None:
     line = [sys.executable, "-m", "shmnd.mpi", *words]
     ran = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ran.returncode == 2

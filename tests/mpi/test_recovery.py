@@ -34,7 +34,7 @@ def launch(
     return launch_program(ranks, BEGIN + program, *options, expect=expect)
 
 
-def test_the_end_of_a_job_says_what_the_others_waited_for() -> None:
+def test_the_end_of_a_job_names_the_waits_of_the_others() -> None:
     program = """
 import time
 if comm.rank == 1:
@@ -98,7 +98,7 @@ print("well")
 
 
 @pytest.mark.slow
-def test_a_job_with_recovery_goes_on_without_a_dead_rank() -> None:
+def test_a_job_with_recovery_continues_without_a_dead_rank() -> None:
     ran = launch(4, RECOVERS, "--enable-recovery")
     assert ran.stdout.count("well") == 3
     assert "was killed by SIGKILL; the others continue" in ran.stderr
@@ -120,7 +120,7 @@ print("well")
 
 
 @pytest.mark.slow
-def test_a_job_with_recovery_goes_on_without_a_rank_that_has_ended() -> None:
+def test_a_job_with_recovery_continues_without_a_rank_that_has_ended() -> None:
     ran = launch(3, ENDS_EARLY, "--enable-recovery")
     assert ran.stdout.count("well") == 2
     assert "rank 1 has ended, and rank 0 waits for it in recv" in ran.stderr
@@ -246,7 +246,7 @@ def test_abort_ends_a_job_with_recovery_all_the_same() -> None:
     launch(2, "comm.Abort(5) if comm.rank else comm.recv()", "--enable-recovery", expect=5)
 
 
-def test_a_revoked_communicator_fails_at_all_ranks_and_the_world_goes_on() -> None:
+def test_a_revoked_communicator_fails_at_all_ranks_and_the_job_continues() -> None:
     program = """
 own = comm.Dup()
 own.Set_name("mine")
@@ -291,7 +291,7 @@ def test_an_agreement_is_decided_when_all_have_given_something_or_died() -> None
     assert found[0]["failed"] == found[0]["unknown"] == [1]
 
 
-def test_what_a_rank_gave_before_it_died_counts_for_all_alike() -> None:
+def test_the_value_of_a_rank_that_died_counts_for_all_alike() -> None:
     launcher = Agreements()
     launcher.died(2)
     assert launcher.given(1, asked([0, 1, 2], 3)) == []

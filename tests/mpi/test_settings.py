@@ -62,6 +62,6 @@ def test_the_command_line_sets_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.threads, found.irecv_bufsz, found.errors) == (False, 5, "abort")
 
 
-def test_an_option_without_its_settings_says_what_it_needs() -> None:
+def test_an_option_without_its_settings_names_its_argument() -> None:
     with pytest.raises(SystemExit, match=r"mpi4py\.run: -rc needs an argument, as in: -rc \w+=\w+"):
         run._options(["-rc"])

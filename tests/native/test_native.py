@@ -183,7 +183,7 @@ ORDERED = re.compile(
 )
 
 
-def test_every_order_says_what_it_is_for() -> None:
+def test_every_order_has_a_label_or_a_reason() -> None:
     """The lines before it have a label, or the reason why no order is needed."""
     silent = []
     for path in HEADERS:

@@ -71,7 +71,7 @@ def test_get_overlapped_result_device_removed_when_the_adapter_is_closed(pair: P
 # -- the file handle --
 
 
-def test_get_file_handle_success_tells_every_operation_once(pair: Pair) -> None:
+def test_get_file_handle_success_delivers_every_operation_once(pair: Pair) -> None:
     """Immediate successes included, in order; calls that failed are not delivered."""
     end = pair.active
     told: list[Overlapped] = []
@@ -103,7 +103,7 @@ def test_get_file_handle_success_may_be_closed_without_harm(end: End) -> None:
 # -- Query --
 
 
-def test_query_success_says_what_the_core_can(end: End) -> None:
+def test_query_success_shows_the_limits_of_the_core(end: End) -> None:
     info, core = end.adapter.query(), end.adapter._core.query()
     assert info.max_inbound_sge == core.max_receive_sge
     assert info.max_outbound_sge == min(core.max_initiator_sge, core.max_read_sge)
@@ -217,9 +217,7 @@ def test_register_memory_success_takes_an_address(end: End) -> None:
 
 
 @pytest.mark.parametrize("buffer", [None, bytearray(), b"", (0, 0), (1, 64), (4096, 0)])
-def test_register_memory_access_violation_when_it_is_no_memory_to_write(
-    end: End, buffer: Any
-) -> None:
+def test_register_memory_access_violation_without_writable_memory(end: End, buffer: Any) -> None:
     with nd_error(Status.ACCESS_VIOLATION, match="register_memory"):
         end.adapter.register_memory(buffer)
     assert end.file.poll() == []

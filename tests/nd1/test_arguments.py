@@ -18,7 +18,7 @@ BOTH = int(OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE)
 
 
 @pytest.mark.parametrize("value", NO_INTEGERS, ids=repr)
-def test_sge_refuses_what_is_no_integer(value: Any) -> None:
+def test_sge_refuses_a_non_integer(value: Any) -> None:
     """An empty list is not a handle, and so is nothing that only looks like 0 inline data."""
     with nd_error(Status.INVALID_PARAMETER_2, match="length"):
         nd.Sge(4096, value, 1)
@@ -90,7 +90,7 @@ def test_flags_are_a_number(connected: Pair, flags: Any) -> None:
 
 
 @pytest.mark.parametrize("buffer", [17, "text", [1, 2], object(), (1, 2, 3), (None, 8)], ids=repr)
-def test_register_memory_access_violation_when_it_is_no_memory(end: End, buffer: Any) -> None:
+def test_register_memory_access_violation_when_it_is_not_memory(end: End, buffer: Any) -> None:
     with nd_error(Status.ACCESS_VIOLATION, match="register_memory"):
         end.adapter.register_memory(buffer)
 
@@ -130,7 +130,7 @@ def test_open_adapter_invalid_address_when_it_is_none(host: Any) -> None:
         nd.Provider().open_adapter(host)
 
 
-def test_a_call_that_is_refused_takes_nothing_of_what_is_outstanding(
+def test_a_refused_call_takes_nothing_from_outstanding_requests(
     make_pair: Callable[..., Pair],
 ) -> None:
     """Inline data next to registered data is copied aside until its request is over."""

@@ -124,7 +124,7 @@ def test_notify_success_at_the_next_completion(connected: Pair) -> None:
     assert len(end.reap()) == 1
 
 
-def test_notify_success_at_once_for_what_nobody_was_told_of(connected: Pair) -> None:
+def test_notify_success_at_once_for_earlier_completions(connected: Pair) -> None:
     end = connected.active
     end.endpoint.receive(nd.Result(), None)
     end.endpoint.flush()

@@ -151,7 +151,7 @@ def test_get_connection_data_success_after_the_own_disconnect(pair: Pair) -> Non
     assert pair.passive.connector.get_connection_data() == (8, 8, b"abc")
 
 
-def test_what_goes_wrong_is_said_in_words_of_version_1_alone(pair: Pair) -> None:
+def test_errors_use_the_words_of_version_1_only(pair: Pair) -> None:
     pair.offer()
     pair.active.endpoint.close()
     memory = pair.passive.memory(8)
@@ -218,14 +218,14 @@ def test_get_connection_data_into_connection_aborted_when_the_peer_gave_up(pair:
     assert buffer == bytes(8)
 
 
-def test_get_connection_data_into_success_fills_what_is_there(pair: Pair) -> None:
+def test_get_connection_data_into_success_copies_the_data(pair: Pair) -> None:
     pair.offer(b"hello")
     buffer = bytearray(b"\xee" * 8)
     assert pair.passive.connector.get_connection_data_into(buffer) == (8, 8, 5)
     assert buffer == b"hello" + b"\xee" * 3
 
 
-def test_get_connection_data_into_buffer_overflow_copies_what_fits(pair: Pair) -> None:
+def test_get_connection_data_into_buffer_overflow_copies_a_part(pair: Pair) -> None:
     pair.offer(b"hello")
     buffer = bytearray(3)
     with nd_error(Status.BUFFER_OVERFLOW) as caught:
@@ -235,7 +235,7 @@ def test_get_connection_data_into_buffer_overflow_copies_what_fits(pair: Pair) -
     assert caught.value.read_limits == (8, 8)
 
 
-def test_get_connection_data_into_refuses_what_cannot_be_filled(pair: Pair) -> None:
+def test_get_connection_data_into_refuses_a_buffer_it_cannot_fill(pair: Pair) -> None:
     pair.offer(b"hello")
     for buffer in (17, b"bytes", "text"):
         with nd_error(Status.INVALID_PARAMETER_3):
@@ -365,7 +365,7 @@ def test_disconnect_device_removed_when_the_adapter_is_closed(connected: Pair) -
         connector.disconnect()
 
 
-def test_a_connector_out_of_descriptors_says_so(pair: Pair) -> None:
+def test_a_connector_out_of_descriptors_fails(pair: Pair) -> None:
     """The passive side makes the memory of a connection."""
     pair.offer()
     endpoint = pair.passive.endpoint
@@ -377,7 +377,7 @@ def test_a_connector_out_of_descriptors_says_so(pair: Pair) -> None:
 
 
 # -- what lives how long --
-def test_an_accept_and_a_request_keep_what_they_were_given(pair: Pair) -> None:
+def test_an_accept_and_a_request_keep_their_objects(pair: Pair) -> None:
     active, passive = pair.active, pair.passive
     listen, address = passive.listen, pair.address()
     asked = listen.get_connection_request(passive.adapter.create_connector())

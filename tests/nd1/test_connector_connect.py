@@ -65,7 +65,7 @@ def test_connect_buffer_overflow_with_too_much_data(end: End) -> None:
         end.connector.connect(end.endpoint, ("127.0.0.1", 5), private_data=bytes(most + 1))
 
 
-def test_connect_access_violation_when_the_data_is_no_memory(pair: Pair) -> None:
+def test_connect_access_violation_when_the_data_is_not_memory(pair: Pair) -> None:
     for data in (None, 17, "text"):
         with nd_error(Status.ACCESS_VIOLATION, match="private data"):
             pair.active.connector.connect(
@@ -113,7 +113,7 @@ def test_connect_connection_refused_by_a_reject_with_its_data(pair: Pair) -> Non
     assert pair.active.connector.get_connection_data() == (0, 0, b"no")
 
 
-def test_connect_connection_refused_when_nobody_listens(end: End) -> None:
+def test_connect_connection_refused_without_a_listener(end: End) -> None:
     receive = nd.Result()
     end.endpoint.receive(receive, None)
     with end.adapter.listen() as gone:
@@ -130,7 +130,7 @@ def test_connect_connection_refused_under_another_protocol(pair: Pair) -> None:
     assert refused is Status.CONNECTION_REFUSED
 
 
-def test_connect_host_unreachable_when_the_address_is_nobodys(end: End) -> None:
+def test_connect_host_unreachable_when_the_address_is_not_served(end: End) -> None:
     assert outcome(end.connector.connect, end.endpoint, (UNSERVED, 5)) is Status.HOST_UNREACHABLE
 
 
@@ -218,7 +218,7 @@ def test_accept_connection_aborted_when_the_active_side_gave_up(pair: Pair) -> N
     )
 
 
-def test_accept_connection_aborted_when_the_active_side_gives_up_later(pair: Pair) -> None:
+def test_accept_connection_aborted_when_the_active_side_withdraws_later(pair: Pair) -> None:
     pair.offer()
     pair.accept()
     pair.active.connector.reject()
@@ -233,7 +233,7 @@ def test_accept_buffer_overflow_with_too_much_data(pair: Pair) -> None:
     pair.accept(bytes(most))
 
 
-def test_accept_access_violation_when_the_data_is_no_memory(pair: Pair) -> None:
+def test_accept_access_violation_when_the_data_is_not_memory(pair: Pair) -> None:
     pair.offer()
     with nd_error(Status.ACCESS_VIOLATION, match="private data"):
         pair.passive.connector.accept(pair.passive.endpoint, "text")  # type: ignore[arg-type]
@@ -272,7 +272,7 @@ def test_reject_buffer_overflow_with_too_much_data(pair: Pair) -> None:
     pair.passive.connector.reject(bytes(most))
 
 
-def test_reject_access_violation_when_the_data_is_no_memory(pair: Pair) -> None:
+def test_reject_access_violation_when_the_data_is_not_memory(pair: Pair) -> None:
     pair.offer()
     with nd_error(Status.ACCESS_VIOLATION, match="private data"):
         pair.passive.connector.reject("text")  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ def test_get_connection_request_success_in_the_order_of_arrival(
         assert connectors[number].get_connection_data()[2] == bytes([number])
 
 
-def test_get_connection_request_pending_until_somebody_comes(pair: Pair) -> None:
+def test_get_connection_request_pending_until_a_peer_connects(pair: Pair) -> None:
     waiting = pair.passive.listen.get_connection_request(pair.passive.connector)
     assert waiting.status is Status.PENDING
     assert pair.passive.listen.get_overlapped_result(waiting) is Status.PENDING

@@ -254,7 +254,7 @@ def test_connects_that_cross(make_pair: Any) -> None:
     assert ends[1].reap() == [received]
 
 
-def test_a_channel_that_never_met_anybody(make_pair: Any) -> None:
+def test_a_channel_that_never_met_a_peer(make_pair: Any) -> None:
     """Its Receives come back from a flush, in order, and everything goes away."""
     pair: Pair = make_pair(inbound_entries=64)
     results = [nd.Result() for _ in range(64)]

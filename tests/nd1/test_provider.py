@@ -25,7 +25,7 @@ def test_query_address_list_into_success_fills_the_buffer() -> None:
     assert unpack_address_list(bytes(buffer[:used]), base) == provider.query_address_list()
 
 
-def test_query_address_list_into_buffer_overflow_says_the_size() -> None:
+def test_query_address_list_into_buffer_overflow_reports_the_size() -> None:
     provider = nd.Provider()
     with nd_error(Status.BUFFER_OVERFLOW) as caught:
         provider.query_address_list_into(None)

@@ -95,7 +95,7 @@ def test_polls_that_are_never_empty_learn_of_a_death(most: int) -> None:
 
 
 @pytest.mark.slow
-def test_polls_that_are_never_empty_carry_on_what_other_queues_wait_for() -> None:
+def test_polls_that_are_never_empty_advance_requests_of_other_queues() -> None:
     with shmnd.open_adapter() as adapter:
         queue, asking, answering = (adapter.create_completion_queue(64) for _ in range(3))
         loop = Loop(adapter, queue)

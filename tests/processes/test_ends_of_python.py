@@ -358,7 +358,7 @@ def test_many_threads_poll_one_queue_and_post_on_one_queue_pair(wait: bool) -> N
 
 
 @pytest.mark.parametrize("what", ["qp", "cq", "adapter", "connector"])
-def test_a_close_in_another_thread_ends_what_others_do(what: str) -> None:
+def test_a_close_in_another_thread_ends_other_calls(what: str) -> None:
     """A clean error or a cancelled result, never a hang or a crash."""
     for _ in range(10):
         with shmnd.open_adapter() as adapter, listening(adapter) as listener:

@@ -245,7 +245,9 @@ def test_neighbours_do_not_notice_that_the_broker_dies(
             thread.join()
 
 
-def test_a_new_broker_introduces_those_who_have_met(adapter: shmnd.Adapter, owner: Child) -> None:
+def test_a_new_broker_introduces_processes_that_have_met(
+    adapter: shmnd.Adapter, owner: Child
+) -> None:
     neighbour, _ = met(adapter)
     with neighbour:
         end_process(broker_pid())
@@ -262,7 +264,7 @@ def test_a_new_broker_introduces_those_who_have_met(adapter: shmnd.Adapter, owne
         until(seen)
 
 
-def test_the_meetings_of_a_closed_adapter_are_not_told_to_a_new_broker(owner: Child) -> None:
+def test_a_new_broker_does_not_receive_the_meetings_of_a_closed_adapter(owner: Child) -> None:
     with shmnd.open_adapter() as other:
         adapter = shmnd.open_adapter()
         neighbour, _ = met(adapter)
@@ -394,7 +396,7 @@ def test_a_ring_makes_the_descriptor_readable(flag: Flag, owner: Child) -> None:
     assert select.select([number], [], [], 0)[0] == []
 
 
-def test_closing_ends_those_who_wait(flag: Flag) -> None:
+def test_closing_ends_a_wait(flag: Flag) -> None:
     thread = threading.Timer(0.05, flag.waiter.close)
     thread.start()
     assert flag.waiter.wait(PATIENCE)

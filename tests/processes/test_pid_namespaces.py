@@ -64,7 +64,7 @@ def elsewhere(first: str) -> Iterator[Child]:
 
 
 @pytest.mark.parametrize("first", ["outside", "inside"])
-def test_all_objects_meet_or_say_why_they_cannot(first: str) -> None:
+def test_all_objects_meet_or_report_why_they_cannot(first: str) -> None:
     with elsewhere(first) as child:
         with ipc.Subscriber("topic", object) as topic:
             assert topic.receive(PATIENCE).value == ["topic"]

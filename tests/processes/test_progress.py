@@ -43,12 +43,12 @@ def test_the_page_has_every_row() -> None:
 
 
 @pytest.mark.parametrize("row", QUICK, ids=lambda row: f"{row.title}, {row.what}")
-def test_requests_continue_as_the_page_says(trial: Trial, row: Row) -> None:
+def test_requests_continue_as_documented(trial: Trial, row: Row) -> None:
     check(trial, row)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_all_requests_continue_as_the_page_says(trial: Trial) -> None:
+def test_all_requests_continue_as_documented(trial: Trial) -> None:
     for row in rows():
         check(trial, row)

@@ -22,7 +22,7 @@ import shmnd
 import shmnd.nd1 as nd
 from census import open_files
 from processes.kit import ECHO, PATIENCE, Child, Talk, listening
-from processes.ways_kit import told
+from processes.ways_kit import reported
 from shmnd import NdError, OpFlag, Status
 
 pytestmark = pytest.mark.slow
@@ -179,7 +179,7 @@ def test_a_context_that_refers_to_its_queue_pair_keeps_nothing_alive(
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_forked_child_is_told_to_open_its_own(nested: bool) -> None:
+def test_a_forked_child_must_open_its_own(nested: bool) -> None:
     """And it may; the parent's connection is unaffected."""
     with Child(ECHO) as echo, shmnd.open_adapter() as adapter, listening(adapter) as listener:
         talk = Talk.to(adapter, tuple(echo.hear()))
@@ -225,7 +225,7 @@ def test_a_forked_child_is_told_to_open_its_own(nested: bool) -> None:
         child = forked(in_the_child, nested=nested)
         talk.say(b"meanwhile")
         assert talk.hear() == b"meanwhile"
-        check_refusals(told(*child), len(calls))
+        check_refusals(reported(*child), len(calls))
         for number in range(20):
             talk.say(bytes([number]) * 3000)
             assert talk.hear() == bytes([number]) * 3000
@@ -277,7 +277,7 @@ def _is_untouched(fd: int) -> bool:
         return False
 
 
-def test_a_forked_child_is_told_so_in_version_1_too() -> None:
+def test_a_forked_child_must_open_its_own_in_version_1_too() -> None:
     with nd.Provider().open_adapter("127.0.0.1") as adapter:
         cq, connector = adapter.create_completion_queue(16), adapter.create_connector()
         endpoint = connector.create_endpoint(cq, cq, 4, 4, 1, 1, 1, 1)
@@ -292,7 +292,7 @@ def test_a_forked_child_is_told_so_in_version_1_too() -> None:
             lambda: cq.get_results(),
             lambda: adapter.query(),
         ]
-        check_refusals(told(*forked(lambda: outcomes(calls))), len(calls))
+        check_refusals(reported(*forked(lambda: outcomes(calls))), len(calls))
 
 
 def adapter_of_mine() -> None:
@@ -325,16 +325,16 @@ def test_a_process_that_becomes_another_program_is_as_dead_to_its_peers() -> Non
     with shmnd.open_adapter() as adapter, Child(BECOMES_ANOTHER) as child:
         talk = Talk.to(adapter, tuple(child.hear()))
         assert child.hear() == "connected"
-        told = talk.connector.notify_disconnect()
+        reported = talk.connector.notify_disconnect()
         child.say("continue")
-        told.result(PATIENCE)
+        reported.result(PATIENCE)
         (result,) = talk.cq.wait(8, PATIENCE)
         assert (result.request_context, result.status) == ("in", Status.CANCELED)
         assert child.process.poll() is None
         child.process.kill()
 
 
-def test_a_fork_in_the_midst_of_everything_hangs_nobody() -> None:
+def test_a_fork_while_other_threads_hold_locks_hangs_no_process() -> None:
     """Threads of the parent hold every lock there is while it forks."""
     with Child(ECHO) as echo, shmnd.open_adapter() as adapter:
         talk = Talk.to(adapter, tuple(echo.hear()))

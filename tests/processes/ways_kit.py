@@ -4,8 +4,8 @@
 import os
 
 
-def told(child: int, read: int) -> list[str]:
-    """What it told, and its good end."""
+def reported(child: int, read: int) -> list[str]:
+    """What it reported, and its good end."""
     with os.fdopen(read, "rb") as pipe:
         said: list[str] = eval(pipe.read())
     assert os.waitpid(child, 0)[1] == 0, said

@@ -19,12 +19,12 @@ class Completions(Stage):
 
     def notify(self, node: Node, role: str, kind: CqNotify) -> None:
         queue, real = node.queues[role]
-        self._look_at_notices(queue)
+        self._poll_notices(queue)
         notice = Notice(kind)
         queue.notices.append(notice)
         _, overlapped = self.call(f"{queue.name}: notify", {Status.SUCCESS}, real.notify, kind)
         self.notices[notice] = node, node.accept(overlapped)
-        self._look_at_notices(queue)
+        self._poll_notices(queue)
 
     def cancel_notices(self, node: Node, role: str) -> None:
         queue, real = node.queues[role]
@@ -37,7 +37,7 @@ class Completions(Stage):
             notice.done = True
         queue.notices.clear()
 
-    def _look_at_notices(self, queue: Queue) -> list[Notice]:
+    def _poll_notices(self, queue: Queue) -> list[Notice]:
         """Those that are done by now."""
         over = self.over_of([self.notices[notice][1] for notice in queue.notices])
         done = [notice for notice, is_over in zip(queue.notices, over, strict=True) if is_over]
@@ -72,7 +72,7 @@ class Completions(Stage):
             self._judge(queue, completion)
         if len(results) < most:
             queue.told = False
-        self._look_at_notices(queue)
+        self._poll_notices(queue)
         if results:
             self.owed.discard(queue)
             self.resting = False

@@ -128,10 +128,10 @@ class Machine(RuleBasedStateMachine):
         grants = pair.other.grants
         if stray:
             others = [g for slot in self.w.slots for p in slot for g in p.grants if g.only]
-            grants = [g for g in others if g.only is not pair.model] or [self._nobodys(pair)]
+            grants = [g for g in others if g.only is not pair.model] or [self._unknown_grant(pair)]
         return grants[-1 - pick % len(grants)]
 
-    def _nobodys(self, pair: Pair) -> Grant:
+    def _unknown_grant(self, pair: Pair) -> Grant:
         return Grant(0xFFFFFFFE, pair.other.target, 0, 1 << 20, "rw", state="dead")
 
     # -- rules --

@@ -429,14 +429,14 @@ class Connection:
     def unsettled(self) -> str:
         """Return the error that remains after both sides have polled long enough; else nothing."""
         for side in self.sides:
-            trouble = self._waits_in_vain(side)
+            trouble = self._waits_without_end(side)
             if trouble:
                 return trouble
         if self.suspected and not self.over:
             return f"{self.suspected}, and the connection continues"
         return ""
 
-    def _waits_in_vain(self, side: Side) -> str:
+    def _waits_without_end(self, side: Side) -> str:
         ended = side.closed or (self.over and side.connected)
         if ended and side.receives:
             return f"{side.name}: {side.receives[0]} outstanding after the end"

@@ -170,9 +170,7 @@ HOSTILE_PEERS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", HOSTILE_PEERS)
-def test_a_world_that_lies_is_found_out(
-    world: type[World], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_fault_is_found(world: type[World], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reference.world.LOST", 0.05)
     monkeypatch.setattr("reference.computing.PATIENCE", 0.05)
 

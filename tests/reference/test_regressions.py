@@ -30,7 +30,7 @@ def test_a_send_to_a_side_that_closes_does_not_keep_the_caller() -> None:
     )
 
 
-def test_flush_leaves_what_was_sent_before_a_message_that_stays() -> None:
+def test_flush_leaves_messages_sent_before_one_that_stays() -> None:
     """The second receive refuses, the later ones prove their Sends: those keep their places."""
     program(
         Machine,
@@ -41,7 +41,7 @@ def test_flush_leaves_what_was_sent_before_a_message_that_stays() -> None:
     )
 
 
-def test_what_was_sent_behind_a_message_that_is_refused_is_canceled() -> None:
+def test_messages_behind_a_refused_message_are_canceled() -> None:
     program(
         Machine,
         ("begin", {"connections": 1, "cq_depth": 1, "separate": (True, True)}),
@@ -74,7 +74,7 @@ def test_a_large_message_that_was_copied_is_a_success_though_its_queue_had_no_ro
     )
 
 
-def test_what_follows_a_request_that_failed_is_not_delivered() -> None:
+def test_messages_behind_a_failed_request_are_not_delivered() -> None:
     program(
         Machine,
         ("begin", {"connections": 1, "depth": 64, "cq_depth": 256, "shared": (True, True)}),
@@ -94,7 +94,7 @@ def test_a_completion_that_is_taken_at_once_still_ends_a_notify() -> None:
     )
 
 
-def test_an_answer_is_not_told_before_the_send_in_a_queue_that_is_full() -> None:
+def test_an_answer_does_not_complete_before_the_send_in_a_full_queue() -> None:
     """The queue holds fewer than are outstanding on it."""
     world = {
         "connections": 2, "depth": 64, "cq_depth": 1, "read_limits": (1, 1),
@@ -129,7 +129,7 @@ def test_a_rest_is_one_only_when_every_silent_send_has_arrived() -> None:
     )
 
 
-def test_notices_that_one_event_ends_while_they_are_looked_at_are_ended_together() -> None:
+def test_notices_that_one_event_ends_during_a_poll_end_together() -> None:
     """The reference looked twice; the second look had taken the message and ended both."""
     program(
         Machine,

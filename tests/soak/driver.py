@@ -100,7 +100,7 @@ class Held:
 
 
 @dataclass
-class Told:
+class Totals:
     """What one process has to say at the end."""
 
     sent: int = 0
@@ -116,7 +116,7 @@ class End:
 
     def __init__(self, plan: Plan, pipe: Connection, active: bool) -> None:
         self.plan, self.pipe, self.active = plan, pipe, active
-        self.told = Told()
+        self.totals = Totals()
         self.adapter = shmnd.open_adapter(rnr_timeout=1000.0)
         deep = sum(2 * plan.depth(number) for number in range(plan.connections))
         self.cq = self.adapter.create_completion_queue(deep)
@@ -198,7 +198,7 @@ class End:
             self.one_message(pair)
             connector.disconnect().result(WAIT)
             pair.close()
-            self.told.churned += 1
+            self.totals.churned += 1
             return
         assert self.listener is not None
         if self.waiting is None:
@@ -215,7 +215,7 @@ class End:
         connector.notify_disconnect().result(WAIT)
         connector.disconnect().result(WAIT)
         pair.close()
-        self.told.churned += 1
+        self.totals.churned += 1
 
     def other_pair(self) -> shmnd.QueuePair:
         """Make a queue pair in addition to the streams."""
@@ -230,12 +230,12 @@ class End:
     def one_message(self, pair: shmnd.QueuePair) -> None:
         """Send it, or wait for it."""
         if self.active:
-            self.buffer[:] = self.told.churned % 251
+            self.buffer[:] = self.totals.churned % 251
             pair.send(self.region.sge())
         (result,) = self.other_cq.wait(1, WAIT)
         assert result.status is shmnd.Status.SUCCESS, result
         if not self.active:
-            assert (self.buffer == self.told.churned % 251).all(), (
+            assert (self.buffer == self.totals.churned % 251).all(), (
                 "a message in addition to the streams"
             )
         self.other_cq.get_results()
@@ -262,27 +262,27 @@ class End:
             if complete and sends is not endless and receives is not endless:
                 break
             self.look()
-        self.told.seconds = time.monotonic() - started
+        self.totals.seconds = time.monotonic() - started
 
     def look(self) -> None:
         """Count, and have a connection come and go."""
         self.churn()
-        self.told.held.append(Held.now())
-        if self.plan.progress and len(self.told.held) % 100 == 0:
+        self.totals.held.append(Held.now())
+        if self.plan.progress and len(self.totals.held) % 100 == 0:
             received = sum(self.side.counts()[1])
             side = "active" if self.active else "passive"
-            print(f"{side}: {received} received, {self.told.held[-1]}", file=sys.stderr)
+            print(f"{side}: {received} received, {self.totals.held[-1]}", file=sys.stderr)
 
-    def finish(self) -> Told:
+    def finish(self) -> Totals:
         """Wait for the end of the other side, and report it."""
         sent, received, nbytes = self.side.counts()
-        self.told.sent, self.told.received, self.told.bytes = sum(sent), sum(received), nbytes
+        self.totals.sent, self.totals.received, self.totals.bytes = sum(sent), sum(received), nbytes
         self.pipe.send("through")
         while not self.pipe.poll(0.01):
             if not self.active:
                 self.churn()  # the other side may wait for it
         assert self.pipe.recv() == "through"
-        return self.told
+        return self.totals
 
 
 def run_end(plan: Plan, pipe: Connection, active: bool) -> None:
@@ -292,14 +292,14 @@ def run_end(plan: Plan, pipe: Connection, active: bool) -> None:
         with end.adapter:
             end.meet()
             end.stream()
-            told = end.finish()
-        pipe.send(told)
+            totals = end.finish()
+        pipe.send(totals)
     except BaseException as exc:
         pipe.send(exc)
         raise
 
 
-def run(plan: Plan) -> list[Told]:
+def run(plan: Plan) -> list[Totals]:
     """Both processes; what each has to say."""
     context = multiprocessing.get_context("spawn")
     pipes: list[Connection] = []
@@ -311,24 +311,24 @@ def run(plan: Plan) -> list[Told]:
         there.close()
         pipes.append(here)
         processes.append(process)
-    told: list[Told | None] = [None, None]
+    totals: list[Totals | None] = [None, None]
     try:
-        while None in told:
+        while None in totals:
             # A process that has reported is gone; the end of its pipe says nothing.
-            talking = [pipe for pipe, one in zip(pipes, told, strict=True) if one is None]
+            talking = [pipe for pipe, one in zip(pipes, totals, strict=True) if one is None]
             for ready in multiprocessing.connection.wait(talking, 5.0):
                 at = pipes.index(ready)  # type: ignore[arg-type]
                 said = pipes[at].recv()
                 if isinstance(said, BaseException):
                     raise AssertionError(_both(said, at, pipes)) from said
-                if isinstance(said, Told):
-                    told[at] = said
+                if isinstance(said, Totals):
+                    totals[at] = said
                 else:
                     pipes[1 - at].send(said)
         for process in processes:
             process.join(WAIT)
             assert process.exitcode == 0
-        return [each for each in told if each is not None]
+        return [each for each in totals if each is not None]
     finally:
         for process in processes:
             process.kill()
@@ -352,24 +352,24 @@ def _both(said: BaseException, at: int, pipes: list[Connection]) -> str:
     return f"the passive side: {words[0]}; the active side: {words[1]}"
 
 
-def settled(told: Told) -> tuple[Held, Held]:
+def settled(totals: Totals) -> tuple[Held, Held]:
     """The resources held when everything was warm (after a quarter of the time), and at the end."""
-    return told.held[len(told.held) // 4], told.held[-1]
+    return totals.held[len(totals.held) // 4], totals.held[-1]
 
 
-def figures(told: list[Told]) -> dict[str, Any]:
+def figures(totals: list[Totals]) -> dict[str, Any]:
     """What there is to say about a run."""
-    seconds = max(each.seconds for each in told)
-    messages = sum(each.received for each in told)
+    seconds = max(each.seconds for each in totals)
+    messages = sum(each.received for each in totals)
     return {
         "messages": messages,
-        "gigabytes": round(sum(each.bytes for each in told) / 1e9, 3),
+        "gigabytes": round(sum(each.bytes for each in totals) / 1e9, 3),
         "seconds": round(seconds, 1),
         "messages_per_second": round(messages / seconds),
-        "connections_made_beside": told[1].churned,
-        "looks": min(len(each.held) for each in told),
+        "connections_made_beside": totals[1].churned,
+        "looks": min(len(each.held) for each in totals),
         "held": [
-            {"warm": asdict(warm), "end": asdict(end)} for warm, end in map(settled, told)
+            {"warm": asdict(warm), "end": asdict(end)} for warm, end in map(settled, totals)
         ],
     }  # fmt: skip
 

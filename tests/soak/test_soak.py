@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from soak.build import build
-from soak.driver import Plan, Told, figures, run, settled
+from soak.driver import Plan, Totals, figures, run, settled
 
 SEED = int(os.environ.get("SHMND_SEED", "0")) or random.SystemRandom().getrandbits(24)
 MIB = 1 << 20
@@ -24,14 +24,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(build(tmp_path_factory.mktemp("soak")))
 
 
-def check(told: list[Told]) -> None:
+def check(totals: list[Totals]) -> None:
     """Every message came, and nothing that is held has grown."""
-    print(figures(told))
-    one, other = told
+    print(figures(totals))
+    one, other = totals
     assert one.sent == other.received
     assert other.sent == one.received
     assert one.churned == other.churned > 0, "connections in addition to the streams"
-    for each in told:
+    for each in totals:
         warm, end = settled(each)
         assert end.descriptors <= warm.descriptors + 3, "a connection that is being made has some"
         assert end.mappings <= warm.mappings + 8
@@ -53,12 +53,12 @@ def test_a_while(made: str, connections: int, seconds: float) -> None:
 @pytest.mark.soak
 def test_a_thousand_million(made: str) -> None:
     print(f"seed: SHMND_SEED={SEED}")
-    told = run(Plan(made, SEED, messages=10**9))
-    check(told)
-    assert sum(each.received for each in told) >= 10**9
+    totals = run(Plan(made, SEED, messages=10**9))
+    check(totals)
+    assert sum(each.received for each in totals) >= 10**9
 
 
-def test_the_proof_sees_what_is_wrong(made: str, tmp_path: Path) -> None:
+def test_the_proof_detects_each_fault(made: str, tmp_path: Path) -> None:
     """One wrong byte, length or number is noticed: the loop that proves is proven itself."""
     source = tmp_path / "proof.c"
     source.write_text(PROOF)

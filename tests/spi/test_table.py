@@ -6,7 +6,7 @@ import pytest
 from spi.table import PAGE, VERSIONS, Version, page
 
 
-def test_the_page_is_what_the_tests_say() -> None:
+def test_the_page_matches_the_tests() -> None:
     assert PAGE.read_text() == page(VERSIONS), "out of date: cd tests && python -m spi.table"
 
 

@@ -123,7 +123,7 @@ def _shared_memory_held() -> int:
     return sum(held.values())
 
 
-def test_allocations_reuse_what_was_freed_and_are_zero() -> None:
+def test_allocations_reuse_freed_memory_and_are_zero() -> None:
     with shmnd.open_adapter() as adapter:
         seen = set()
         for _ in range(10_000):
@@ -292,7 +292,7 @@ def _mirror(pipe: Connection) -> None:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("how", ["poll", "wait"])
-def test_a_dead_peer_ends_what_waits_for_it_and_nothing_else(ends: Ends, how: str) -> None:
+def test_a_dead_peer_ends_only_the_waits_for_it(ends: Ends, how: str) -> None:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_mirror, args=(there,), daemon=True)

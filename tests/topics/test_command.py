@@ -143,7 +143,7 @@ def _found() -> Foreign:
     return Foreign()
 
 
-def test_echo_continues_behind_what_it_cannot_show(
+def test_echo_continues_after_samples_it_cannot_show(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     circle: list[Any] = []
@@ -284,7 +284,7 @@ ODD_TYPES = [
 
 
 @pytest.mark.parametrize("typed", [False, True])
-def test_types_that_the_file_format_cannot_say(name: str, typed: bool, tmp_path: Path) -> None:
+def test_types_that_the_file_format_cannot_describe(name: str, typed: bool, tmp_path: Path) -> None:
     path = tmp_path / "odd.rec"
     rng = np.random.default_rng(1)
     with contextlib.ExitStack() as stack:
@@ -312,7 +312,7 @@ def test_types_that_the_file_format_cannot_say(name: str, typed: bool, tmp_path:
                         assert array[field].tobytes() == value[field].tobytes()
 
 
-def test_a_recorder_that_fills_the_disk_keeps_what_it_has(
+def test_a_recorder_that_fills_the_disk_keeps_its_samples(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, most = tmp_path / "full.rec", 1 << 22
@@ -334,7 +334,7 @@ def test_a_recorder_that_fills_the_disk_keeps_what_it_has(
         assert [int(found.array[99_999]) for found in kept] == list(range(5))
 
 
-def test_what_ends_a_recorder_within_a_sample_leaves_the_file_whole(
+def test_an_exception_within_a_sample_leaves_the_recording_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sample = SimpleNamespace(
@@ -363,7 +363,7 @@ def test_what_ends_a_recorder_within_a_sample_leaves_the_file_whole(
     assert "has no end; its last" in capsys.readouterr().err
 
 
-def test_damage_in_a_recording_is_said_in_a_line(
+def test_damage_in_a_recording_is_reported_in_a_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A header with a bracket too few is one that the parser of Python's text does not end."""
@@ -392,7 +392,7 @@ def test_damage_in_a_recording_is_said_in_a_line(
     assert "3 samples" in shown
 
 
-def test_a_recorder_leaves_out_what_its_publisher_garbled(
+def test_a_recorder_leaves_out_garbled_samples(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "garbled.rec"

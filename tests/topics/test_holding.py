@@ -18,7 +18,7 @@ from shmnd import ipc
 from topics.taking import PATIENCE
 
 
-def test_what_is_held_is_never_reused(pair: tuple[ipc.Publisher, ipc.Subscriber]) -> None:
+def test_held_memory_is_never_reused(pair: tuple[ipc.Publisher, ipc.Subscriber]) -> None:
     pub, sub = pair
     kept = []
     for round_ in range(100):
@@ -56,7 +56,7 @@ def test_views_outlive_everything(name: str) -> None:
     assert pickle.loads(pickle.dumps(arrays[3]))[0] == 3
 
 
-def test_short_arrays_lie_in_their_sample(name: str) -> None:
+def test_short_arrays_are_in_their_sample(name: str) -> None:
     for dtype in ("f8", "longdouble"):
         topic = f"{name}/{dtype}"
         with ipc.Publisher(topic, dtype) as pub, ipc.Subscriber(topic, dtype) as sub:
@@ -74,7 +74,7 @@ def test_short_arrays_lie_in_their_sample(name: str) -> None:
                     arrays[0].flags.writeable = True
 
 
-def test_a_sample_that_a_program_makes_says_so() -> None:
+def test_a_sample_that_a_program_makes_is_unusable() -> None:
     sample = ipc.Sample.__new__(ipc.Sample)
     for read in ("array", "value", "header"):
         with pytest.raises(TypeError, match=r"made by Subscriber\.receive"):
@@ -117,7 +117,7 @@ def test_the_limits_of_a_publisher(name: str) -> None:
             loans[1].array  # noqa: B018
 
 
-def test_a_sample_says_what_it_is(pair: tuple[ipc.Publisher, ipc.Subscriber]) -> None:
+def test_a_sample_describes_itself(pair: tuple[ipc.Publisher, ipc.Subscriber]) -> None:
     pub, sub = pair
     before = time.monotonic_ns()
     pub.send(np.zeros(100))
@@ -219,7 +219,7 @@ def test_an_array_that_is_asked_for_twice_is_one_and_is_read_only_when_it_was_se
         np.asanyarray,
     ],
 )
-def test_what_leads_to_the_memory_of_a_loan_never_leads_to_the_next_one(
+def test_views_of_a_loan_never_show_the_memory_of_the_next_one(
     pair: tuple[ipc.Publisher, ipc.Subscriber], keep: Callable[[Any], Any]
 ) -> None:
     pub, sub = pair
@@ -272,7 +272,7 @@ def _export(array: Any) -> None:
 @pytest.mark.parametrize(
     "change", [_change_shape, _change_type, _change_flags, _export, lambda array: None]
 )
-def test_what_was_done_to_an_array_is_not_seen_at_the_next_one(
+def test_changes_to_an_array_do_not_affect_the_next_one(
     pair: tuple[ipc.Publisher, ipc.Subscriber], change: Callable[[Any], object]
 ) -> None:
     pub, sub = pair
@@ -296,7 +296,7 @@ def test_what_was_done_to_an_array_is_not_seen_at_the_next_one(
         assert np.array_equal(sub.receive(PATIENCE).array, np.full(items, number, "f8"))
 
 
-def test_what_the_collector_finds_between_two_loans_is_empty(
+def test_arrays_that_the_collector_finds_between_two_loans_are_empty(
     pair: tuple[ipc.Publisher, ipc.Subscriber],
 ) -> None:
     pub, sub = pair

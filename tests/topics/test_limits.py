@@ -194,7 +194,7 @@ def test_memory_shrinks_when_it_is_not_used(name: str) -> None:
         assert pub._slot_count < 20
 
 
-def test_loans_are_no_slots_that_are_given_back(name: str) -> None:
+def test_shrinking_does_not_free_loaned_slots(name: str) -> None:
     with ipc.Publisher(name, "u1") as pub, ipc.Subscriber(name) as sub:
         assert pub.subscribers == 1
         loan = pub.loan(100_000)

@@ -19,7 +19,7 @@ FORK = multiprocessing.get_context("fork")
 
 
 @pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "conflate", "block"])
-def test_history_for_those_who_come_late(name: str, overflow: str) -> None:
+def test_history_for_late_subscribers(name: str, overflow: str) -> None:
     with ipc.Publisher(name, "i8", history=4) as pub:
         for number in range(10):
             pub.send(np.full(100, number))
@@ -45,7 +45,7 @@ def _try(calls: list[Callable[[], object]], said: Any) -> None:
             said.put(str(exc))
 
 
-def test_a_forked_child_is_told_to_open_its_own(name: str) -> None:
+def test_a_forked_child_must_open_its_own(name: str) -> None:
     said = FORK.SimpleQueue()
     with ipc.Publisher(name, "i8") as pub, ipc.Subscriber(name) as sub:
         calls: list[Callable[[], object]] = [lambda: pub.send(1), sub.try_receive]
@@ -60,18 +60,18 @@ def test_a_forked_child_is_told_to_open_its_own(name: str) -> None:
         assert sub.receive(PATIENCE).value == 2
 
 
-def _look_in(name: str) -> None:
+def _receive_one(name: str) -> None:
     with ipc.Subscriber(name, "i8") as sub:
         sub.receive(PATIENCE)
 
 
-def test_a_subscriber_that_left_before_it_was_met_is_no_warning(
+def test_a_subscriber_that_left_before_it_was_met_causes_no_warning(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO), ipc.Publisher(name, "i8", history=1) as pub:
         pub.send(np.arange(100))
         for _ in range(3):
-            child = FORK.Process(target=_look_in, args=(name,))
+            child = FORK.Process(target=_receive_one, args=(name,))
             child.start()
             child.join(PATIENCE)
             assert child.exitcode == 0

@@ -95,7 +95,7 @@ def test_samples_of_a_killed_publisher_come_to_their_end(name: str, start: Any) 
         assert all(players.is_numbered(array, at) for at, array in enumerate(arrays))
 
 
-def test_a_killed_subscriber_frees_what_it_held(name: str, start: Any, out: Any) -> None:
+def test_a_killed_subscriber_frees_its_samples(name: str, start: Any, out: Any) -> None:
     with ipc.Publisher(name, "i8", slots=8) as pub:
         child = start(players.hold_and_die, name, 6, out)
         assert out.get() == "ready"
@@ -117,7 +117,7 @@ def test_a_killed_subscriber_frees_what_it_held(name: str, start: Any, out: Any)
             pub.send(players.numbered(number), timeout=PATIENCE)
 
 
-def test_a_publisher_that_waits_goes_on_when_the_subscriber_dies(
+def test_a_publisher_that_waits_continues_when_the_subscriber_dies(
     name: str, start: Any, out: Any
 ) -> None:
     with ipc.Publisher(name, "i8") as pub:
@@ -241,7 +241,7 @@ class Account:
 
 
 @pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "conflate", "block"])
-def test_a_subscriber_that_joins_a_busy_publisher_counts_what_it_lost(
+def test_a_subscriber_that_joins_a_busy_publisher_counts_its_losses(
     name: str, start: Any, out: Any, overflow: str
 ) -> None:
     stop = FORK.Event()

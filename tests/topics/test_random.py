@@ -60,7 +60,7 @@ STEPS = st.lists(
 @given(steps=STEPS, buffer=st.integers(1, 9))
 @example(steps=[("send", 1), ("receive", 1)] * 20, buffer=1)
 @example(steps=[("send", 5), ("receive", 3)] * 20, buffer=3)
-def test_a_policy_keeps_what_its_model_keeps(
+def test_a_policy_keeps_the_samples_of_its_model(
     policy: str, steps: list[tuple[str, int]], buffer: int
 ) -> None:
     name = f"topic-{uuid.uuid4().hex}"

@@ -170,7 +170,7 @@ def test_a_topic_without_a_type(name: str) -> None:
         assert sub.receive().value.dtype == np.dtype("M8[s]")
 
 
-def test_what_no_subscriber_could_take_is_refused(name: str) -> None:
+def test_arrays_that_no_subscriber_could_take_are_refused(name: str) -> None:
     """Of arrays that say themselves what they are, at the publisher and not at its subscribers."""
     many = np.zeros((1,) * 33)
     wide = np.dtype([(f"field_{number:04d}", "f4") for number in range(3000)])
@@ -190,7 +190,7 @@ def test_what_no_subscriber_could_take_is_refused(name: str) -> None:
         pub.send(many)
 
 
-def test_a_topic_without_a_type_keeps_what_an_array_is(name: str) -> None:
+def test_a_topic_without_a_type_keeps_masks_and_shapes(name: str) -> None:
     """A mask, and the shape of items that are arrays themselves."""
     with ipc.Publisher(name) as pub, ipc.Subscriber(name) as sub:
         assert pub.subscribers == 1
@@ -202,7 +202,7 @@ def test_a_topic_without_a_type_keeps_what_an_array_is(name: str) -> None:
         assert sub.receive().value.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
-def test_two_ends_that_disagree_hear_of_both(name: str) -> None:
+def test_the_error_of_two_ends_names_both(name: str) -> None:
     with ipc.Publisher(name, "f8", attributes={"unit": "m"}):
         with pytest.raises(ipc.TypeMismatch, match=r"float32.*float64"):
             ipc.Subscriber(name, "f4")
@@ -248,7 +248,7 @@ def test_a_whole_number_that_does_not_fit_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [2.5, [1.5, 2], np.float64(0.5), (1j,), ["1"]])
-def test_what_is_no_whole_number_is_refused(name: str, number: Any) -> None:
+def test_non_integers_are_refused(name: str, number: Any) -> None:
     with ipc.Publisher(name, "i8") as pub, pytest.raises(ipc.TypeMismatch, match=r"not a .*number"):
         pub.send(number)
     one = np.ravel(number)[0]
@@ -286,7 +286,7 @@ class Tree:
     left: "Tree"
 
 
-def test_annotations_that_lead_nowhere_are_told(name: str) -> None:
+def test_unresolved_annotations_are_refused(name: str) -> None:
     lost = dataclasses.make_dataclass("Lost", [("at", "Nowhere")])
     with pytest.raises(TypeError, match=r"Publisher: .* Lost cannot be resolved: .*'Nowhere'"):
         ipc.Publisher(name, lost)

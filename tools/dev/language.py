@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The language check of `./run lint`: wording that the project replaces by plain technical English.
 
-`PATTERNS` holds the wording to avoid and what to write instead. `language.toml` next to this file
-holds the phrases that are allowed, and for each folder the number of matches that it had when the
-check was last tightened. A folder that exceeds its number fails the check; a folder without a
-number must have none. `--update` lowers the numbers to the present counts and never raises one.
+`PATTERNS` holds the wording to avoid and what to write instead, and `TEST_NAMES` the words to avoid
+in the names of test functions. `language.toml` next to this file holds the phrases that are
+allowed, and for each folder the number of matches that it had when the check was last tightened. A
+folder that exceeds its number fails the check; a folder without a number must have none. `--update`
+lowers the numbers to the present counts and never raises one.
 """
 
 import argparse
@@ -52,6 +53,14 @@ PATTERNS: Final = {
 """For each pattern what it matches, as whole words and in either case, and what to write. A match
 whose group `allowed` took part does not count."""
 
+TEST_NAME: Final = "test name"
+TEST_NAME_ADVICE: Final = "name the subject (a peer, a thread); is reported, continues, is invalid"
+TEST_NAMES: Final = re.compile(
+    r"\bdef (?P<name>test_(?:\w+_)?"
+    r"(?:nobodys?|somebody|anybody|everybody|whoever|whom|told|goes_on|go_on|what_is_no)(?:_\w+)?)\b"
+)
+"""Test functions whose names contain words that `PATTERNS` replaces in prose."""
+
 _SPACE: Final = r"(?:[ ]|[ \t]*\n[ \t]*(?:#:?[ ]|\*[ ]|//[ ])?)"
 """What a space of a pattern matches: also a line break, in a comment with the mark of the next."""
 _COMPILED: Final = {
@@ -80,7 +89,7 @@ class Match:
     @property
     def advice(self) -> str:
         """Wording to use instead."""
-        return PATTERNS[self.pattern][1]
+        return TEST_NAME_ADVICE if self.pattern == TEST_NAME else PATTERNS[self.pattern][1]
 
 
 def sources(root: Path) -> Iterator[Path]:
@@ -101,6 +110,8 @@ def matches(path: str, text: str, allowed: tuple[str, ...] = ()) -> Iterator[Mat
             if not found.groupdict().get("allowed"):
                 number = text.count("\n", 0, found.start()) + 1
                 yield Match(path, number, name, " ".join(found[0].split()))
+    for found in TEST_NAMES.finditer(text) if path.endswith(".py") else ():
+        yield Match(path, text.count("\n", 0, found.start()) + 1, TEST_NAME, found["name"])
 
 
 def check(root: Path, allowed: tuple[str, ...]) -> list[Match]:

@@ -73,7 +73,7 @@ def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> bool:
                     break
                 if sys.stderr.isatty() and now - reported > 1:
                     reported = now
-                    _tell(samples, nbytes, subs, end="\r")
+                    _print_progress(samples, nbytes, subs, end="\r")
                 ready.wait(0.2)
                 for sub in subs:
                     while sample := _next_sample(sub, changed, ready):
@@ -89,7 +89,7 @@ def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> bool:
         except KeyboardInterrupt:
             pass  # the index is written, and the file is whole
         finally:
-            _tell(samples, nbytes, subs, end="\n")
+            _print_progress(samples, nbytes, subs, end="\n")
     return not changed
 
 
@@ -138,6 +138,6 @@ def _described(sub: ipc.Subscriber) -> dict[str, object]:
     return {"name": sub.name, "type": sub.type.description, "attributes": attributes}
 
 
-def _tell(samples: int, nbytes: int, subs: list[ipc.Subscriber], end: str) -> None:
+def _print_progress(samples: int, nbytes: int, subs: list[ipc.Subscriber], end: str) -> None:
     lost = sum(sub.lost for sub in subs)
     print(f"{samples} samples, {nbytes:,} bytes, {lost} lost", file=sys.stderr, end=end, flush=True)

@@ -51,7 +51,7 @@ _ITEM: Final = f"{{'descr': {ENTRY.descr}".encode()
 _BEFORE: Final = 10
 """Bytes of an item in front of this text."""
 _PIECE: Final = 1 << 20
-_MOST_TOLD: Final = 20
+_MOST_LISTED: Final = 20
 _TOPIC_KEYS: Final = {"name", "type", "attributes"}
 PLACE: Final = np.dtype([("offset", "u8"), ("topic", "u4"), ("kind", "u4"), ("when_ns", "u8")])
 _PLACE: Final = struct.Struct("=QIIQ")
@@ -224,7 +224,7 @@ class Recording:
     def __init__(self, path: Path, complain: Callable[[str], object] = lambda _: None) -> None:
         self._path: Final = path
         self._complain: Final = complain
-        self._told: set[int] = set()
+        self._damaged_at: set[int] = set()
         self.unread = 0
         """Bytes behind the last whole sample, in a file without its end."""
         self.topics: dict[int, dict[str, Any]] = {}
@@ -269,11 +269,11 @@ class Recording:
             try:
                 self._layouts[found.topic] = dtype_from_layout(json.loads(found.array.tobytes()))
             except Exception as exc:  # whatever a parser of damaged text raises
-                self._tell(found.at, f"the type of samples makes no sense: {exc}")
+                self._report_damage(found.at, f"the type of samples makes no sense: {exc}")
 
     def _take_topic(self, place: Any) -> None:
         if (number := int(place["topic"])) in self.topics:
-            self._tell(int(place["offset"]), f"topic {number} is described a second time")
+            self._report_damage(int(place["offset"]), f"topic {number} is described a second time")
             return
         self._lost_topics.add(number)
         found = self._item(place)
@@ -284,7 +284,7 @@ class Recording:
                 self.topics[found.topic] = description
                 self._lost_topics.discard(found.topic)
             except Exception as exc:  # whatever a parser of damaged text raises
-                self._tell(
+                self._report_damage(
                     found.at, f"the description of topic {found.topic} makes no sense: {exc}"
                 )
 
@@ -317,7 +317,7 @@ class Recording:
                 after = self._next_item(at + 1, end)
                 if after == end:
                     break  # the index, or what a recorder was writing at its end
-                self._tell(at, f"{exc}; {after - at:,} bytes are left out")
+                self._report_damage(at, f"{exc}; {after - at:,} bytes are left out")
             else:
                 places.append(found.place)
             at = after
@@ -367,23 +367,23 @@ class Recording:
                 found.array = found.array.view(layout)
             return found
         except ValueError as exc:
-            self._tell(at, str(exc))
+            self._report_damage(at, str(exc))
         except OSError as exc:
-            self._tell(at, str(exc.strerror))
+            self._report_damage(at, str(exc.strerror))
         return None
 
-    def _tell(self, at: int, what: str) -> None:
-        if at in self._told:
+    def _report_damage(self, at: int, what: str) -> None:
+        if at in self._damaged_at:
             return
-        self._told.add(at)
-        if len(self._told) <= _MOST_TOLD:
-            more = "" if len(self._told) < _MOST_TOLD else "; further damage is not listed"
+        self._damaged_at.add(at)
+        if len(self._damaged_at) <= _MOST_LISTED:
+            more = "" if len(self._damaged_at) < _MOST_LISTED else "; further damage is not listed"
             self._complain(f"{self._path} is damaged at byte {at:,}: {what}{more}")
 
     @property
     def damaged(self) -> bool:
         """Whether something was found that cannot be read."""
-        return bool(self._told)
+        return bool(self._damaged_at)
 
     def __iter__(self) -> Iterator[Recorded]:
         for place in self.index:
@@ -393,10 +393,10 @@ class Recording:
             type_ = self.types.get(found.topic)
             if type_ is None:
                 self._lost_topics.add(found.topic)  # reported once
-                self._tell(found.at, f"topic {found.topic} of a sample is not described")
+                self._report_damage(found.at, f"topic {found.topic} of a sample is not described")
             elif not _is_of(type_, found):
                 name = self.topics[found.topic]["name"]
-                self._tell(found.at, f"a sample of {name!r} is not of its type")
+                self._report_damage(found.at, f"a sample of {name!r} is not of its type")
             else:
                 yield found
 

@@ -145,9 +145,9 @@ class Link:
             }
         )
         self._far.update_wishes([entry for entry in seats if entry.pid not in pids])
-        self._tell_what_stays()
+        self._report_names_that_stay()
 
-    def _tell_what_stays(self) -> None:
+    def _report_names_that_stay(self) -> None:
         """Complain of names that a pattern matches and that no link carries."""
         for watch, kind in self._staying.items():
             watch.changes()

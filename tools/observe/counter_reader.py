@@ -78,7 +78,7 @@ class CounterReader:
             self._search_at = now + _SHARE * (time.monotonic() - now)
         self._known = self._searched | known_to_broker
 
-    def tell_note(self) -> None:
+    def print_note(self) -> None:
         """Report on stderr when the broker could not be asked."""
         if self.note:
             note = self.note.removeprefix("open_adapter: ")

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Read the counters once and print them."""
     reader = CounterReader(args.namespace)
     reader.refresh()
-    reader.tell_note()
+    reader.print_note()
     scene = Scene.of(reader)
     jobs = rank_rows(namespace_name(args.namespace))
     parts = {

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     """Show a table an interval; with --format json a line of JSON each."""
     reader = CounterReader(args.namespace)
     reader.refresh()
-    reader.tell_note()
+    reader.print_note()
     screen = sys.stdout.isatty() and args.format == "table"
     before = _counts(Scene.of(reader))
     last = time.monotonic()

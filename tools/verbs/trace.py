@@ -176,7 +176,7 @@ class Watcher:
     def events(self, deadline: float | None) -> Iterator[Event]:
         """Return the events, until the deadline."""
         self._reader.refresh()
-        self._reader.tell_note()
+        self._reader.print_note()
         refresh = time.monotonic() + _REFRESH
         first = True
         while deadline is None or time.monotonic() < deadline:

@@ -56,7 +56,7 @@ class Ends:
         if to is None:
             return
         if adapter.uid not in to.knows:
-            self._tell_of(adapter, to)
+            self._introduce_adapter(adapter, to)
             owner = adapter.process
             to.knows[adapter.uid] = set()
             adapter.known_by[to.uid] = to
@@ -76,7 +76,7 @@ class Ends:
                 writable=segment.writable,
             )
 
-    def _tell_of(self, adapter: Adapter, to: Process) -> None:
+    def _introduce_adapter(self, adapter: Adapter, to: Process) -> None:
         """Introduce an adapter to a process, with a doorbell to its owner.
 
         The channel is theirs alone, so neither can harm a third process by it. A process that can

@@ -172,7 +172,7 @@ class Connections(Ends):
             other = adapter.known_by.get(uid)
             if other is not None:
                 try:
-                    self._tell_of(adapter, other)
+                    self._introduce_adapter(adapter, other)
                 except Refusal:
                     self._outbox.doorbell(process, [], other)  # it may ask once more
                 return

@@ -108,14 +108,14 @@ class Directory:
         records[number] = record
         for key in _keys_of(record):
             self._index.setdefault(key, {})[record] = None
-        self._tell("record", record)
+        self._notify("record", record)
 
     def retract(self, process: Process, number: int) -> None:
         """Remove a record; harmless when there is none."""
         record = self._member(process).records.pop(number, None)
         if record is not None:
             self._leave_index(record)
-            self._tell("record_gone", record)
+            self._notify("record_gone", record)
 
     def _leave_index(self, record: Record) -> None:
         for key in _keys_of(record):
@@ -142,7 +142,7 @@ class Directory:
             seen += 1
         return {"page": page, "next": 0}
 
-    def _tell(self, event: str, record: Record) -> None:
+    def _notify(self, event: str, record: Record) -> None:
         receivers: dict[Process, None] = {}
         for key in _keys_of(record):
             receivers.update(self._watchers.get(key, {}))

@@ -303,7 +303,7 @@ class Server:
         try:
             message = decode(datagram.data)
             if datagram.cut:
-                self._say_cut(client, message)
+                self._report_cut(client, message)
             else:
                 self._state.handle(client.number, message, datagram.fds)
         except BadMessage as exc:
@@ -321,7 +321,7 @@ class Server:
         ):
             del self._greeting[client.number]
 
-    def _say_cut(self, client: Client, message: Fields) -> None:
+    def _report_cut(self, client: Client, message: Fields) -> None:
         text = "descriptors were lost: too many of them, or the broker has no room for more"
         ident = request_id(message)
         if ident is not None:

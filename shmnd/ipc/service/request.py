@@ -131,7 +131,7 @@ class Request(Ending):
                 self._send_part(value, "Request.stream")
                 if loop is not None:
                     if self._sent % AHEAD == 0 or self._ahead():
-                        rest = self._go_on(loop, values, each)
+                        rest = self._continue_in_loop(loop, values, each)
                         return rest
                 else:
                     self._wait_for_room()
@@ -143,7 +143,7 @@ class Request(Ending):
         self._finish()
         return None
 
-    def _go_on(
+    def _continue_in_loop(
         self, loop: asyncio.AbstractEventLoop, values: Iterable[Any], each: Iterator[Any]
     ) -> asyncio.Task[None]:
         """Have an event loop send the rest of a stream, and not wait."""

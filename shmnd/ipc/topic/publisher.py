@@ -138,7 +138,7 @@ class Publisher(Sender, Closing):
         self._seats = Seats(self, self._adapter, seats, history)
         self._watch = directory.watch(SEAT, self._adapter.uid)
         self._changes = Changes(self._watch)
-        self._watch.wake = without_owner(self._tell)
+        self._watch.wake = without_owner(self._wake)
         self._announcement = directory.announce(
             TOPIC,
             self.name,
@@ -240,7 +240,7 @@ class Publisher(Sender, Closing):
     def _enough(self) -> bool:
         return self._seats.count >= self._wanted or bool(self._watch.pending)
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         self._shared.attend_soon(self)
 
     def _attend(self) -> None:

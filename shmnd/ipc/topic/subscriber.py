@@ -78,7 +78,7 @@ class Subscriber(MeetsPublishers):
             self._waiter = Waiter(self._shared.adapter, self._anything, self._doze)
             self._watch = self._shared.directory.watch(TOPIC, self.name)
             self._changes = Changes(self._watch)
-            self._watch.wake = without_owner(self._tell)
+            self._watch.wake = without_owner(self._wake)
             self._take_changes()
         except BaseException:
             self._part_from_all()
@@ -236,7 +236,7 @@ class Subscriber(MeetsPublishers):
 
     # -- what happens to it --
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         self._shared.attend_soon(self)
 
     def _attend(self) -> None:

@@ -2,6 +2,9 @@
 # cython: language_level=3
 from shmnd.mpi.datatypes.type_state cimport TypeState
 
+cdef extern from "objects/small_int.h":
+    bint shmpi_small_int(object given, int *value)
+
 
 cdef class Spec:
     """What one call sends from, or receives to."""

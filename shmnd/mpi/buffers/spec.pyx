@@ -66,6 +66,9 @@ cdef TypeState usable_type(object given, str call):
 
 cdef Py_ssize_t number_of(object given, str what, str call) except? -0x7fffffffffffffff:
     """A count or a displacement."""
+    cdef int small
+    if shmpi_small_int(given, &small):
+        return small
     try:
         return given
     except OverflowError:

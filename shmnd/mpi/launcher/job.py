@@ -34,7 +34,7 @@ _LAST_POLL_SECONDS: Final = 0.02
 """The same when all ranks have ended, and only what they have started has not."""
 _PATIENCE: Final = 0.5
 """Seconds in which ranks may begin to wait for one that has died."""
-_LOOK: Final = 0.025
+_PAUSE: Final = 0.025
 """Seconds between two questions of what they do."""
 _MOST_REPORTED: Final = 16
 """The most ranks whose waits are reported."""
@@ -107,7 +107,7 @@ class Job:
         finally:
             self._send(signal.SIGKILL)
             try:
-                self._output.finish(self._gives_up)
+                self._output.finish(self._output_timed_out)
             finally:
                 self._close()
                 if leaves:
@@ -220,7 +220,7 @@ class Job:
                 self._repeat = None
                 self._interrupt(has_group=False)
             if self._ending is None:
-                self._end_waits_in_vain()
+                self._end_endless_waits()
             if self._ending is not None and now > self._ending:
                 self._send(signal.SIGKILL)
                 if not self._running and (self._hurries or not self._output.waits()):
@@ -239,7 +239,7 @@ class Job:
                 self._output.read(key.data)
         self._output.write()
 
-    def _gives_up(self) -> bool:
+    def _output_timed_out(self) -> bool:
         """Return whether no reader took the last output until the end of a job that hurries."""
         return self._hurries and (self._ending is None or time.monotonic() > self._ending)
 
@@ -248,7 +248,7 @@ class Job:
         self._running.discard(rank)
         rank.ended = time.monotonic()
         if rank.number in self._released:
-            rank.ended -= waiting.VAIN_SECONDS  # that wait was in vain before
+            rank.ended -= waiting.ENDLESS_SECONDS  # that wait was in vain before
         job_memory.forget_process(self._memory, rank.number)  # while no other has its number
         code = rank.process.wait()
         job_memory.leave(self._memory, rank.number)
@@ -273,7 +273,7 @@ class Job:
             self._report_waits()
         self._fail(code)
 
-    def _end_waits_in_vain(self) -> None:
+    def _end_endless_waits(self) -> None:
         """End waits for a rank that makes no call any more, and with them the job.
 
         A rank that stays at its end is released first: its exit code is that of the job, unless it
@@ -292,7 +292,7 @@ class Job:
             peers = waiting.awaited(number, ranks)
             if not self._checks.confirm(number, rank, [ranks[peer] for peer in peers], now):
                 continue
-            words = waiting.in_vain_words(number, peers, rank)
+            words = waiting.endless_words(number, peers, rank)
             if self._recovery is not None and any(self._ranks[peer].ended for peer in peers):
                 self._output.say(f"{words}: the call fails")
                 self._recovery.give_up(peers)
@@ -321,7 +321,7 @@ class Job:
         while time.monotonic() < last and any(
             wait is None and rank.runs() for wait, rank in zip(waits, running, strict=True)
         ):
-            time.sleep(_LOOK)
+            time.sleep(_PAUSE)
             waits = [job_memory.wait_of(self._memory, rank.number) for rank in running]
         for wait, rank in list(zip(waits, running, strict=True))[:_MOST_REPORTED]:
             did = "did not wait" if rank.runs() else "ended meanwhile"

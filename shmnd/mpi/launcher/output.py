@@ -21,7 +21,7 @@ _COLOURS: Final = (36, 33, 35, 32, 34, 31, 96, 93, 95, 92, 94, 91)
 _AT_ONCE: Final = 65536
 _FITS: Final = 4096
 """Bytes that a pipe takes without a wait once it says that it takes any (PIPE_BUF of Linux)."""
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 
 class Target:
@@ -176,7 +176,7 @@ class Output:
         while self.waits() and not gives_up():
             for target in (self._out, self._err):
                 if (descriptor := target.waits()) is not None:
-                    takes(descriptor, _LOOK_SECONDS)
+                    takes(descriptor, _POLL_SECONDS)
                 target.write()
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from shmnd.mpi.transport.job_memory import Wait
 
-VAIN_SECONDS: Final = 1.6
+ENDLESS_SECONDS: Final = 1.6
 """Seconds since the end of a rank, and of a wait for it, after which that wait has no end."""
 _CHECKS: Final = 3
 """Checks at which it must be so."""
@@ -40,7 +40,7 @@ def awaited(number: int, ranks: list[Waiter]) -> list[int]:
     return [min(wait.peer, len(ranks) - 1)]
 
 
-def in_vain(rank: Waiter, peers: list[Waiter]) -> bool:
+def is_endless(rank: Waiter, peers: list[Waiter]) -> bool:
     """Return whether a rank waits for others that send and receive nothing for it any more.
 
     What they had sent is in the lanes, and would have ended the wait; a process that is stopped, or
@@ -66,7 +66,7 @@ class Checks:
 
     def confirm(self, number: int, rank: Waiter, peers: list[Waiter], now: float) -> bool:
         """Check a rank. Return whether its wait is in vain, and was so at the checks before."""
-        if rank.wait is None or not in_vain(rank, peers):
+        if rank.wait is None or not is_endless(rank, peers):
             self._found.pop(number, None)
             return False
         begin = rank.wait.since_ns
@@ -87,7 +87,7 @@ def is_at_end(rank: Waiter) -> bool:
 
 def _is_gone(peer: Waiter, last: tuple[str, ...]) -> bool:
     if peer.ended is not None:
-        return time.monotonic() - peer.ended >= VAIN_SECONDS
+        return time.monotonic() - peer.ended >= ENDLESS_SECONDS
     return peer.wait is not None and peer.wait.call in last and _lasts(peer)
 
 
@@ -96,12 +96,12 @@ def _lasts(rank: Waiter) -> bool:
     return (
         wait is not None
         and wait.idle
-        and seconds(wait) >= VAIN_SECONDS
+        and seconds(wait) >= ENDLESS_SECONDS
         and _state_of(rank.process) not in (None, *_STOPPED)
     )
 
 
-def in_vain_words(number: int, peers: list[int], rank: Waiter) -> str:
+def endless_words(number: int, peers: list[int], rank: Waiter) -> str:
     """Return which ranks have ended, and what another one waits for."""
     if len(peers) == 1:
         start = f"rank {peers[0]} has ended, and rank {number} waits for it in"

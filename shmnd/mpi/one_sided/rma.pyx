@@ -12,12 +12,11 @@ from libc.string cimport memcmp
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.keyed cimport Keyed
 from shmnd.mpi.collectives.op cimport Op, OpState
-from shmnd.mpi.buffers.spec cimport Spec, number_of, spec_simple, usable_type
+from shmnd.mpi.buffers.spec cimport (
+    Spec, number_of, shmpi_small_int, spec_simple, usable_type
+)
 from shmnd.mpi.datatypes.type_state cimport MPI_KIND_END, TypeState, mpi_kinds
 from shmnd.mpi.one_sided.window cimport Target, WinState, shmpi_gate_return, target_of
-
-cdef extern from "objects/small_int.h":
-    bint shmpi_small_int(object given, int *value)
 
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.op import NO_OP, REPLACE, SUM
@@ -110,6 +109,7 @@ cdef class WinCalls(Keyed):
         """Where a call goes: None, a displacement, or (displacement, count, type)."""
         cdef WinState w = self.state(call)
         cdef Py_ssize_t disp = 0, count = origin.count
+        cdef int small
         cdef TypeState type = origin.type
         if rank == PROC_NULL:
             return None
@@ -124,7 +124,9 @@ cdef class WinCalls(Keyed):
                 f"{call}: no access epoch at rank {rank} of {w.title()} is open; call Fence, "
                 "Lock, Lock_all or Start first",
             )
-        if isinstance(target, (list, tuple)):
+        if shmpi_small_int(target, &small):  # most targets
+            disp = small
+        elif isinstance(target, (list, tuple)):
             if len(target) > 3:
                 raise ValueError(
                     f"{call}: target: expecting 3 items at most, a displacement, a count and a "

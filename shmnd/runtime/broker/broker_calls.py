@@ -58,7 +58,7 @@ class BrokerCall(Generic[_T]):
             self._error = exc
         del call
         self.over = True
-        self._tell()
+        self._call_back()
 
     def run_briefly(self, take_back: Callable[[], object]) -> bool:
         """Make the call with brief waits; return whether it is over. If not, it can be repeated."""
@@ -83,9 +83,9 @@ class BrokerCall(Generic[_T]):
         """Call a function when the call is over: there, or here when it is over already."""
         self._callbacks.append(callback)
         if self.over:
-            self._tell()
+            self._call_back()
 
-    def _tell(self) -> None:
+    def _call_back(self) -> None:
         """Call each function once, whichever of two threads comes to it."""
         while self._callbacks:
             try:

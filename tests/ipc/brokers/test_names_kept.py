@@ -75,7 +75,7 @@ def opened(owner: Child, kind: str, name: str) -> None:
     end_process(broker_pid())
 
 
-def told(owner: Child, what: str = "continue") -> Any:
+def reply(owner: Child, what: str = "continue") -> Any:
     owner.say(what)
     return owner.hear()
 
@@ -85,13 +85,13 @@ def test_a_notifier_finds_the_listener(name: str, owner: Child) -> None:
     with ipc.Notifier(name) as notifier:
         assert notifier.listeners == 1
         notifier.notify(3)
-        assert told(owner) == [3]
+        assert reply(owner) == [3]
 
 
 def test_a_listener_finds_the_notifier(name: str, owner: Child) -> None:
     opened(owner, "notifier", name)
     with ipc.Listener(name) as listener:
-        assert told(owner) == "notified"
+        assert reply(owner) == "notified"
         assert listener.wait(PATIENCE) == {5}
 
 
@@ -103,7 +103,7 @@ def test_a_queue_is_the_same(name: str, owner: Child) -> None:
         end_process(broker_pid())
         with ipc.Queue(name=name) as again:
             assert again.qsize() == 2
-        assert told(owner) == ["first", "second"]
+        assert reply(owner) == ["first", "second"]
 
 
 def test_a_client_finds_the_server(name: str, owner: Child) -> None:
@@ -111,7 +111,7 @@ def test_a_client_finds_the_server(name: str, owner: Child) -> None:
     with pytest.raises(ipc.TypeMismatch):
         ipc.Client(name, request="f8", response="i8")
     with ipc.Client(name, request="i8", response="i8") as client:
-        assert told(owner) == "serves"
+        assert reply(owner) == "serves"
         assert client.call(4, timeout=PATIENCE).value == 5
 
 
@@ -128,11 +128,11 @@ def test_a_reader_finds_the_writer_and_there_is_one(name: str, owner: Child) -> 
     opened(owner, "writer", name)
     with ipc.BlackboardReader(name) as reader:
         assert reader["x"] == 3
-        assert told(owner) == "written"
+        assert reply(owner) == "written"
         assert reader["x"] == 4
         with pytest.raises(NdError, match=f"process {owner.pid} writes"):
             ipc.Blackboard(name, {"x": "f8"})
-        assert told(owner, "close") == "closed"
+        assert reply(owner, "close") == "closed"
         with ipc.Blackboard(name, {"x": "f8"}) as board:
             board["x"] = 7
             assert reader.wait("x", timeout=PATIENCE) == 7
@@ -143,7 +143,7 @@ def test_a_reader_finds_the_writer_and_there_is_one(name: str, owner: Child) -> 
 def test_a_name_that_was_left_is_free(name: str, owner: Child, kind: str, ends: str) -> None:
     opened(owner, kind, name)
     if ends == "close":
-        assert told(owner, "close") == "closed"
+        assert reply(owner, "close") == "closed"
     else:
         owner.kill()
     with ipc.Queue(name=name) as queue, ipc.Notifier(name) as notifier:
@@ -173,11 +173,11 @@ def test_one_that_the_broker_ends_under_opens_the_same(
     if kind == "listener":
         with ipc.Notifier(name) as notifier:
             notifier.notify(3)
-        assert told(owner) == [3]
+        assert reply(owner) == [3]
     elif kind == "queue":
         with ipc.Queue(name=name) as queue:
             queue.put("second")
-        assert told(owner) == ["first", "second"]
+        assert reply(owner) == ["first", "second"]
     else:
         with pytest.raises(NdError, match=f"process {owner.pid} writes"):
             ipc.Blackboard(name, {"x": "f8"})

@@ -61,7 +61,7 @@ def test_a_queue_that_another_member_scribbles_over() -> None:
     ],
     ids=["service", "event", "blackboard"],
 )
-def test_what_is_scribbled_over(target: Any, rounds: int) -> None:
+def test_overwritten_memory(target: Any, rounds: int) -> None:
     out = FORK.SimpleQueue()
     run(target, "hostile", SEED, rounds, out)
     assert out.get() > 10  # one page that is damaged does not silence the others
@@ -89,7 +89,7 @@ def test_a_key_of_a_shape_that_no_array_has(shape: list[int]) -> None:
         del memory, third
 
 
-def test_a_server_survives_what_no_client_sends() -> None:
+def test_a_server_survives_malformed_requests() -> None:
     told = FORK.Event()
     with ipc.Server("s") as server, ipc.Client("s") as client, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -105,7 +105,7 @@ def test_a_server_survives_what_no_client_sends() -> None:
         serving.join()
 
 
-def test_a_request_that_cannot_be_read_is_told_and_left_out() -> None:
+def test_an_unreadable_request_is_reported_and_left_out() -> None:
     with ipc.Server("s") as server, ipc.Client("s") as client:
         lost = client.send(Unreadable())
         serving = threading.Thread(target=server.serve, args=(lambda request: request.value + 1,))

@@ -94,7 +94,7 @@ def test_memory_of_a_process_that_may_be_hidden(kind: str, monkeypatch: pytest.M
         MAKE[kind]().close()
 
 
-def test_what_the_kernel_shows_of_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernel_shows_the_owner_of_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     own, here = processes.own_process(), processes.proc_space()
     pid = os.getpid()
     assert here == own.space

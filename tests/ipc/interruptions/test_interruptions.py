@@ -181,13 +181,13 @@ def test_the_answer_that_was_read_is_not_lost(raised: type[BaseException]) -> No
         thread.join(PATIENCE)
 
 
-def test_faults_of_a_value_are_no_interruption(capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_of_a_value_are_not_interruptions(capsys: pytest.CaptureFixture[str]) -> None:
     with ipc.Client("s") as client, pytest.raises(TypeError, match="be pickled: no pickle"):
         client.send(Unpicklable())
     ipc.Queue().put(Unpicklable())
     assert "no pickle" in capsys.readouterr().err
 
 
-def test_what_counts_as_an_interruption() -> None:
+def test_which_exceptions_are_interruptions() -> None:
     assert is_interruption(KeyboardInterrupt())
     assert not is_interruption(ValueError())

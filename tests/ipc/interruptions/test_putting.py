@@ -120,7 +120,7 @@ def test_an_interrupted_start_leaves_the_descriptors_of_others(
         ipc.Queue()
 
 
-def test_a_forked_child_sends_what_it_puts_behind_a_full_queue() -> None:
+def test_a_forked_child_sends_an_item_put_into_a_full_queue() -> None:
     """The thread that sends for the parent is not there in the child, nor are its locks free."""
     with ipc.Queue() as q:
         for number in range(FULL + 1):

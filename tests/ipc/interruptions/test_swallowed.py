@@ -51,7 +51,7 @@ def of_any(*names: object) -> str:
 @pytest.mark.parametrize(
     "swallow", [lambda: of_one("a"), lambda: of_two("a", 1), lambda: of_any("a", 1)]
 )
-def test_what_the_callers_of_a_swallowed_fault_hold_goes_with_them(
+def test_a_swallowed_fault_keeps_no_objects_of_its_callers(
     swallow: Callable[[], str],
 ) -> None:
     def caller() -> "weakref.ref[Kept]":
@@ -78,7 +78,7 @@ def of_a_step() -> None:
 
 
 @pytest.mark.usefixtures("no_collection")
-def test_what_the_callers_of_an_interrupted_call_hold_goes_with_them() -> None:
+def test_an_interrupted_call_keeps_no_objects_of_its_callers() -> None:
     held: list[weakref.ref[Kept]] = []
 
     def caller() -> None:

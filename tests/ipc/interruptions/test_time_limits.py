@@ -92,7 +92,7 @@ def test_a_time_limit_ends_a_call_at_each_place(name: str, monkeypatch: pytest.M
         del named
 
 
-def test_what_is_ignored() -> None:
+def test_the_ignored_exceptions() -> None:
     def handler(number: int, frame: Any) -> None:
         raise TimeLimit
 

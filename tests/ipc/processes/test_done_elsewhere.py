@@ -72,7 +72,7 @@ def test_reports_for_items_that_workers_took_are_counted_once(end: str) -> None:
 
 
 @pytest.mark.parametrize("reported", range(5))
-def test_what_died_with_a_worker_may_be_reported(reported: int) -> None:
+def test_items_of_a_dead_worker_may_be_reported(reported: int) -> None:
     with ipc.JoinableQueue() as q:
         for item in range(4):
             q.put(item)

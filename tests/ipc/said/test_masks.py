@@ -12,7 +12,7 @@ from shmnd import ipc
 PATIENCE = 20.0
 
 
-def test_a_mask_is_not_dropped_without_a_word() -> None:
+def test_a_mask_is_not_dropped_without_an_error() -> None:
     masked = np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, True, False])
     whole = np.ma.masked_array([1.0, 2.0, 3.0])
     kinds: dict[Any, Callable[[Any], Any]] = {

@@ -29,7 +29,7 @@ def ends() -> Iterator[Ends]:
         vars(made).clear()
 
 
-def said(ends: Ends, name: str) -> str:
+def text_of(ends: Ends, name: str) -> str:
     """The text of a mistake, without what differs from run to run."""
     try:
         MISTAKES[name](ends)
@@ -52,8 +52,8 @@ def texts() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_told_in_these_words(ends: Ends, name: str) -> None:
-    assert said(ends, name) == texts()[name]
+def test_the_whole_text_of_a_mistake(ends: Ends, name: str) -> None:
+    assert text_of(ends, name) == texts()[name]
 
 
 def test_there_is_a_text_for_each_mistake_and_no_other() -> None:
@@ -68,7 +68,7 @@ def main() -> None:
     for name in MISTAKES:
         with contextlib.ExitStack() as stack:
             made = ends_of(stack)
-            lines.append(f"{name} | {said(made, name)}\n")
+            lines.append(f"{name} | {text_of(made, name)}\n")
             vars(made).clear()
     TEXTS.write_text("".join(lines))
 

@@ -89,7 +89,7 @@ def test_an_answer_that_comes_too_late() -> None:
         assert client._ended == {}
 
 
-def test_what_a_program_sent_and_does_not_wait_for_is_computed() -> None:
+def test_requests_without_a_waiter_are_computed() -> None:
     with ipc.Server("s") as server, ipc.Client("s") as client:
         client.send("told")
         pending = client.send("asked")

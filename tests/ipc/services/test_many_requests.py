@@ -157,7 +157,7 @@ def hold_requests(there: Any, number: int) -> None:
 
 
 @pytest.mark.parametrize("of_tasks", [False, True])
-def test_the_death_of_a_server_ends_what_it_took_and_nothing_else(of_tasks: bool) -> None:
+def test_the_death_of_a_server_ends_only_the_requests_it_took(of_tasks: bool) -> None:
     there = FORK.Event()
     child = FORK.Process(target=hold_requests, args=(there, 300), daemon=True)
     child.start()

@@ -198,7 +198,7 @@ def test_a_cancelled_handler_answers_its_client() -> None:
     asyncio.run(main())
 
 
-def test_what_ends_a_server_answers_its_client() -> None:
+def test_an_exit_of_a_server_answers_its_client() -> None:
     def handler(request: Any) -> Any:
         raise SystemExit("enough")
 

@@ -299,7 +299,7 @@ def test_one_that_cannot_be_read_is_lost_beside_a_call_that_waits(
             in_threads()
 
 
-def test_numbers_that_no_client_sends_are_no_request() -> None:
+def test_requests_with_forged_numbers_are_left_out() -> None:
     with ipc.Server("s") as server, ipc.Client("s") as client:
         for number, member in ((-1, 0), (0, 0), (1 << 63, 0), (1, -1)):
             client._requests.put((*client._where, number, member, "forged"))
@@ -310,7 +310,7 @@ def test_numbers_that_no_client_sends_are_no_request() -> None:
         assert pending.result(PATIENCE).value == 1
 
 
-def test_a_wait_that_fails_is_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_wait_raises_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with ipc.Server("s") as server:
 
         def fails(*_: object) -> None:

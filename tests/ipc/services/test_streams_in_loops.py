@@ -99,7 +99,7 @@ def test_all_values_come_in_order(word: str) -> None:
         assert [each.value for each in client.stream("short")] == [1, 2]
 
 
-def test_what_the_values_raise_goes_to_the_client() -> None:
+def test_an_exception_of_the_values_reaches_the_client() -> None:
     with served() as (_, client):
         values = client.stream("failing")
         assert [next(values).value for _ in range(200)] == list(range(200))

@@ -162,7 +162,7 @@ def test_the_end_of_the_server_ends_the_streams() -> None:
             next(kept)
 
 
-def test_what_ends_the_server_ends_the_streams() -> None:
+def test_an_interrupted_server_ends_its_streams() -> None:
     handler = Counting()
 
     def handle(request: Any) -> Any:

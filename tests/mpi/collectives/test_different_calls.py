@@ -82,7 +82,7 @@ else:
     assert launch(2, "-c", program).stdout == "well\n"
 
 
-def test_it_is_told_in_large_communicators_too_and_in_those_of_two_groups() -> None:
+def test_large_communicators_and_intercommunicators_report_it() -> None:
     program = f"""{_BEGIN}
 half = comm.Split(rank % 2).Create_intercomm(0, comm, 1 - rank % 2)
 for each in comm, half:
@@ -145,7 +145,7 @@ print("well")
     assert launch(2, "-c", program).stdout.count("well") == 2
 
 
-def test_equal_calls_whose_ranks_come_late_go_on() -> None:
+def test_equal_calls_of_late_ranks_succeed() -> None:
     program = f"""{_BEGIN}
 import time
 calls = [

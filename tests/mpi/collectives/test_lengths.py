@@ -100,7 +100,7 @@ if rank == 0:
 
 @pytest.mark.parametrize("form", ["blocking", "non-blocking", "persistent"])
 @pytest.mark.parametrize("who", [0, 2])
-def test_every_family_says_so(form: str, who: int) -> None:
+def test_every_family_reports_it(form: str, who: int) -> None:
     said = launch(3, "-c", PROGRAM, form, str(who)).stdout
     long = 4 if form == "blocking" else 21
     assert [int(each) for each in said.split()] == [21] * 4 + [long] * 3
@@ -195,5 +195,5 @@ print("well")
 """
 
 
-def test_what_is_in_place_is_packed_at_each_start() -> None:
+def test_in_place_data_are_packed_at_each_start() -> None:
     assert launch(3, "-c", IN_PLACE).stdout == "well\n" * 3

@@ -173,7 +173,7 @@ os._exit(0)
     assert launch(2, program).stdout.count("well") == 1
 
 
-def test_an_interrupted_barrier_counts_and_the_next_collective_goes_on() -> None:
+def test_an_interrupted_barrier_counts_and_the_next_collective_succeeds() -> None:
     program = (
         UNTIL_WAITS
         + """
@@ -261,7 +261,7 @@ print("well")
     assert launch(3, program, "--enable-recovery").stdout.count("well") == 2
 
 
-def test_the_end_of_a_job_says_who_was_waited_for() -> None:
+def test_the_end_of_a_job_names_the_awaited_rank() -> None:
     program = (
         UNTIL_WAITS
         + """
@@ -316,7 +316,7 @@ print("well")
     assert launch(3, program).stdout.count("well") == 3
 
 
-def test_tools_show_what_a_rank_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_show_the_wait_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = f"lines-{os.getpid()}"
     monkeypatch.setenv("SHMND_NAMESPACE", namespace)
     program = "comm.Recv(bytearray(1), 1) if rank else comm.Barrier()"

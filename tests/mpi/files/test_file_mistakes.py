@@ -83,7 +83,7 @@ def test_a_call_that_cannot_be(
     assert usable(file)
 
 
-def test_messages_that_are_no_memory(file: Any) -> None:
+def test_messages_that_are_not_memory(file: Any) -> None:
     for wrong in (None, "text", 5):
         with pytest.raises((TypeError, BufferError)):
             file.Write(wrong)
@@ -109,7 +109,7 @@ def test_hints_that_are_none(file: Any, tmp_path: Path) -> None:
     assert usable(file)
 
 
-def test_a_message_that_is_no_whole_number_of_etypes(file: Any) -> None:
+def test_a_message_that_is_not_a_whole_number_of_etypes(file: Any) -> None:
     file.Set_view(0, MPI.DOUBLE)
     with pytest.raises(MPI.Exception, match=r"12 bytes; expected a multiple of the 8") as caught:
         file.Write(bytearray(12))
@@ -156,7 +156,7 @@ def test_modes_that_cannot_be(tmp_path: Path, error: int, amode: int, words: str
     assert not (tmp_path / "none").exists()
 
 
-def test_places_that_are_no_files(tmp_path: Path) -> None:
+def test_paths_that_are_not_files(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, error in (
         (tmp_path, MPI.ERR_BAD_FILE),
@@ -173,7 +173,7 @@ def test_places_that_are_no_files(tmp_path: Path) -> None:
         MPI.File.Open(MPI.COMM_NULL, tmp_path / "file", RDWR)
 
 
-def test_a_full_device_is_an_error_with_what_was_written() -> None:
+def test_a_full_device_is_an_error_with_the_written_count() -> None:
     full = MPI.File.Open(MPI.COMM_SELF, "/dev/full", MPI.MODE_WRONLY)
     words = r"File\.Write of '/dev/full': No space left on device; after 0 of 1"
     with pytest.raises(MPI.Exception, match=words) as caught:

@@ -119,7 +119,7 @@ def step(file: Any, model: Model) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_views_show_what_the_model_shows(file: Any, seed: int, tmp_path: Path) -> None:
+def test_random_views_agree_with_the_model(file: Any, seed: int, tmp_path: Path) -> None:
     model = Model(random.Random(seed))
     for _ in range(5):
         displacement, etype, filetype = model.draw_view()
@@ -170,7 +170,7 @@ def test_a_file_of_more_than_2_gib_has_its_ends(file: Any) -> None:
     assert got.tolist() == [0.0, 3.5]
 
 
-def test_the_bytes_of_a_file_are_those_of_memory(file: Any, tmp_path: Path) -> None:
+def test_the_bytes_of_a_file_equal_memory(file: Any, tmp_path: Path) -> None:
     values = np.arange(1000, dtype=">f4").view("u1")
     file.Write(values)
     assert (np.fromfile(tmp_path / "file", "u1") == values).all()

@@ -98,7 +98,7 @@ def test_a_composed_future_and_its_base_are_cancelled_together() -> None:
     assert base.cancelled()
 
 
-def test_a_composed_future_has_what_the_hooks_return() -> None:
+def test_a_composed_future_has_the_result_of_its_hooks() -> None:
     base: Future[Any] = Future()
     doubled = compose(base, lambda value: 2 * value)
     failed = compose(base, lambda value: value / 0)
@@ -143,7 +143,7 @@ def test_a_future_that_would_wait_for_itself_fails() -> None:
         assert "chain cycle detected" in str(each.exception(0))
 
 
-def test_a_cancelled_future_cancels_what_follows_and_not_what_was_before() -> None:
+def test_a_cancelled_future_cancels_only_later_futures() -> None:
     first = ThenableFuture()
     second = first.then()
     third = second.then()
@@ -183,7 +183,7 @@ def test_bootup_leaves_the_error_of_an_initializer_to_the_tasks() -> None:
             executor.submit(abs, -1)
 
 
-def test_options_that_are_none_are_as_those_left_out() -> None:
+def test_options_that_are_none_equal_omitted_options() -> None:
     with MPIPoolExecutor(1, globals=None, env=None, path=None, wdir=None) as executor:
         assert executor.submit(abs, -1).result() == 1
 
@@ -231,7 +231,7 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_return_what_the_program_defines(tmp_path: Path) -> None:
+def test_workers_return_objects_that_the_program_defines(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     ran = launch(2, "-m", "mpi4py.futures", str(script))

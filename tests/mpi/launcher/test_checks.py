@@ -39,7 +39,7 @@ def test_several_checks_end_it() -> None:
 @pytest.mark.parametrize(
     "between", [waits(50.0), waits(idle=False), Waiter(os.getpid(), None, None)]
 )
-def test_what_a_rank_did_between_two_checks_begins_them_anew(between: Waiter) -> None:
+def test_activity_between_two_checks_restarts_them(between: Waiter) -> None:
     checks, rank = Checks(), waits()
     checks.confirm(0, rank, GONE, 1000.0)
     checks.confirm(0, rank, GONE, 1000.2)

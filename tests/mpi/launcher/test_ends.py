@@ -228,7 +228,9 @@ else:
     assert comm.recv(source=1) == "there"
     print("well")
 """)
-def test_a_rank_that_is_stopped_is_not_taken_for_one_that_waits_in_vain(results: Results) -> None:
+def test_a_rank_that_is_stopped_is_not_taken_for_one_that_waits_without_end(
+    results: Results,
+) -> None:
     assert results[""].stdout == "well\n", results
 
 
@@ -321,7 +323,7 @@ if rank == 2: {waits}
 
 
 @with_jobs(_ending("sys.exit()"), 3, expect=1)
-def test_what_a_rank_took_along_ends_the_job(results: Results) -> None:
+def test_a_rank_that_ends_with_a_lock_ends_the_job(results: Results) -> None:
     """Rank 1 ends with a lock, or within an epoch; rank 2 waits for it."""
     for held, ran in results.items():
         assert HELD[held][2] in ran.stderr, (held, ran.stderr)
@@ -363,7 +365,7 @@ if not rank:
     assert (total == 2).all()
     print("well")
 """)
-def test_a_rank_whose_operation_takes_long_does_not_wait_in_vain(results: Results) -> None:
+def test_a_rank_whose_operation_takes_long_does_not_wait_without_end(results: Results) -> None:
     """It waited for a rank that has ended by now, and has all that it waited for."""
     assert results[""].stdout == "well\n", results
 
@@ -406,7 +408,7 @@ def test_the_number_of_a_process_is_forgotten_before_another_may_have_it() -> No
     assert run(NUMBERS).stdout == "True 0\n"
 
 
-def test_what_ranks_wait_for_is_not_asked_of_one_that_ends_meanwhile() -> None:
+def test_a_rank_that_ends_meanwhile_is_not_asked_for_its_wait() -> None:
     """The end of the job waited half a second for a rank that had raised an error, and was gone."""
     program = """
 import os, signal, time

@@ -36,7 +36,7 @@ KEPT = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", KEPT)
-def test_what_a_program_sends_arrives_although_it_keeps_the_request_and_ends(call: str) -> None:
+def test_a_message_arrives_although_its_program_keeps_the_request_and_ends(call: str) -> None:
     sends, receives = KEPT[call]
     said, _ = run(f"""
 if rank == 0:
@@ -75,7 +75,7 @@ else:
     assert said == "well\n"
 
 
-def test_finalize_shows_what_came_while_it_waited() -> None:
+def test_finalize_completes_a_receive_while_it_waits() -> None:
     said, _ = run("""
 if rank == 0:
     kept = comm.Irecv(come, 1, 3)
@@ -109,13 +109,13 @@ kept = several[rank].Ibarrier(), several[rank].Iallreduce(mine, come)""",
 
 
 @pytest.mark.parametrize("left", ENDS)
-def test_what_cannot_end_keeps_no_rank_when_all_have_come_to_their_end(left: str) -> None:
+def test_requests_that_cannot_end_hold_up_no_rank_when_all_are_at_their_end(left: str) -> None:
     run(ENDS[left])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 7])
-def test_collectives_that_the_program_left_do_not_keep_those_who_wait(ranks: int) -> None:
+def test_collectives_that_a_rank_left_do_not_hold_up_the_other_ranks(ranks: int) -> None:
     said, _ = run(
         """
 if rank < last:

@@ -72,7 +72,7 @@ def child_file(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_what_a_rank_started_and_ignores_signals_ends_with_a_job_that_fails(
+def test_a_child_that_ignores_signals_ends_with_a_job_that_fails(
     rank: int, child_file: Path
 ) -> None:
     ends = f"comm.rank == {rank} and os.kill(os.getpid(), signal.SIGKILL); comm.Barrier()"
@@ -84,7 +84,7 @@ def test_what_a_rank_started_and_ignores_signals_ends_with_a_job_that_fails(
 
 
 @pytest.mark.parametrize("closes", ["", ", close_fds=False"])
-def test_what_a_rank_started_stays_after_a_job_that_succeeds(closes: str, child_file: Path) -> None:
+def test_a_child_stays_after_a_job_that_succeeds(closes: str, child_file: Path) -> None:
     """Also where it has the descriptors of the rank."""
     starts = STARTS.replace("stderr=subprocess.DEVNULL", f"stderr=subprocess.DEVNULL{closes}")
     options = ["-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "-c", starts]
@@ -92,7 +92,7 @@ def test_what_a_rank_started_stays_after_a_job_that_succeeds(closes: str, child_
     assert psutil.Process(int(child_file.read_text())).status() != psutil.STATUS_ZOMBIE
 
 
-def test_what_ranks_started_ends_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+def test_children_of_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     """Also a program under a shell, and what that starts; a rank has none that is not a child."""
     program = (
         "import os, pathlib, subprocess, sys, time\n"

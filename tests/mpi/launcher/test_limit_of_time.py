@@ -20,7 +20,7 @@ else:
 """
 
 
-def test_the_limit_names_what_each_rank_waited_in() -> None:
+def test_the_limit_names_the_call_each_rank_waited_in() -> None:
     said = launch(3, "--timeout", "6", "-c", DEADLOCK, expect=124).stderr.splitlines()
     first, *waits = [line.removeprefix("shmnd mpiexec: ") for line in said]
     assert first == "the job has run for 6.0 seconds, the limit of --timeout"

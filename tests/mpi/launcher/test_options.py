@@ -54,7 +54,7 @@ def test_a_variable_that_is_not_set_stays_so_in_the_ranks(monkeypatch: pytest.Mo
     assert options.environment == {"SHMND_TEST_SET": "1"}
 
 
-def test_a_file_of_hosts_whose_slots_are_no_number_is_named(
+def test_a_file_of_hosts_with_invalid_slots_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hosts = tmp_path / "hosts"
@@ -189,7 +189,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(("bind", "bound"), [("core", True), ("none", False)])
-def test_what_is_said_of_many_ranks_fits_their_binding(bind: str, bound: bool) -> None:
+def test_the_warning_of_many_ranks_fits_their_binding(bind: str, bound: bool) -> None:
     options = ["-n", str(len(os.sched_getaffinity(0)) + 1), "--bind-to", bind]
     said = python("-m", "shmnd.mpi", *options, "true").stderr
     assert "take turns" in said

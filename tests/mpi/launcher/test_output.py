@@ -81,7 +81,7 @@ def test_only_the_stream_that_python_made_is_changed(
 
 
 @pytest.mark.slow
-def test_what_was_printed_before_comes_first() -> None:
+def test_output_from_before_the_import_arrives() -> None:
     ran = launch(2, "-c", "print('before')\nfrom mpi4py import MPI\nprint('after')")
     assert sorted(ran.stdout.split()) == ["after", "after", "before", "before"]
 
@@ -140,7 +140,7 @@ def test_lines_are_whole_where_the_target_does_not_wait() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("options", [[], ["--prefix"]])
-def test_words_that_cannot_be_written_do_not_change_how_a_job_ends(
+def test_messages_that_cannot_be_written_do_not_change_how_a_job_ends(
     closed: bool, options: list[str]
 ) -> None:
     """The launcher speaks at the start and at the end; its standard error takes nothing."""

@@ -55,7 +55,7 @@ def as_in_a_terminal() -> Iterator[None]:
 
 @pytest.mark.usefixtures("as_in_a_terminal")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_a_job_ends_with_what_its_ranks_have_started(how: signal.Signals) -> None:
+def test_a_job_ends_with_the_children_of_its_ranks(how: signal.Signals) -> None:
     line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "-c", STARTS]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdout is not None

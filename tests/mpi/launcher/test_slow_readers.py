@@ -74,7 +74,7 @@ def until_gone(folder: Path) -> None:
         (signal.SIGINT, 130),
     ],
 )
-def test_a_signal_ends_a_job_whose_output_nobody_takes(
+def test_a_signal_ends_a_job_whose_output_is_not_read(
     how: signal.Signals, code: int, stream: int, tmp_path: Path
 ) -> None:
     with launched(tmp_path, stream=stream) as (launcher, _):
@@ -85,7 +85,7 @@ def test_a_signal_ends_a_job_whose_output_nobody_takes(
 
 
 @pytest.mark.slow
-def test_a_limit_of_time_ends_a_job_whose_output_nobody_takes(tmp_path: Path) -> None:
+def test_a_limit_of_time_ends_a_job_whose_output_is_not_read(tmp_path: Path) -> None:
     with launched(tmp_path, "--timeout", "2") as (launcher, _):
         assert launcher.wait(PATIENCE / 5) == 124
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from shmnd.mpi.launcher.waiting import VAIN_SECONDS, Waiter, in_vain, is_at_end
+from shmnd.mpi.launcher.waiting import ENDLESS_SECONDS, Waiter, is_at_end, is_endless
 from shmnd.mpi.transport.job_memory import Wait
 
-LONG_AGO = time.monotonic() - VAIN_SECONDS - 1
+LONG_AGO = time.monotonic() - ENDLESS_SECONDS - 1
 
 
 def waits(call: str, *, others: bool = False, schedule: bool = False) -> Waiter:
@@ -36,14 +36,14 @@ PEERS = {
         (True, {"at its end", "ended"}),
     ],
 )
-def test_a_rank_at_its_end_goes_on_with_collectives_alone(schedule: bool, gone: set[str]) -> None:
+def test_a_rank_at_its_end_continues_only_collectives(schedule: bool, gone: set[str]) -> None:
     rank = waits("a call", schedule=schedule)
-    assert {name for name, peer in PEERS.items() if in_vain(rank, [peer])} == gone
-    assert not in_vain(rank, list(PEERS.values()))
+    assert {name for name, peer in PEERS.items() if is_endless(rank, [peer])} == gone
+    assert not is_endless(rank, list(PEERS.values()))
 
 
-def test_a_wait_that_others_may_end_is_not_in_vain() -> None:
-    assert not in_vain(waits("a call", others=True), [PEERS["ended"]])
+def test_a_wait_that_others_may_end_is_not_endless() -> None:
+    assert not is_endless(waits("a call", others=True), [PEERS["ended"]])
 
 
 def test_a_rank_at_its_end_is_one_that_stays() -> None:

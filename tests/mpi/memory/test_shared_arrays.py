@@ -251,7 +251,7 @@ assert (theirs == 3).all()
 
 
 @pytest.mark.slow
-def test_a_child_that_dies_at_once_holds_up_nobody() -> None:
+def test_a_child_that_dies_at_once_holds_up_no_rank() -> None:
     run("""
 array = np.ones(200_000)
 for _ in range(20):

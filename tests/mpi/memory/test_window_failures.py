@@ -109,11 +109,11 @@ MPI.Win.Allocate(64, comm=comm).Free()
 
 
 @pytest.mark.parametrize("limited", [0, 1])
-def test_a_rank_without_a_descriptor_for_a_window_tells_the_others_its_limit(limited: int) -> None:
+def test_all_ranks_report_the_limit_of_a_rank_without_a_descriptor(limited: int) -> None:
     launch_program(3, NO_DESCRIPTOR.replace("LIMITED", str(limited)))
 
 
-def test_a_first_rank_that_cannot_make_the_memory_tells_the_others() -> None:
+def test_all_ranks_report_a_first_rank_that_cannot_make_the_memory() -> None:
     program = """
 import os
 from mpi4py import MPI

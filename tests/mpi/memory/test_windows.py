@@ -152,5 +152,5 @@ print("well")
 
 
 @pytest.mark.slow
-def test_the_parts_of_a_shared_window_lie_in_a_row() -> None:
+def test_the_parts_of_a_shared_window_are_contiguous() -> None:
     assert launch(4, "-c", LAID_OUT).stdout.count("well") == 4

@@ -86,7 +86,7 @@ static void blocks_of_threads_do_not_overlap(void)
     arena_end();
 }
 
-static void what_is_too_small_or_too_large_lies_elsewhere(void)
+static void small_and_large_sizes_are_not_taken(void)
 {
     bool zero;
     arena_begin();
@@ -170,7 +170,7 @@ static void a_forked_child_has_blocks_of_its_own(void)
 static const struct check_test tests[] = {
     TEST(sizes_are_the_smallest_that_fit),
     TEST(blocks_of_threads_do_not_overlap),
-    TEST(what_is_too_small_or_too_large_lies_elsewhere),
+    TEST(small_and_large_sizes_are_not_taken),
     TEST(pages_go_back_and_read_as_zeros),
     TEST(a_block_that_was_given_twice_is_taken_once),
     TEST(a_forked_child_has_blocks_of_its_own),

@@ -45,7 +45,7 @@ static void job_close(void)
 
 /* Rank 2 tells rank 0, whose call is `mine`; which rank disagrees with it then, and by what
  * call. */
-static int told(struct shmpi_call theirs, struct shmpi_call mine, struct shmpi_call *found)
+static int disagreeing(struct shmpi_call theirs, struct shmpi_call mine, struct shmpi_call *found)
 {
     shmpi_send_call(rank[2], 0, theirs);
     for (int i = 0; i < 20; i++)
@@ -59,7 +59,7 @@ static void nothing_is_known_before_a_record(void)
     struct shmpi_call found;
     job_open();
     EQUAL(shmpi_find_other_call(rank[0], call_of(1, 2, 0), &found), -1);
-    EQUAL(told(call_of(1, 2, 0), call_of(1, 2, 0), &found), -1);
+    EQUAL(disagreeing(call_of(1, 2, 0), call_of(1, 2, 0), &found), -1);
     job_close();
 }
 
@@ -69,7 +69,7 @@ static void another_call_under_one_number_disagrees(void)
     job_open();
     for (int i = 0; i < 4; i++) {
         struct shmpi_call theirs = call_of(numbers[i], 9, 1), found;
-        EQUAL(told(theirs, call_of(numbers[i], 3, -1), &found), 2);
+        EQUAL(disagreeing(theirs, call_of(numbers[i], 3, -1), &found), 2);
         EQUAL(found.number, theirs.number);
         EQUAL(found.root, 1);
         EQUAL(found.context, CONTEXT);
@@ -82,10 +82,10 @@ static void an_earlier_or_later_number_does_not(void)
 {
     struct shmpi_call found;
     job_open();
-    EQUAL(told(call_of(7, 9, -1), call_of(8, 3, -1), &found), -1);
-    EQUAL(told(call_of(9, 9, -1), call_of(8, 3, -1), &found), -1);
+    EQUAL(disagreeing(call_of(7, 9, -1), call_of(8, 3, -1), &found), -1);
+    EQUAL(disagreeing(call_of(9, 9, -1), call_of(8, 3, -1), &found), -1);
     /* The low 31 bits are those of the call, which was 2^24 collectives before. */
-    EQUAL(told(call_of(8, 9, -1), call_of(8 + (1 << 24), 3, -1), &found), -1);
+    EQUAL(disagreeing(call_of(8, 9, -1), call_of(8 + (1 << 24), 3, -1), &found), -1);
     job_close();
 }
 
@@ -93,15 +93,15 @@ static void another_root_of_one_call_disagrees(void)
 {
     struct shmpi_call found;
     job_open();
-    EQUAL(told(call_of(5, 9, 2), call_of(5, 9, 1), &found), 2);
+    EQUAL(disagreeing(call_of(5, 9, 2), call_of(5, 9, 1), &found), 2);
     EQUAL(found.root, 2);
     EQUAL(found.number, call_of(5, 9, 1).number);
-    EQUAL(told(call_of(5, 9, 0), call_of(5, 9, 1), &found), 2);
+    EQUAL(disagreeing(call_of(5, 9, 0), call_of(5, 9, 1), &found), 2);
     EQUAL(found.root, 0);
-    EQUAL(told(call_of(5, 9, 1), call_of(5, 9, 1), &found), -1);
-    EQUAL(told(call_of(5, 9, -1), call_of(5, 9, 1), &found), -1);
-    EQUAL(told(call_of(5, 9, 2), call_of(5, 9, -1), &found), -1);
-    EQUAL(told(call_of(4, 9, 2), call_of(5, 9, 1), &found), -1);
+    EQUAL(disagreeing(call_of(5, 9, 1), call_of(5, 9, 1), &found), -1);
+    EQUAL(disagreeing(call_of(5, 9, -1), call_of(5, 9, 1), &found), -1);
+    EQUAL(disagreeing(call_of(5, 9, 2), call_of(5, 9, -1), &found), -1);
+    EQUAL(disagreeing(call_of(4, 9, 2), call_of(5, 9, 1), &found), -1);
     job_close();
 }
 
@@ -110,13 +110,13 @@ static void a_call_of_another_context_or_without_a_number_is_not_compared(void)
     struct shmpi_call theirs = call_of(5, 9, 2), mine = call_of(5, 3, 1), found;
     job_open();
     theirs.context = OTHER_CONTEXT;
-    EQUAL(told(theirs, mine, &found), -1);
+    EQUAL(disagreeing(theirs, mine, &found), -1);
     mine.number = 0;
-    EQUAL(told(call_of(0, 9, 2), mine, &found), -1);
+    EQUAL(disagreeing(call_of(0, 9, 2), mine, &found), -1);
     job_close();
 }
 
-static void a_message_that_came_tells_its_call(void)
+static void a_message_that_came_names_its_call(void)
 {
     struct shmpi_call mine = call_of(5, 3, 0), theirs = call_of(5, 9, -1), found;
     job_open();
@@ -160,7 +160,7 @@ static void begin(int number, int kind, int root)
 static int answered(struct shmpi_call theirs, struct shmpi_call *found)
 {
     struct shmpi_call unused;
-    told(theirs, call_of(0, 0, 0), &unused);
+    disagreeing(theirs, call_of(0, 0, 0), &unused);
     return shmpi_find_other_call(rank[2], theirs, found);
 }
 
@@ -258,7 +258,7 @@ static const struct check_test tests[] = {
     TEST(an_earlier_or_later_number_does_not),
     TEST(another_root_of_one_call_disagrees),
     TEST(a_call_of_another_context_or_without_a_number_is_not_compared),
-    TEST(a_message_that_came_tells_its_call),
+    TEST(a_message_that_came_names_its_call),
     TEST(a_rank_that_has_left_a_call_answers_by_it),
     TEST(a_rank_that_agrees_answers_nothing),
     TEST(a_call_that_is_waited_for_is_compared_when_it_begins),

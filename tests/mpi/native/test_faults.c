@@ -92,7 +92,7 @@ static void ends_alone(int who, struct shmpi_req *r, int fault)
 
 static char big[60000], into[60000];
 
-static void what_needs_a_dead_rank_ends_and_the_rest_goes_on(void)
+static void waits_for_a_dead_rank_end_and_the_rest_continues(void)
 {
     job_open();
     char a = 0, b = 0;
@@ -321,7 +321,7 @@ static void a_note_is_read_whole(void)
 }
 
 static const struct check_test tests[] = {
-    TEST(what_needs_a_dead_rank_ends_and_the_rest_goes_on),
+    TEST(waits_for_a_dead_rank_end_and_the_rest_continues),
     TEST(memory_of_a_dead_rank_is_not_read),
     TEST(a_collective_without_a_member_stops_at_every_step),
     TEST(all_that_waits_in_a_revoked_context_ends_everywhere),

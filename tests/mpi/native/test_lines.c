@@ -153,7 +153,7 @@ static void a_writer_is_kept_back_by_the_slowest_member(void)
     guard_free_all();
 }
 
-static void another_call_is_seen_and_garbage_is_no_length(void)
+static void another_call_is_seen_and_garbage_is_not_a_length(void)
 {
     job_open(false);
     struct shmpi_lines *a = lines_of(0), *b = lines_of(1);
@@ -183,7 +183,7 @@ static void add(const void *left, const void *right, void *to, size_t n)
 }
 
 /* The bits of the tree of schedules, for every number of members. */
-static void brackets_are_those_of_schedules(void)
+static void brackets_match_schedules(void)
 {
     for (int n = 1; n <= SHMPI_LINE_MEMBERS; n++) {
         double value[SHMPI_LINE_MEMBERS], rows[SHMPI_LINE_MEMBERS];
@@ -204,7 +204,7 @@ static void brackets_are_those_of_schedules(void)
     }
 }
 
-static void who_has_lines(void)
+static void which_communicators_have_lines(void)
 {
     CHECK(shmpi_lines_fit(0, 2) && shmpi_lines_fit(16, SHMPI_LINE_MEMBERS));
     CHECK(!shmpi_lines_fit(0, 1) && !shmpi_lines_fit(16, SHMPI_LINE_MEMBERS + 1));
@@ -220,9 +220,9 @@ static void who_has_lines(void)
 static const struct check_test tests[] = {
     TEST(members_at_the_same_time),
     TEST(a_writer_is_kept_back_by_the_slowest_member),
-    TEST(another_call_is_seen_and_garbage_is_no_length),
-    TEST(brackets_are_those_of_schedules),
-    TEST(who_has_lines),
+    TEST(another_call_is_seen_and_garbage_is_not_a_length),
+    TEST(brackets_match_schedules),
+    TEST(which_communicators_have_lines),
 };
 
 MAIN(tests)

@@ -59,7 +59,7 @@ static void the_next_short_message_is_taken(void)
     job_close();
 }
 
-static void what_matching_decides_is_left_to_it(void)
+static void decisions_of_matching_are_left_to_it(void)
 {
     job_open(2, 8192);
     CHECK(!received_now(0, 1) && !received_now(SHMPI_ANY, 1));
@@ -175,7 +175,7 @@ static void with_work_to_do_nothing_is_taken(void)
 }
 
 /* With unsent records, a message is for progress, which writes them. */
-static void what_is_owed_is_not_forgotten(void)
+static void unsent_records_are_not_forgotten(void)
 {
     job_open(2, 4096);
     int n = 0;
@@ -205,13 +205,13 @@ static void what_is_owed_is_not_forgotten(void)
 
 static const struct check_test tests[] = {
     TEST(the_next_short_message_is_taken),
-    TEST(what_matching_decides_is_left_to_it),
+    TEST(decisions_of_matching_are_left_to_it),
     TEST(long_and_synchronous_ones_are_left),
     TEST(nothing_is_taken_of_a_revoked_context_or_a_lost_rank),
     TEST(others_are_not_forgotten),
     TEST(a_revocation_by_another_rank_is_seen_first),
     TEST(with_work_to_do_nothing_is_taken),
-    TEST(what_is_owed_is_not_forgotten),
+    TEST(unsent_records_are_not_forgotten),
 };
 
 MAIN(tests)

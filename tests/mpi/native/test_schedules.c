@@ -200,7 +200,7 @@ static void results_lie_where_nothing_is_copied(void)
 }
 
 /* What is received from an arena is reduced piece by piece, each of whole items. */
-static void what_lies_in_an_arena_is_reduced_as_it_is_read(void)
+static void data_in_an_arena_are_reduced_as_they_are_read(void)
 {
     static const uint64_t lengths[] = {1, 3, 5 << 14};
     arena_bytes = 32 << 20;
@@ -221,7 +221,7 @@ static void what_lies_in_an_arena_is_reduced_as_it_is_read(void)
 static const struct check_test tests[] = {
     TEST(collectives_keep_the_order_of_ranks),
     TEST(results_lie_where_nothing_is_copied),
-    TEST(what_lies_in_an_arena_is_reduced_as_it_is_read),
+    TEST(data_in_an_arena_are_reduced_as_they_are_read),
 };
 
 MAIN(tests)

@@ -84,7 +84,7 @@ static void bytes_before_a_place_are_counted(void)
     }
 }
 
-static void a_part_is_moved_as_it_lies(void)
+static void a_part_is_moved_in_place(void)
 {
     FILE *file = tmpfile();
     CHECK(file);
@@ -127,7 +127,7 @@ static void a_part_is_moved_as_it_lies(void)
 static const struct check_test tests[] = {
     TEST(every_byte_has_its_place),
     TEST(bytes_before_a_place_are_counted),
-    TEST(a_part_is_moved_as_it_lies),
+    TEST(a_part_is_moved_in_place),
 };
 
 MAIN(tests)

@@ -79,7 +79,7 @@ def test_a_container_has_the_bytes_of_the_module(alone: Pickle, obj: Any) -> Non
 
 
 @pytest.mark.parametrize("obj", BEYOND, ids=lambda obj: repr(obj)[:30])
-def test_what_is_beyond_is_left_to_the_module(alone: Pickle, obj: Any) -> None:
+def test_other_objects_are_left_to_the_module(alone: Pickle, obj: Any) -> None:
     with pytest.raises(ModuleIsUsed):
         alone.dumps(obj)
     with pytest.raises(ModuleIsUsed):
@@ -87,7 +87,7 @@ def test_what_is_beyond_is_left_to_the_module(alone: Pickle, obj: Any) -> None:
 
 
 @pytest.mark.parametrize("obj", BEYOND, ids=lambda obj: repr(obj)[:30])
-def test_the_module_takes_what_is_beyond(obj: Any) -> None:
+def test_the_module_pickles_other_objects(obj: Any) -> None:
     for whole in (obj, [obj], [1, "a", obj], {"a": obj}, (obj, 2, 3, 4)):
         assert Pickle().dumps(whole) == pickle.dumps(whole, PROTOCOL)
         assert Pickle().loads(pickle.dumps(whole, PROTOCOL)) == whole

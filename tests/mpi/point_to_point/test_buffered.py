@@ -49,7 +49,7 @@ def test_a_send_without_a_buffer_is_an_error(send: Any) -> None:
     assert not COMM.Iprobe(0, 3)
 
 
-def test_a_send_that_nobody_receives_needs_no_buffer() -> None:
+def test_a_send_to_proc_null_needs_no_buffer() -> None:
     COMM.Bsend(DATA, MPI.PROC_NULL, 3)
 
 

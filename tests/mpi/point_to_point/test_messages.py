@@ -66,7 +66,7 @@ def test_every_form_of_a_list(message, expected) -> None:
         lambda a: [a, [1, 1, 1], INT],
     ],
 )
-def test_what_does_not_fit_is_a_value_error(message) -> None:
+def test_messages_that_do_not_fit_are_value_errors(message) -> None:
     target = np.zeros(4, "i")
     with pytest.raises(ValueError, match=r"^Comm\.Send"):
         copied(message(target), message(target))
@@ -102,7 +102,7 @@ def test_memory_of_a_device_is_refused() -> None:
         copied(Device(), np.zeros(4))
 
 
-def test_dlpack_arrays_are_taken_where_they_lie() -> None:
+def test_dlpack_arrays_are_taken_in_place() -> None:
     class Tensor:
         def __init__(self, items: np.ndarray) -> None:
             self.items = items

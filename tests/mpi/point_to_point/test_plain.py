@@ -68,7 +68,7 @@ WRONG = {
 
 @pytest.mark.parametrize("form", WRONG)
 @pytest.mark.parametrize("call", ["Send", "Recv"])
-def test_what_does_not_fit_is_an_error_of_both_calls(form: str, call: str) -> None:
+def test_messages_that_do_not_fit_are_errors_of_both_calls(form: str, call: str) -> None:
     make, error = WRONG[form]
     with pytest.raises(error):
         getattr(COMM, call)(make(), 0)

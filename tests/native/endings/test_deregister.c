@@ -177,7 +177,7 @@ static void a_flush_comes_first(void)
 }
 
 /* A peer that counts chunks as done early does not end this side's own copy. */
-static void a_copy_of_ours_is_over_when_its_thread_says_so(void)
+static void an_own_copy_is_over_when_its_thread_ends_it(void)
 {
     struct scene s;
     open_scene(&s, false);
@@ -371,7 +371,7 @@ static const struct check_test tests[] = {
     TEST(a_receive_that_is_not_met_keeps_its_memory_while_it_is_pushed_to),
     TEST(a_message_in_parts_keeps_nothing),
     TEST(a_flush_comes_first),
-    TEST(a_copy_of_ours_is_over_when_its_thread_says_so),
+    TEST(an_own_copy_is_over_when_its_thread_ends_it),
     TEST(a_refused_receive_is_kept_until_the_end),
     TEST(a_send_keeps_its_source_while_we_copy_it),
     TEST(a_send_keeps_its_source_while_the_peer_reads_it),

@@ -97,7 +97,7 @@ static void leave(struct scene *s, uint32_t before, bool looks)
     duo_close(&s->d);
 }
 
-static void what_stays_meets_its_receive(void)
+static void messages_that_stay_meet_their_receives(void)
 {
     static struct scene s;
     for (s.count = 1; s.count <= MOST; s.count++) {
@@ -230,7 +230,7 @@ static void the_oldest_recalled_has_the_reason(void)
 }
 
 static const struct check_test tests[] = {
-    TEST(what_stays_meets_its_receive),
+    TEST(messages_that_stay_meet_their_receives),
     TEST(one_that_sent_to_one_that_closes_hears_whether_it_was_taken),
     TEST(one_that_leaves_waits_for_no_copy_that_never_begins),
     TEST(one_that_leaves_waits_for_none_that_does_nothing),

@@ -100,7 +100,7 @@ static void scribble(struct lane *l)
 }
 
 /* Have all requests completed that were posted before the end? */
-static bool all_told(const struct lane *l)
+static bool all_completed(const struct lane *l)
 {
     bool all = !outstanding(l);
     for (uint32_t i = 0; i < RECEIVES; i++)
@@ -113,7 +113,7 @@ static bool lane_turn(struct lane *l)
     const struct plan *plan = &l->side->plan;
     struct shmnd_qp *q = &l->e->q;
     bool some = end(l);
-    if (q->state == SHMND_QP_DOWN && !q->going_down && !l->left && all_told(l)) {
+    if (q->state == SHMND_QP_DOWN && !q->going_down && !l->left && all_completed(l)) {
         l->left = true;
         scribble(l);
     }

@@ -121,7 +121,7 @@ static void every_send_goes_though_its_sender_computes(void)
 }
 
 /* More than the ring holds; then the sender acts first, and sends all by itself. */
-static void a_sender_that_moves_takes_back_what_is_listed(void)
+static void a_sender_that_moves_takes_back_listed_sends(void)
 {
     struct scene s;
     struct shmnd_cqe out[64];
@@ -153,7 +153,7 @@ static void a_sender_that_moves_takes_back_what_is_listed(void)
 
 /* The receiver sleeps for another event, and polls only when it is asked: also for each message
  * that the sender issues by itself after the receiver has polled. */
-static void what_is_issued_later_is_asked_for(void)
+static void later_sends_are_asked_for(void)
 {
     struct scene s;
     struct shmnd_cqe out[64];
@@ -322,7 +322,7 @@ static void an_end_between_two_pieces(void)
 }
 
 /* During a piece no side releases memory; after the last one both know that it was whole. */
-static void what_is_whole_stays_whole(void)
+static void a_whole_message_stays_whole(void)
 {
     for (int amid = 0; amid < 2; amid++) {
         struct scene s;
@@ -588,12 +588,12 @@ static void a_reclaimed_message_needs_no_segment(void)
 
 static const struct check_test tests[] = {
     TEST(every_send_goes_though_its_sender_computes),
-    TEST(a_sender_that_moves_takes_back_what_is_listed),
-    TEST(what_is_issued_later_is_asked_for),
+    TEST(a_sender_that_moves_takes_back_listed_sends),
+    TEST(later_sends_are_asked_for),
     TEST(any_order_of_turns),
     TEST(a_long_one_is_pulled_in_pieces),
     TEST(an_end_between_two_pieces),
-    TEST(what_is_whole_stays_whole),
+    TEST(a_whole_message_stays_whole),
     TEST(flushed_while_listed),
     TEST(flushed_while_its_reader_has_it),
     TEST(deregistered_while_listed),

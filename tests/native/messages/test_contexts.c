@@ -108,7 +108,7 @@ static void run(struct side *s, enum shmnd_progress what, bool receiving)
     check_side(s);
 }
 
-static void go_on(struct side *s)
+static void advance_all(struct side *s)
 {
     for (enum shmnd_progress p; (p = shmnd_tx_advance(&s->e->q)) != SHMND_IDLE;)
         run(s, p, false);
@@ -152,7 +152,7 @@ static void send_one(struct stage *st, struct side *s)
         posted(s, context);
     check_side(s);
     if (!(s->e->q.batch && s->e->q.wq.next == s->e->q.wq.end))
-        go_on(s);
+        advance_all(s);
 }
 
 static void access_one(struct stage *st, struct side *s)
@@ -168,7 +168,7 @@ static void access_one(struct stage *st, struct side *s)
         return;
     if (kept)
         posted(s, context);
-    go_on(s);
+    advance_all(s);
 }
 
 static void receive_one(struct stage *st, struct side *s)
@@ -192,7 +192,7 @@ static void window_one(struct side *s)
         return;
     shmnd_post_window(&s->e->q, context, SHMND_BIND, 0, SHMND_SUCCESS, 0);
     posted(s, context);
-    go_on(s);
+    advance_all(s);
 }
 
 static void step(struct stage *st, struct side *s)

@@ -291,7 +291,7 @@ static void inline_data_is_captured(void)
     duo_close(&d);
 }
 
-static void silent_successes_say_nothing(void)
+static void silent_successes_have_no_completion(void)
 {
     struct duo d;
     duo_open(&d);
@@ -546,7 +546,7 @@ static void sinks_that_violate(void)
 
 /* The receive of a large message fails while its sender copies into it: it completes when that copy
  * has ended, since its memory belongs to its owner then. */
-static void a_refused_receive_is_told_after_the_copy_into_it(void)
+static void a_refused_receive_completes_after_the_copy_into_it(void)
 {
     struct duo d;
     uint32_t n = 200000;
@@ -606,7 +606,7 @@ static const struct check_test tests[] = {
     TEST(both_directions),
     TEST(backlog),
     TEST(inline_data_is_captured),
-    TEST(silent_successes_say_nothing),
+    TEST(silent_successes_have_no_completion),
     TEST(silent_successes_take_no_place),
     TEST(solicited_is_carried_by_every_kind),
     TEST(receives_too_small),
@@ -614,7 +614,7 @@ static const struct check_test tests[] = {
     TEST(both_sides_refuse_at_once),
     TEST(sources_that_violate),
     TEST(sinks_that_violate),
-    TEST(a_refused_receive_is_told_after_the_copy_into_it),
+    TEST(a_refused_receive_completes_after_the_copy_into_it),
     TEST(regions_count_published_receives),
 };
 MAIN(tests)

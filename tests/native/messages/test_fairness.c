@@ -156,7 +156,7 @@ static void completions_of_requests_keep_no_message_out(void)
 }
 
 /* The hint tells of a message on any connection, and of nothing once all are taken. */
-static void a_hint_tells_of_each_message(void)
+static void a_hint_shows_each_message(void)
 {
     for (uint32_t l = 0; l < sizeof counts / sizeof counts[0]; l++) {
         struct crowd c = {0};
@@ -183,6 +183,6 @@ static void a_hint_tells_of_each_message(void)
 static const struct check_test tests[] = {
     TEST(a_quiet_connection_is_served),       TEST(so_it_is_while_a_request_waits),
     TEST(so_it_is_on_a_queue_of_few_results), TEST(completions_of_requests_keep_no_message_out),
-    TEST(a_hint_tells_of_each_message),
+    TEST(a_hint_shows_each_message),
 };
 MAIN(tests)

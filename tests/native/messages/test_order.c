@@ -209,7 +209,7 @@ static void the_answer_comes_before_the_copy_of_a_large_message_returns(void)
 }
 
 /* The peer reports a message as taken that was not sent, and the copy fails: one completion. */
-static void a_send_that_was_told_too_early_is_told_once(void)
+static void a_send_that_completes_too_early_completes_once(void)
 {
     struct scene s;
     scene_open(&s, false);
@@ -275,7 +275,7 @@ static const struct check_test tests[] = {
     TEST(the_end_of_another_connection_comes_behind_the_sends),
     TEST(the_answer_comes_before_the_placing_returns),
     TEST(the_answer_comes_before_the_copy_of_a_large_message_returns),
-    TEST(a_send_that_was_told_too_early_is_told_once),
+    TEST(a_send_that_completes_too_early_completes_once),
     TEST(many_flushes_do_not_overrun_a_queue),
 };
 MAIN(tests)

@@ -124,7 +124,7 @@ static void none_is_forgotten(void)
 }
 
 /* A queue that has few connections left polls them directly: peers set no marks any more. */
-static void few_are_looked_at(void)
+static void few_are_checked(void)
 {
     struct crowd c;
     open_crowd(&c, 8, 10 * W_SECOND);
@@ -152,6 +152,6 @@ static void the_next_time_is_known(void)
 
 static const struct check_test tests[] = {
     TEST(each_is_found_by_its_mark), TEST(an_answer_waits_for_its_send), TEST(none_is_forgotten),
-    TEST(few_are_looked_at),         TEST(the_next_time_is_known),
+    TEST(few_are_checked),           TEST(the_next_time_is_known),
 };
 MAIN(tests)

@@ -131,7 +131,7 @@ static void an_end_between_two_pieces(void)
 }
 
 /* The sender copies one piece and makes no further call; the receiver polls. */
-static void a_receiver_ends_what_its_sender_began(void)
+static void a_receiver_ends_a_message_its_sender_began(void)
 {
     for (int private = 0; private < 2; private++) {
         struct scene s;
@@ -149,7 +149,7 @@ static void a_receiver_ends_what_its_sender_began(void)
 }
 
 /* And the other way round: the receiver copies one piece. */
-static void a_sender_ends_what_its_receiver_began(void)
+static void a_sender_ends_a_message_its_receiver_began(void)
 {
     struct scene s;
     struct shmnd_cqe out;
@@ -176,7 +176,7 @@ static const struct check_test tests[] = {
     TEST(a_grant_withdrawn_between_two_pieces),
     TEST(a_grant_withdrawn_by_a_side_that_has_closed),
     TEST(an_end_between_two_pieces),
-    TEST(a_receiver_ends_what_its_sender_began),
-    TEST(a_sender_ends_what_its_receiver_began),
+    TEST(a_receiver_ends_a_message_its_sender_began),
+    TEST(a_sender_ends_a_message_its_receiver_began),
 };
 MAIN(tests)

@@ -66,7 +66,7 @@ static void polls_that_fail_just_before_the_message_end(void)
     EQUAL(w.given_ns, 2 * SPIN);                               /* it tries again, for longer */
 }
 
-static void tries_in_vain_become_rare(void)
+static void failed_tries_become_rare(void)
 {
     shmnd_poll_window w = {0};
     CHECK(until(&w, SOON, 0, 100) > 0);
@@ -148,7 +148,7 @@ static const struct check_test tests[] = {
     TEST(long_waits_poll_for_an_eighth),
     TEST(windows_grow_with_the_waits),
     TEST(polls_that_fail_just_before_the_message_end),
-    TEST(tries_in_vain_become_rare),
+    TEST(failed_tries_become_rare),
     TEST(messages_found_by_polls_restore_them),
     TEST(a_hit_ends_the_sleeps),
     TEST(many_hits_outweigh_a_failure),

@@ -178,7 +178,7 @@ static void leftovers(void)
 }
 
 /* A reader that publishes a false position stops its own link and nothing else. */
-static void lying_reader(void)
+static void hostile_reader(void)
 {
     /* clang-format off */
     static const uint64_t lies[] = {0, 1, 99, 101, 100 + SHMND_RING_USUAL, ~0ull, 1ull << 63,
@@ -236,7 +236,7 @@ static void nonsense(void)
 }
 
 static const struct check_test tests[] = {
-    TEST(slots_for_every_size),   TEST(sizes_and_wraps), TEST(pieces),       TEST(room),
-    TEST(longest_fits_once_read), TEST(leftovers),       TEST(lying_reader), TEST(nonsense),
+    TEST(slots_for_every_size),   TEST(sizes_and_wraps), TEST(pieces),         TEST(room),
+    TEST(longest_fits_once_read), TEST(leftovers),       TEST(hostile_reader), TEST(nonsense),
 };
 MAIN(tests)

@@ -191,7 +191,7 @@ def test_receive_data_overrun_beyond_the_elements(end: End) -> None:
 
 
 @pytest.mark.parametrize("inline", [False, True])
-def test_receive_completes_access_violation_into_what_is_not_registered(
+def test_receive_completes_access_violation_into_unregistered_memory(
     connected: Pair, inline: bool
 ) -> None:
     sink = connected.passive.memory(8)

@@ -59,7 +59,7 @@ def wrong_targets(descriptor: nd.MwDescriptor) -> list[tuple[nd.MwDescriptor, in
 
 @pytest.mark.parametrize("name", ["read", "write"])
 @pytest.mark.parametrize("offset", [-1, -(1 << 70), 1 << 64, 1 << 70])
-def test_an_offset_that_is_no_64_bit_number_is_a_mistake_of_the_caller(
+def test_an_offset_outside_64_bits_is_a_mistake_of_the_caller(
     connected: Pair, name: str, offset: int
 ) -> None:
     _, _, descriptor = target(connected)
@@ -94,7 +94,7 @@ def test_write_completes_remote_error_when_the_target_refuses(connected: Pair, c
 
 
 @pytest.mark.parametrize(("right", "name"), [(READ, "write"), (WRITE, "read")])
-def test_rights_are_those_of_the_bind(connected: Pair, right: int, name: str) -> None:
+def test_rights_come_from_the_bind(connected: Pair, right: int, name: str) -> None:
     _, _, descriptor = target(connected, right)
     end = connected.active
     post = getattr(end.endpoint, name)
@@ -103,7 +103,7 @@ def test_rights_are_those_of_the_bind(connected: Pair, right: int, name: str) ->
 
 
 @pytest.mark.parametrize("inline", [False, True])
-def test_read_completes_access_violation_into_what_is_not_registered(
+def test_read_completes_access_violation_into_unregistered_memory(
     connected: Pair, inline: bool
 ) -> None:
     _, _, descriptor = target(connected)
@@ -113,7 +113,7 @@ def test_read_completes_access_violation_into_what_is_not_registered(
     assert done(end, end.endpoint.read, bad, descriptor, 0).status is Status.ACCESS_VIOLATION
 
 
-def test_write_completes_access_violation_from_what_is_not_registered(connected: Pair) -> None:
+def test_write_completes_access_violation_from_unregistered_memory(connected: Pair) -> None:
     _, _, descriptor = target(connected)
     end = connected.active
     source = end.memory(8)
@@ -151,7 +151,7 @@ def test_write_completes_canceled_behind_a_send_that_ended(patient: Pair) -> Non
 
 
 # -- SendAndInvalidate --
-def told_window(pair: Pair) -> tuple[Memory, nd.MemoryWindow, nd.MwDescriptor, nd.Result]:
+def notified_window(pair: Pair) -> tuple[Memory, nd.MemoryWindow, nd.MwDescriptor, nd.Result]:
     notice = nd.Result()
     memory = pair.passive.memory(256)
     window, descriptor = pair.window(pair.passive, memory, READ | WRITE, notice)
@@ -159,11 +159,11 @@ def told_window(pair: Pair) -> tuple[Memory, nd.MemoryWindow, nd.MwDescriptor, n
 
 
 @pytest.mark.parametrize("length", [0, 40, 2000, 1 << 17])
-def test_send_and_invalidate_completes_success_and_tells_the_owner(
+def test_send_and_invalidate_completes_success_and_notifies_the_owner(
     connected: Pair, length: int
 ) -> None:
     """A13: the window's result comes right after the Receive; silence does not suppress it."""
-    memory, _, descriptor, notice = told_window(connected)
+    memory, _, descriptor, notice = notified_window(connected)
     active, passive = connected.active, connected.passive
     source, sink = active.memory(1 << 17), passive.memory(1 << 17)
     source.put(b"\x5a" * length)
@@ -185,7 +185,7 @@ def test_send_and_invalidate_completes_success_and_tells_the_owner(
     assert memory.get(256) == before
 
 
-def test_send_and_invalidate_success_without_a_result_to_tell(connected: Pair) -> None:
+def test_send_and_invalidate_success_without_a_result_of_the_owner(connected: Pair) -> None:
     """A11."""
     _, window, descriptor = target(connected)
     received = nd.Result()
@@ -202,7 +202,7 @@ def test_send_and_invalidate_success_without_a_result_to_tell(connected: Pair) -
 
 def test_send_and_invalidate_success_names_the_window_by_its_token_alone(connected: Pair) -> None:
     """A14."""
-    _, _, descriptor, notice = told_window(connected)
+    _, _, descriptor, notice = notified_window(connected)
     received = nd.Result()
     connected.passive.endpoint.receive(received, None)
     stale = nd.MwDescriptor(1, 2, descriptor.token)
@@ -212,7 +212,7 @@ def test_send_and_invalidate_success_names_the_window_by_its_token_alone(connect
 
 def invalidated_twice(pair: Pair) -> tuple[nd.Result, nd.Result]:
     """The owner was first: the Send that comes too late ends the connection."""
-    _, window, descriptor, _ = told_window(pair)
+    _, window, descriptor, _ = notified_window(pair)
     active, passive = pair.active, pair.passive
     received, sent = nd.Result(), nd.Result()
     assert done(passive, passive.endpoint.invalidate, window).status is Status.SUCCESS
@@ -241,7 +241,7 @@ def test_receive_completes_invalidation_error_when_there_is_no_such_window(
 def test_send_and_invalidate_completes_access_violation_outside_the_registration(
     connected: Pair,
 ) -> None:
-    _, _, descriptor, _ = told_window(connected)
+    _, _, descriptor, _ = notified_window(connected)
     end = connected.active
     memory = end.memory(64)
     bad = nd.Sge(memory.address, 65, memory.handle)
@@ -250,7 +250,7 @@ def test_send_and_invalidate_completes_access_violation_outside_the_registration
 
 
 def test_send_and_invalidate_completes_canceled_when_the_peer_disconnects(patient: Pair) -> None:
-    _, _, descriptor, _ = told_window(patient)
+    _, _, descriptor, _ = notified_window(patient)
     result = nd.Result()
     patient.active.endpoint.send_and_invalidate(result, None, descriptor)
     patient.hang_up(patient.passive)
@@ -262,7 +262,7 @@ def test_send_and_invalidate_completes_timeout_when_no_receive_comes(
     make_pair: Callable[..., Pair],
 ) -> None:
     pair = make_pair(rnr_timeout=0.1).connect()
-    _, _, descriptor, _ = told_window(pair)
+    _, _, descriptor, _ = notified_window(pair)
     result = nd.Result()
     pair.active.endpoint.send_and_invalidate(result, None, descriptor)
     assert pair.both_reap(pair.active) == [result]
@@ -272,7 +272,7 @@ def test_send_and_invalidate_completes_timeout_when_no_receive_comes(
 def test_send_and_invalidate_completes_remote_error_when_the_receive_is_too_small(
     connected: Pair,
 ) -> None:
-    _, _, descriptor, _ = told_window(connected)
+    _, _, descriptor, _ = notified_window(connected)
     result = nd.Result()
     connected.passive.endpoint.receive(nd.Result(), None)
     connected.active.endpoint.send_and_invalidate(result, nd.Sge(b"x", 1, None), descriptor)

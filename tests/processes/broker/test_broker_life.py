@@ -59,7 +59,7 @@ def test_a_connection_outlives_its_broker(adapter: shmnd.Adapter) -> None:
         assert broker_pid() == 0, "messages need no broker, so none was started"
 
 
-def test_new_connections_while_an_old_one_goes_on(adapter: shmnd.Adapter) -> None:
+def test_new_connections_while_an_old_one_continues(adapter: shmnd.Adapter) -> None:
     """A process that needs a broker starts it, and both sides replay their state."""
     program = ECHO.replace(
         "    while True:\n        talk.say(talk.hear())",
@@ -128,7 +128,7 @@ hear()
             talk.connector.complete_connect()
 
 
-def test_messages_go_on_beside_a_stopped_broker(adapter: shmnd.Adapter) -> None:
+def test_messages_continue_while_the_broker_is_stopped(adapter: shmnd.Adapter) -> None:
     """Nor does the search for another one, which a listener needs, hold them up."""
     with Child(ECHO) as echo, listening(adapter):
         talk = Talk.to(adapter, tuple(echo.hear()))
@@ -187,7 +187,7 @@ def test_a_stopped_broker_is_named_by_the_call_that_asks_again(adapter: shmnd.Ad
                 adapter.allocate(1 << 20)
 
 
-def test_a_stop_between_question_and_answer_is_no_timeout(adapter: shmnd.Adapter) -> None:
+def test_a_stop_between_request_and_reply_is_not_a_timeout(adapter: shmnd.Adapter) -> None:
     """A process that was stopped itself finds its answer there, however late."""
     client = adapter._engine.client
     client._timeout = 0.0  # type: ignore[attr-defined]
@@ -245,9 +245,7 @@ def test_a_stopped_broker_is_replaced_too(adapter: shmnd.Adapter) -> None:
     adapter._engine.sync()
 
 
-def test_a_broker_of_another_version_is_told_from_ours(
-    adapter: shmnd.Adapter, tmp_path: Path
-) -> None:
+def test_a_broker_of_another_version_is_recognized(adapter: shmnd.Adapter, tmp_path: Path) -> None:
     """An older release still runs: the message says which versions, and how to end it.
 
     Connections continue, and when the other one is replaced, all is as before.

@@ -126,7 +126,7 @@ def test_a_record_ends_with_its_adapter(directory: Directory) -> None:
     assert directory.find("topic") == ()
 
 
-def test_what_cannot_be_announced_is_refused(directory: Directory) -> None:
+def test_invalid_announcements_are_refused(directory: Directory) -> None:
     for kind, name, data in (
         ("Topic", "x", {}),
         ("", "x", {}),

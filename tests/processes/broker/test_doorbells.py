@@ -153,7 +153,7 @@ def test_a_hostile_peer_spoils_only_its_own_rings(how: str) -> None:
         assert state_of(doorbell_of(adapter, honest.pid)) == select.POLLOUT
 
 
-def test_a_peer_cannot_silence_what_others_ring() -> None:
+def test_a_peer_cannot_silence_the_bells_of_others() -> None:
     """Whether a queue is to be rung stands where its peers cannot write."""
 
     def mapped() -> set[str]:

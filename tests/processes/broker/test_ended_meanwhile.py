@@ -87,7 +87,7 @@ def test_an_adapter(op: str, before: bool) -> None:
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_what_an_adapter_announced(before: bool) -> None:
+def test_an_announced_name(before: bool) -> None:
     with shmnd.open_adapter() as other, shmnd.open_adapter() as adapter:
         found = Directory(other).announce(KIND, "name")
         _renew(adapter, "announce", found.close, before=before)

@@ -112,7 +112,7 @@ def test_a_connection_that_is_complete_outlives_the_failure_of_another_answer() 
             assert far.recv_bytes(PATIENCE) == b"here"
 
 
-def test_the_time_out_of_a_handler_is_no_time_out_of_the_call(
+def test_the_time_out_of_a_handler_is_not_a_time_out_of_the_call(
     signalled: Callable[..., None],
 ) -> None:
     own = NdTimeoutError(Status.IO_TIMEOUT, "the program's own")

@@ -68,7 +68,7 @@ def test_no_adapter_stays(closes: bool, others: int, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("make", [shmnd.open_adapter, shmnd.listen])
-def test_what_is_dropped_does_not_stay(
+def test_a_dropped_object_does_not_stay(
     make: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "unraisablehook", bool)  # for exceptions in destructors

@@ -126,7 +126,7 @@ def end_process_if_there(pid: int) -> None:
         pass
 
 
-def test_what_lies_in_other_namespaces_goes_with_the_start_of_any(base: Path) -> None:
+def test_any_start_removes_leftovers_of_other_namespaces(base: Path) -> None:
     stale = place_of("crashed")
     abandoned_socket(stale)
     with Child("""
@@ -144,7 +144,7 @@ hear()
         end_process(broker_pid(living), signal.SIGTERM)
 
 
-def test_an_owner_is_told_by_its_lock_not_by_its_pid(base: Path) -> None:
+def test_an_owner_is_recognized_by_its_lock_not_by_its_pid(base: Path) -> None:
     place = place_of("held")
     with Child("""
 from shmnd.broker.place import place_of
@@ -185,7 +185,7 @@ def test_names_of_releases_of_old(base: Path, names: list[Path]) -> None:
     assert [each.path for each in find_leftovers() if each.stale] == [held]
 
 
-def test_what_is_no_socket_and_no_file_is_left_alone(base: Path, names: list[Path]) -> None:
+def test_entries_of_other_types_are_left_alone(base: Path, names: list[Path]) -> None:
     place = place_of("odd")
     place.socket.write_text("not a socket")
     path = SHM / f"shmnd-{os.getuid()}-data-{'0' * 32}"
@@ -195,7 +195,7 @@ def test_what_is_no_socket_and_no_file_is_left_alone(base: Path, names: list[Pat
     assert [each for each in find_leftovers() if each.stale] == []
 
 
-def test_clean_says_what_it_does(
+def test_clean_reports_each_removal(
     base: Path, names: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["clean"]) == 0
@@ -216,7 +216,7 @@ def test_clean_says_what_it_does(
     assert main(["clean", "--dry-run"]) == 0
 
 
-def test_a_namespace_that_nobody_uses_goes_with_its_broker(base: Path) -> None:
+def test_an_unused_namespace_is_removed_with_its_broker(base: Path) -> None:
     with shmnd.open_adapter(namespace="passing"):
         place = place_of("passing")
         broker = broker_pid(place)
@@ -251,7 +251,7 @@ def test_a_dry_run_makes_nothing_either(base: Path) -> None:
     assert not place.socket.exists()
 
 
-def test_clean_tells_what_it_could_not_remove(
+def test_clean_reports_failed_removals(
     base: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = place_of("crashed")

@@ -31,7 +31,7 @@ def _long_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(defaults, "timeout", 100.0)
 
 
-def test_connect_waits_for_a_stopped_broker_no_longer_than_it_was_told() -> None:
+def test_connect_waits_for_a_stopped_broker_only_for_its_time_out() -> None:
     """Not for as long as an exchange with the broker may take."""
     with shmnd.listen() as server:
         with stopped(broker_pid()):

@@ -129,7 +129,7 @@ shmnd.open_adapter(group={CLUB})
 
 @only_root
 @pytest.mark.parametrize("name", ["directory-made", "lock-made", "broker-socket-bound"])
-def test_what_a_member_left_half_made_keeps_no_other_one_out(common: Path, name: str) -> None:
+def test_a_half_made_entry_of_a_member_excludes_no_other_member(common: Path, name: str) -> None:
     """Which could neither mend it nor take it away."""
     with Child(DIES, **member(ANNA), env=env(common)) as anna:
         anna.say(name)
@@ -206,7 +206,7 @@ def test_a_process_is_not_taken_for_another_one_of_its_user(common: Path, lies: 
 
 
 @only_root
-def test_whose_memory_it_is_goes_by_the_word_of_ones_own_broker(common: Path) -> None:
+def test_the_user_of_a_memory_is_reported_by_the_own_broker(common: Path) -> None:
     with Child(IN_GROUP, **member(BERT), env=env(common)) as bert:
         bert.hear()  # it has the broker
         assert not _near(common, ANNA, ANNA)
@@ -227,7 +227,7 @@ def outcome(how: str, folder: Path, **options: Any) -> Any:
 
 
 @only_root
-def test_who_is_not_in_the_group_is_refused_at_every_gate(common: Path) -> None:
+def test_a_user_outside_the_group_is_refused_at_every_gate(common: Path) -> None:
     with Child(IN_GROUP, **member(ANNA), env=env(common)) as anna:
         anna.hear()
         # by its own library,
@@ -292,7 +292,7 @@ def test_another_user_gets_a_clear_refusal(common: Path) -> None:
 
 
 @only_root
-def test_a_broker_of_somebody_else_is_not_trusted(common: Path) -> None:
+def test_a_broker_of_another_user_is_not_trusted(common: Path) -> None:
     """A socket that another user has put there: the client asks the kernel which user serves it."""
     directory = common / "run" / "default"
     directory.mkdir(parents=True)
@@ -365,7 +365,7 @@ hear()
 
 
 @only_root
-def test_segments_cannot_be_opened_by_a_process_that_is_no_party() -> None:
+def test_segments_cannot_be_opened_by_a_third_process() -> None:
     """They have no name; and where /proc shows them, the kernel checks the reader."""
     spy = """
 import glob
@@ -490,7 +490,7 @@ def test_a_token_passes_only_where_it_belongs(kind: str, what: str) -> None:
         assert (owner.memory == 0x11).all()
 
 
-def test_access_says_who_it_is_for() -> None:
+def test_access_names_its_users() -> None:
     assert str(Access()) == f"uid {os.geteuid()} only"
     assert str(Access(5)) == f"uid {os.geteuid()} and group 5 only"
 
@@ -539,7 +539,7 @@ hear()
 
 
 @only_root
-def test_what_another_user_may_not_copy_fails_cleanly(common: Path) -> None:
+def test_a_copy_that_another_user_may_not_make_fails_cleanly(common: Path) -> None:
     """Shared memory is read at once; private memory is out of reach, and that is a status."""
     with (
         Child(REMOTE, **member(ANNA), env=env(common)) as anna,

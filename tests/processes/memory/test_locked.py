@@ -70,7 +70,7 @@ def test_the_memory_of_a_job_is_not_filled() -> None:
 
 
 @pytest.mark.parametrize("kind", MADE)
-def test_only_what_is_committed_is_filled_and_locked(kind: str) -> None:
+def test_only_committed_memory_is_filled_and_locked(kind: str) -> None:
     how, least = MADE[kind]
     command = [sys.executable, "-c", PROGRAM.replace("{made}", how)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -99,7 +99,7 @@ def test_sparse_memory_is_committed(name: str, adapter: shmnd.Adapter) -> None:
         segment.close_fd()
 
 
-def test_what_cannot_be_attached(name: str, adapter: shmnd.Adapter, tmp_path: Path) -> None:
+def test_objects_that_cannot_be_attached(name: str, adapter: shmnd.Adapter, tmp_path: Path) -> None:
     attach = adapter.attach
     one = Status.INVALID_PARAMETER_1
     refused(one, "no shared memory is named", lambda: attach(name))
@@ -118,9 +118,7 @@ def test_what_cannot_be_attached(name: str, adapter: shmnd.Adapter, tmp_path: Pa
     refused(Status.DEVICE_REMOVED, "closed", lambda: attach(name))
 
 
-def test_a_descriptor_that_is_not_open_for_what_is_wanted(
-    name: str, adapter: shmnd.Adapter
-) -> None:
+def test_a_descriptor_without_the_requested_access(name: str, adapter: shmnd.Adapter) -> None:
     path = SHM / name[1:]
     path.write_bytes(b"x" * 5000)
     one = Status.ACCESS_VIOLATION

@@ -186,7 +186,7 @@ def test_a_system_call_that_a_filter_forbids_is_an_error_that_leads_to_the_docto
 # -- shared memory --
 
 
-def test_who_cannot_tell_of_a_segment_names_the_call_that_needs_it(
+def test_a_failed_announcement_of_a_segment_names_the_call(
     broker: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with shmnd.open_adapter() as adapter:
@@ -244,7 +244,7 @@ def test_shared_memory_that_is_too_small_is_an_error_that_names_its_bound(megaby
         assert word in text
 
 
-def test_a_limit_of_files_is_named_where_it_is_what_forbids_a_segment() -> None:
+def test_a_limit_of_files_is_named_where_it_prevents_a_segment() -> None:
     limited = (
         "import resource\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (32 << 20, resource.RLIM_INFINITY))"
@@ -430,6 +430,6 @@ def kill_brokers() -> None:
             end_process(process.pid)
 
 
-def test_interpreter_and_path_are_what_the_children_get() -> None:
+def test_children_get_the_interpreter_and_the_path() -> None:
     with Child("say([sys.executable, shmnd.__file__])") as child:
         assert child.hear() == [sys.executable, shmnd.__file__]

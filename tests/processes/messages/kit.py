@@ -28,7 +28,7 @@ def accepted_unreturned(server: shmnd.Server, pool: ThreadPoolExecutor) -> shmnd
     """Return the client's end of a connection that the server has accepted and not returned."""
     connecting = pool.submit(shmnd.connect, server.address, timeout=LIMIT)
     while not server._arrivals:
-        server._look("Server.accept")
+        server._poll("Server.accept")
         server.adapter._engine.progress()
     while not connecting.done():
         server.adapter._engine.progress()

@@ -61,7 +61,7 @@ def closing(wait: Callable[[], object], close: Callable[[], None]) -> object:
     ],
     ids=["send_bytes", "recv_bytes", "maxlength", "poll", "asend_bytes", "arecv_bytes"],
 )
-def test_a_call_says_that_its_connection_was_closed(peer_of: MakePeer, wait: Waited) -> None:
+def test_a_call_reports_that_its_connection_was_closed(peer_of: MakePeer, wait: Waited) -> None:
     peer = peer_of(deaf)
     peer.server.close()  # the connection is the last object of its adapter
     near = peer.connection

@@ -50,7 +50,7 @@ def questioner(address: Address, pipe: Pipe) -> None:
         pipe.send("done")
 
 
-def when_told(address: Address, pipe: Pipe) -> None:
+def sends_on_request(address: Address, pipe: Pipe) -> None:
     """Send so many messages as are asked for, and sleep in between."""
     with shmnd.connect(address) as connection:
         while (count := pipe.recv()) is not None:
@@ -117,7 +117,7 @@ def test_one_thread_serves_clients_that_come_and_go() -> None:
 
 
 def test_it_is_readable_as_long_as_messages_are_left(peer_of: MakePeer) -> None:
-    peer = peer_of(when_told)
+    peer = peer_of(sends_on_request)
     connection = peer.connection
     asleep(connection)
     for count in (1, 3, 70):  # more than one poll takes
@@ -129,7 +129,7 @@ def test_it_is_readable_as_long_as_messages_are_left(peer_of: MakePeer) -> None:
     peer.pipe.send(None)
 
 
-def test_a_message_that_came_in_the_midst_of_a_send_is_told(peer_of: MakePeer) -> None:
+def test_a_message_that_came_during_a_send_is_signalled(peer_of: MakePeer) -> None:
     """The Send takes it in, and no event is left of it."""
     connection = peer_of(echo).connection
     asleep(connection)
@@ -142,7 +142,7 @@ def test_a_message_that_came_in_the_midst_of_a_send_is_told(peer_of: MakePeer) -
 
 
 @pytest.mark.parametrize(("role", "error"), [(closes, EOFError), (dies, ConnectionResetError)])
-def test_the_end_of_the_peer_is_told(
+def test_the_end_of_the_peer_is_signalled(
     peer_of: MakePeer, role: Callable[[Address, Pipe], None], error: type[Exception]
 ) -> None:
     peer = peer_of(role)
@@ -155,7 +155,7 @@ def test_the_end_of_the_peer_is_told(
 
 
 def test_the_wait_of_multiprocessing_takes_it(peer_of: MakePeer) -> None:
-    peer = peer_of(when_told)
+    peer = peer_of(sends_on_request)
     connection = peer.connection
     peer.pipe.send(1)
     end = time.monotonic() + LIMIT

@@ -31,7 +31,7 @@ def end_without_closing(address: Address, pipe: Pipe) -> None:
 
 
 # -- the end --
-def test_the_death_of_the_peer_is_no_end_of_file(peer_of: MakePeer) -> None:
+def test_the_death_of_the_peer_is_not_an_end_of_file(peer_of: MakePeer) -> None:
     peer = peer_of(silent)
     peer.pipe.recv()
     assert peer.connection.connected
@@ -329,9 +329,7 @@ def test_a_receive_of_the_program_itself_takes_a_message_out(pair: Pair) -> None
 
 
 @pytest.mark.parametrize("word", [0x5D11, 0x5D10 | 5 << 28, 0x5D14, 0, (1 << 64) - 1, 0x5D12])
-def test_words_that_make_no_sense_are_no_messages_or_end_the_connection(
-    pair: Pair, word: int
-) -> None:
+def test_invalid_words_are_skipped_or_end_the_connection(pair: Pair, word: int) -> None:
     near, far = pair
     near.memory[:8] = word.to_bytes(8, "little")
     near.qp.send(near.region.sge(0, 8))

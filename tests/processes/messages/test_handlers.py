@@ -61,7 +61,7 @@ async def each_in_loop(messages: shmnd.Connection) -> None:
     ],
     ids=["asend_bytes", "arecv_bytes", "async for", "send_bytes", "recv_bytes", "poll", "for"],
 )
-def test_a_connection_raises_what_the_handler_raised(
+def test_a_connection_raises_the_exception_of_the_handler(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, call: Callable[[shmnd.Connection], object]
 ) -> None:
     near, far = pair
@@ -87,7 +87,7 @@ def test_a_connection_raises_what_the_handler_raised(
     ],
     ids=["accept", "aaccept"],
 )
-def test_a_server_raises_what_the_handler_raised(
+def test_a_server_raises_the_exception_of_the_handler(
     monkeypatch: pytest.MonkeyPatch, call: Callable[[shmnd.Server], object]
 ) -> None:
     with shmnd.listen() as server:
@@ -105,7 +105,7 @@ def test_a_server_raises_what_the_handler_raised(
     ],
     ids=["connect", "aconnect"],
 )
-def test_connect_raises_what_the_handler_raised(
+def test_connect_raises_the_exception_of_the_handler(
     monkeypatch: pytest.MonkeyPatch, call: Callable[[tuple[str, int]], object]
 ) -> None:
     with shmnd.listen() as server:
@@ -119,7 +119,7 @@ def test_connect_raises_what_the_handler_raised(
         accepting.join(LIMIT)
 
 
-def test_a_waiter_in_a_loop_raises_what_the_handler_raised() -> None:
+def test_a_waiter_in_a_loop_raises_the_exception_of_the_handler() -> None:
     handled = pytest.raises(Handled)
     with shmnd.open_adapter() as adapter, Waiter(adapter, alarming) as waiter, handled:
         asyncio.run(waiter.wait_in_loop(LIMIT))

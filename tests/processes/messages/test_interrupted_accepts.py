@@ -48,7 +48,7 @@ def test_a_connection_that_is_complete_outlives_a_handler_that_raises(
 
 def test_a_close_ends_a_connection_that_was_made_and_not_returned(server: shmnd.Server) -> None:
     with ThreadPoolExecutor(1) as pool, accepted_unreturned(server, pool) as near:
-        arrival, _ = server._look("Server.accept")
+        arrival, _ = server._poll("Server.accept")
         assert arrival is not None
         assert arrival.made[0].connected
         server.close()

@@ -64,7 +64,7 @@ def test_a_message_without_memory_for_it_stays(peer_of: MakePeer) -> None:
         near.recv_bytes(LIMIT)
 
 
-def test_what_came_before_it_is_there(peer_of: MakePeer) -> None:
+def test_earlier_messages_are_received(peer_of: MakePeer) -> None:
     peer = peer_of(sender)
     near = peer.connection
     lengths = [8, 5000, 20_000, LARGE]

@@ -86,7 +86,7 @@ def test_a_burst_of_a_sender_that_computes_arrives(peer_of: MakePeer) -> None:
     peer.pipe.send("close")
 
 
-def test_what_was_sent_before_a_close_is_delivered_after_it(peer_of: MakePeer) -> None:
+def test_messages_sent_before_a_close_are_delivered_after_it(peer_of: MakePeer) -> None:
     peer = peer_of(sender)
     lengths = [40] * 30 + [100_000]
     peer.pipe.send(lengths)
@@ -194,7 +194,7 @@ def test_a_message_longer_than_wanted_stays(pair: Pair) -> None:
     assert far.recv_bytes(LIMIT, maxlength=5) == b"12345"
 
 
-def test_poll_tells_of_messages_and_of_the_end(pair: Pair) -> None:
+def test_poll_reports_messages_and_the_end(pair: Pair) -> None:
     near, far = pair
     assert not far.poll()
     assert not far.poll(0.01)
@@ -219,7 +219,7 @@ def test_time_outs_are_checked_and_name_the_peer(pair: Pair) -> None:
 
 
 # -- servers --
-def test_a_server_tells_where_it_listens_and_waits_no_longer_than_asked() -> None:
+def test_a_server_shows_its_address_and_waits_no_longer_than_asked() -> None:
     with shmnd.listen(("127.0.0.1", 0)) as server:
         assert server.address[0] == "127.0.0.1"
         assert f"listening at 127.0.0.1:{server.address[1]}" in repr(server)
@@ -252,7 +252,7 @@ def test_connect_is_refused_where_nothing_listens_and_ends_in_time() -> None:
         shmnd.connect(address)
 
 
-def test_a_client_that_speaks_otherwise_is_refused() -> None:
+def test_a_client_of_another_protocol_is_refused() -> None:
     with shmnd.listen() as server, shmnd.open_adapter() as adapter:
         cq = adapter.create_completion_queue(4)
         qp = adapter.create_queue_pair(cq, cq)
@@ -269,7 +269,7 @@ def test_a_client_that_speaks_otherwise_is_refused() -> None:
     ("options", "said"),
     [({"nbytes": 0}, "nbytes 0"), ({"depth": 0}, "depth 0"), ({"depth": 4096}, "depth 4096")],
 )
-def test_listen_and_connect_check_what_they_are_given(options: dict[str, int], said: str) -> None:
+def test_listen_and_connect_check_their_arguments(options: dict[str, int], said: str) -> None:
     for call in (
         lambda: shmnd.listen(**options),
         lambda: shmnd.connect(("127.0.0.1", 1), **options),
@@ -279,7 +279,7 @@ def test_listen_and_connect_check_what_they_are_given(options: dict[str, int], s
 
 
 # -- the underlying objects --
-def test_the_objects_underneath_are_those_of_the_interface(pair: Pair) -> None:
+def test_the_objects_underneath_belong_to_the_interface(pair: Pair) -> None:
     near, far = pair
     for end in pair:
         assert isinstance(end.adapter, shmnd.Adapter)

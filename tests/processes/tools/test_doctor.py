@@ -98,7 +98,7 @@ def finding(level: Level) -> Finding:
         ([Level.PROBLEM, Level.WARNING], 1, 1),
     ],
 )
-def test_the_exit_code_tells_problems_from_warnings(
+def test_the_exit_code_distinguishes_problems_from_warnings(
     levels: list[Level],
     code: int,
     strict: int,
@@ -113,7 +113,7 @@ def test_the_exit_code_tells_problems_from_warnings(
     assert [each["level"] for each in json.loads(capsys.readouterr().out)] == levels
 
 
-def test_what_is_not_well_is_explained_below_the_table(
+def test_warnings_are_explained_below_the_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = [Finding("air", Level.OK, "fresh"), finding(Level.WARNING)]
@@ -132,7 +132,7 @@ def test_what_is_not_well_is_explained_below_the_table(
 
 
 @pytest.mark.slow
-def test_a_look_at_this_machine_names_each_check_once(
+def test_the_report_of_this_machine_names_each_check_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["doctor", "--format", "json"]) in (0, 1)
@@ -338,7 +338,7 @@ def test_a_kernel_without(call: str, check: str, monkeypatch: pytest.MonkeyPatch
     assert "Function not implemented" in found.found
 
 
-def test_a_kernel_that_does_not_tell_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_does_not_report_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_kernel, "_SO_PEERGROUPS", 9999)
     found = only(check_kernel.check(Host()), "groups of callers")
     assert found.level is Level.WARNING
@@ -346,7 +346,7 @@ def test_a_kernel_that_does_not_tell_groups(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-def test_private_memory_that_nobody_else_may_read() -> None:
+def test_private_memory_that_no_other_process_may_read() -> None:
     # A process that is not dumpable, and whose fellows have no rights beyond those of their user.
     program = (
         "import ctypes\n"
@@ -389,7 +389,7 @@ def systemd(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-def lies_in(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def use_runtime_dir(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHMND_RUNTIME_DIR", folder)
 
 
@@ -398,7 +398,7 @@ def test_no_service_manager(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_a_unit_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lies_in("/tmp/shmnd-1", monkeypatch)
+    use_runtime_dir("/tmp/shmnd-1", monkeypatch)
     check = "view of the runtime directory"
     own = "/tmp/systemd-private-0a1b-app.service-Xy/tmp"
     host = files(
@@ -410,15 +410,15 @@ def test_a_directory_of_a_unit_alone(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = only(check_services.check(host), check)
     assert found.level is Level.WARNING
     assert "PrivateTmp" in found.found
-    lies_in("/run/shmnd", monkeypatch)
+    use_runtime_dir("/run/shmnd", monkeypatch)
     assert only(check_services.check(host), check).level is Level.OK
 
 
 def test_a_directory_that_goes_at_logout(systemd: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     check = "runtime directory at logout"
-    lies_in("/srv/shmnd", monkeypatch)
+    use_runtime_dir("/srv/shmnd", monkeypatch)
     assert only(check_services.check(systemd), check).level is Level.OK
-    lies_in("/run/user/1000/shmnd", monkeypatch)
+    use_runtime_dir("/run/user/1000/shmnd", monkeypatch)
     monkeypatch.setattr(check_services, "_user", lambda: "ada")
     found = only(check_services.check(systemd), check)
     assert found.level is Level.WARNING
@@ -443,7 +443,7 @@ def test_names_that_are_removed_are_none_of_ours(
 
 def test_a_directory_whose_things_grow_old(systemd: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     check = "age of the runtime directory"
-    lies_in("/tmp/shmnd-1", monkeypatch)
+    use_runtime_dir("/tmp/shmnd-1", monkeypatch)
     assert only(check_services.check(systemd), check).level is Level.OK
     files(systemd.root, **{"usr__lib__tmpfiles.d__tmp.conf": "q /tmp 1777 root root 10d\n"})
     found = only(check_services.check(systemd), check)
@@ -492,7 +492,7 @@ def test_a_runtime_directory_that_is_open_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tmp_path.chmod(0o777)
-    lies_in(str(tmp_path), monkeypatch)
+    use_runtime_dir(str(tmp_path), monkeypatch)
     found = [*check_broker.check("doctor")]
     assert only(found, "runtime directory").level is Level.PROBLEM
     assert "may be written by others" in only(found, "runtime directory").found
@@ -544,8 +544,8 @@ def test_a_directory_in_the_place_of_a_file_of_the_broker(name: str) -> None:
     (place.directory / name).unlink()
 
 
-def test_what_crashes_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lies_in(str(tmp_path), monkeypatch)
+def test_leftovers_of_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_runtime_dir(str(tmp_path), monkeypatch)
     assert only(check_broker.check("left"), "leftovers").level is Level.OK
     place_of("left").listen().close()
     place_of("too").listen().close()

@@ -100,7 +100,7 @@ def asleep(pid: int) -> bool:
     return process["asleep"] is not None
 
 
-def test_who_waits_for_whom(adapter: shmnd.Adapter) -> None:
+def test_which_process_waits_for_which(adapter: shmnd.Adapter) -> None:
     """The other process spins with the interpreter's lock: it neither polls nor answers."""
     with Child(HANGS) as child:
         talk = Talk.to(adapter, tuple(child.hear()))
@@ -240,7 +240,7 @@ def test_a_restart_of_the_broker_hides_no_process(
         listener.close()
 
 
-def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_namespace_without_users(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ps", "--namespace", "empty", "--format", "json"]) == 1
     told = capsys.readouterr()
     assert json.loads(told.out) == {"processes": [], "connections": [], "ranks": []}

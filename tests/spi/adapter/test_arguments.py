@@ -24,7 +24,7 @@ TOO_LARGE = [1 << 32, 1 << 64, 10**30]
 
 
 @pytest.mark.parametrize("value", NO_INTEGERS, ids=repr)
-def test_sge_refuses_what_is_no_integer(value: Any) -> None:
+def test_sge_refuses_a_non_integer(value: Any) -> None:
     with nd_error(Status.INVALID_PARAMETER_2, match="length"):
         shmnd.Sge(4096, value, 1)
     with nd_error(Status.INVALID_PARAMETER_3, match="token"):
@@ -32,7 +32,7 @@ def test_sge_refuses_what_is_no_integer(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, *TOO_LARGE], ids=str)
-def test_sge_refuses_what_does_not_fit(value: int) -> None:
+def test_sge_refuses_values_out_of_range(value: int) -> None:
     with nd_error(Status.INVALID_PARAMETER_2, match="length"):
         shmnd.Sge(4096, value, 1)
     with nd_error(Status.INVALID_PARAMETER_3, match="token"):
@@ -41,7 +41,7 @@ def test_sge_refuses_what_does_not_fit(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, 1.5, "text", [], object(), -1, 1 << 64], ids=repr)
-def test_sge_refuses_what_is_neither_memory_nor_an_address(value: Any) -> None:
+def test_sge_refuses_an_invalid_address(value: Any) -> None:
     with nd_error(Status.INVALID_PARAMETER_1, match="Sge"):
         shmnd.Sge(value, 1, 1)
 
@@ -122,7 +122,7 @@ def test_send_inline_access_violation_beyond_the_buffer(
 
 
 @pytest.mark.parametrize("value", [None, True, -1, 1.0, math.nan, "1", np.int64(-1)], ids=repr)
-def test_get_results_refuses_what_is_no_count(end: End, value: Any) -> None:
+def test_get_results_refuses_an_invalid_count(end: End, value: Any) -> None:
     with nd_error(Status.INVALID_PARAMETER_1, match="get_results"):
         end.cq.get_results(value)
     with nd_error(Status.INVALID_PARAMETER_1, match="wait"):
@@ -171,32 +171,32 @@ def test_a_time_without_end_is_one_to_wait_too(end: End, timeout: Any) -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, True, math.nan, "2", 0, -1, 1e6, math.inf], ids=repr)
-def test_open_adapter_refuses_what_is_no_time_for_a_send_to_wait(timeout: Any) -> None:
+def test_open_adapter_refuses_an_invalid_rnr_timeout(timeout: Any) -> None:
     with nd_error(Status.INVALID_PARAMETER_3, match="rnr_timeout"):
         shmnd.open_adapter(rnr_timeout=timeout)
 
 
 @pytest.mark.parametrize("host", [None, 17, b"127.0.0.1", (), (None, 0), [], ["127.0.0.1", 0]])
-def test_resolve_address_refuses_what_is_no_host(host: Any) -> None:
+def test_resolve_address_refuses_an_invalid_host(host: Any) -> None:
     with nd_error(Status.INVALID_PARAMETER_1, match="resolve_address"):
         shmnd.Provider().resolve_address(host)
 
 
 @pytest.mark.parametrize("namespace", [1, True, b"name", 1.5, [], "", "..", "a/b", "x" * 65])
-def test_open_adapter_refuses_what_names_no_namespace(namespace: Any) -> None:
+def test_open_adapter_refuses_an_invalid_namespace(namespace: Any) -> None:
     with nd_error(Status.INVALID_PARAMETER, match="namespace"):
         shmnd.open_adapter(namespace=namespace)
 
 
 @pytest.mark.parametrize("kind", [*NO_INTEGERS, -1, 3, *TOO_LARGE], ids=repr)
-def test_notify_invalid_parameter_1_when_it_is_no_type(end: End, kind: Any) -> None:
+def test_notify_invalid_parameter_1_when_the_type_is_invalid(end: End, kind: Any) -> None:
     with nd_error(Status.INVALID_PARAMETER_1, match="notify"):
         end.cq.notify(kind)
     assert end.cq.notify(np.int8(CqNotify.ANY)).status == Status.PENDING
 
 
 @pytest.mark.parametrize("buffer", [17, 1.5, "text", [1, 2], object()], ids=repr)
-def test_register_access_violation_when_it_is_no_memory(end: End, buffer: Any) -> None:
+def test_register_access_violation_when_it_is_not_memory(end: End, buffer: Any) -> None:
     region = end.adapter.create_memory_region()
     with nd_error(Status.ACCESS_VIOLATION, match="register"):
         region.register(buffer, LOCAL)
@@ -277,7 +277,7 @@ def test_a_closed_window_is_bound_no_more(connected: Pair) -> None:
     assert statuses(connected.reap(near)) == [Status.SUCCESS], "the connection is as it was"
 
 
-def test_what_ends_with_its_adapter_still_comes_out_of_its_file(ends: Ends) -> None:
+def test_a_file_delivers_operations_that_ended_with_its_adapter(ends: Ends) -> None:
     end = ends.here()
     file = end.file
     notices = [end.cq.notify(), end.srq.notify()]

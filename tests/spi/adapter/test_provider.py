@@ -110,7 +110,7 @@ def test_resolve_address_success_of_every_address_of_the_host(
 
 
 @pytest.mark.parametrize("host", [UNSERVED, "2001:db8::1", "8.8.8.8", "not an address", ""])
-def test_resolve_address_invalid_address_when_nobody_here_has_it(
+def test_resolve_address_invalid_address_when_it_is_not_served(
     provider: Provider, host: str
 ) -> None:
     with nd_error(Status.INVALID_ADDRESS) as caught:
@@ -172,6 +172,6 @@ def test_the_shortcut_opens_the_adapter_of_an_address(opened: list[Any]) -> None
     assert [type(adapter) for adapter in opened] == [shmnd.Adapter] * 3
 
 
-def test_the_shortcut_refuses_an_address_of_nobody() -> None:
+def test_the_shortcut_refuses_an_address_that_is_not_served() -> None:
     with nd_error(Status.INVALID_ADDRESS, match=UNSERVED):
         shmnd.open_adapter(UNSERVED)

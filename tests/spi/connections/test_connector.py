@@ -80,7 +80,7 @@ def test_bind_invalid_address_when_it_is_none_of_the_adapter(end: End, host: str
 @pytest.mark.parametrize(
     "address", [None, 17, "127.0.0.1", ("127.0.0.1",), ("127.0.0.1", -1), ("127.0.0.1", 65536)]
 )
-def test_bind_refuses_what_is_no_address(end: End, address: Any) -> None:
+def test_bind_refuses_an_invalid_address(end: End, address: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         end.connector.bind(address)
     end.connector.bind((end.host, 0))
@@ -185,9 +185,7 @@ def test_get_private_data_into_success_gives_the_size_that_was_used(
 
 
 @pytest.mark.parametrize("size", [0, 1, 9])
-def test_get_private_data_into_buffer_overflow_copies_what_fits(
-    questioner: Pair, size: int
-) -> None:
+def test_get_private_data_into_buffer_overflow_copies_a_part(questioner: Pair, size: int) -> None:
     buffer = bytearray([FILL]) * size
     with nd_error(Status.BUFFER_OVERFLOW, match="10") as caught:
         questioner.passive.connector.get_private_data_into(buffer)

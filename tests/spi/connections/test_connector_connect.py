@@ -115,7 +115,9 @@ def test_connect_invalid_buffer_size_when_the_private_data_is_too_long(pair: Pai
 
 
 @pytest.mark.parametrize("data", NO_MEMORY, ids=repr)
-def test_connect_access_violation_when_the_private_data_is_no_memory(pair: Pair, data: Any) -> None:
+def test_connect_access_violation_when_the_private_data_is_not_memory(
+    pair: Pair, data: Any
+) -> None:
     pair.listen()
     with nd_error(Status.ACCESS_VIOLATION, match="private data"):
         pair.request(data)
@@ -174,7 +176,7 @@ def test_connect_connection_active_when_the_queue_pair_is_connecting_elsewhere(
     pair.exchange()
 
 
-def test_connect_host_unreachable_when_nobody_here_serves_the_address(pair: Pair) -> None:
+def test_connect_host_unreachable_when_the_address_is_not_served(pair: Pair) -> None:
     for host in (UNSERVED, "2001:db8::1", "8.8.8.8"):
         with nd_error(Status.HOST_UNREACHABLE, match=host) as caught:
             pair.active.connector.connect(pair.active.qp, (host, 50000)).result(timeout=WAIT)
@@ -192,7 +194,7 @@ def test_connect_network_unreachable_when_bound_to_the_other_family(pair: Pair) 
     pair.connect()
 
 
-def test_connect_connection_refused_when_nobody_listens(pair: Pair) -> None:
+def test_connect_connection_refused_without_a_listener(pair: Pair) -> None:
     for address in ((pair.passive.host, 50000), ("127.0.0.9", 50000), ("::1", 50000)):
         with nd_error(Status.CONNECTION_REFUSED, match="50000") as caught:
             pair.active.connector.connect(pair.active.qp, address).result(timeout=WAIT)
@@ -273,7 +275,7 @@ def test_connect_bad_network_name_when_the_address_is_every_address(pair: Pair, 
 
 
 @pytest.mark.parametrize("qp", [None, 17, object()], ids=["none", "number", "object"])
-def test_connect_refuses_what_is_no_queue_pair(end: End, qp: Any) -> None:
+def test_connect_refuses_another_object(end: End, qp: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         end.connector.connect(qp, (end.host, 50000))
 
@@ -423,14 +425,14 @@ def test_accept_connection_aborted_when_the_active_side_gave_up_before(
     pair: Pair, how: str
 ) -> None:
     pair.to("A2")
-    give_up(pair.active, how)
+    withdraw(pair.active, how)
     assert final(pair.connecting) == Status.CANCELED
     with nd_error(Status.CONNECTION_ABORTED, match="accept") as caught:
         pair.passive.connector.accept(pair.passive.qp).result(timeout=WAIT)
     assert isinstance(caught.value, ConnectionAbortedError)
 
 
-def give_up(end: End, how: str) -> None:
+def withdraw(end: End, how: str) -> None:
     if how == "cancel":
         end.connector.cancel_overlapped_requests()
     elif how == "close the connector":
@@ -450,7 +452,7 @@ def test_accept_connection_aborted_when_the_process_of_the_active_side_died_befo
 
 
 @pytest.mark.parametrize("how", ["reject", "close the connector", "close the queue pair"])
-def test_accept_connection_refused_when_the_active_side_gives_up_after(
+def test_accept_connection_refused_when_the_active_side_withdraws_after(
     pair: Pair, how: str
 ) -> None:
     pair.to("A3")
@@ -458,7 +460,7 @@ def test_accept_connection_refused_when_the_active_side_gives_up_after(
     if how == "reject":
         pair.active.connector.reject()
     else:
-        give_up(pair.active, how)
+        withdraw(pair.active, how)
     assert final(pair.accepting) == Status.CONNECTION_REFUSED
     with nd_error(Status.CONNECTION_INVALID):
         pair.passive.qp.send(None)
@@ -486,7 +488,7 @@ def test_accept_invalid_buffer_size_when_the_private_data_is_too_long(pair: Pair
 
 
 @pytest.mark.parametrize("data", NO_MEMORY, ids=repr)
-def test_accept_access_violation_when_the_private_data_is_no_memory(pair: Pair, data: Any) -> None:
+def test_accept_access_violation_when_the_private_data_is_not_memory(pair: Pair, data: Any) -> None:
     pair.to("A2")
     with nd_error(Status.ACCESS_VIOLATION, match="private data"):
         pair.passive.connector.accept(pair.passive.qp, 1, 1, data)
@@ -528,7 +530,7 @@ def test_reject_device_removed_when_the_adapter_is_closed(pair: Pair) -> None:
 @pytest.mark.parametrize("how", ["cancel", "close the connector", "close the queue pair"])
 def test_reject_connection_aborted_when_the_active_side_gave_up(pair: Pair, how: str) -> None:
     pair.to("A2")
-    give_up(pair.active, how)
+    withdraw(pair.active, how)
     assert final(pair.connecting) == Status.CANCELED
     with nd_error(Status.CONNECTION_ABORTED, match="reject"):
         pair.passive.connector.reject()
@@ -545,7 +547,7 @@ def test_reject_invalid_buffer_size_when_the_private_data_is_too_long(pair: Pair
 
 
 @pytest.mark.parametrize("data", NO_MEMORY, ids=repr)
-def test_reject_access_violation_when_the_private_data_is_no_memory(pair: Pair, data: Any) -> None:
+def test_reject_access_violation_when_the_private_data_is_not_memory(pair: Pair, data: Any) -> None:
     pair.to("A2")
     with nd_error(Status.ACCESS_VIOLATION, match="private data"):
         pair.passive.connector.reject(data)

@@ -83,7 +83,7 @@ def released_later(ends: Ends) -> list[Any]:
         (released_later, Status.SUCCESS),
     ],
 )
-def test_what_a_poll_was_about_to_complete_completes(
+def test_an_interrupted_poll_loses_no_completion(
     adapters: tuple[Any, Any], act: Step, end: Status, kind: type[BaseException]
 ) -> None:
     with adapters[1].create_listener() as listener:

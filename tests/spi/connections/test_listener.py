@@ -242,7 +242,7 @@ def test_get_connection_request_invalid_parameter_1_when_the_connector_is_in_use
 
 
 @pytest.mark.parametrize("connector", [None, 17, object()], ids=["none", "number", "object"])
-def test_get_connection_request_invalid_parameter_1_when_it_is_no_connector(
+def test_get_connection_request_invalid_parameter_1_when_it_is_not_a_connector(
     end: End, connector: Any
 ) -> None:
     end.listen()
@@ -263,7 +263,7 @@ def test_get_connection_request_invalid_device_state_when_not_listening(
 # Release
 
 
-def test_close_leaves_what_was_handed_out_alone(pair: Pair) -> None:
+def test_close_leaves_delivered_requests_alone(pair: Pair) -> None:
     pair.to("A2")
     pair.passive.listener.close()
     pair.passive.listener.close()
@@ -274,7 +274,7 @@ def test_close_leaves_what_was_handed_out_alone(pair: Pair) -> None:
         pair.passive.listener.get_connection_request(pair.passive.new_connector())
 
 
-def test_close_refuses_what_was_not_handed_out(pair: Pair) -> None:
+def test_close_refuses_undelivered_requests(pair: Pair) -> None:
     pair.listen()
     waiting = [knock(pair) for _ in range(3)]
     pair.passive.listener.close()

@@ -22,7 +22,9 @@ def processes(request: pytest.FixtureRequest) -> Iterator[list[RemoteProcess]]:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.further)])
 @pytest.mark.parametrize("processes", [4, 8], indirect=True, ids=["4", "8"])
-def test_everybody_meets_everybody_head_to_head(processes: list[RemoteProcess], seed: int) -> None:
+def test_all_pairs_of_processes_connect_head_to_head(
+    processes: list[RemoteProcess], seed: int
+) -> None:
     _meet(processes, seed)
 
 

@@ -40,11 +40,11 @@ def connect_to_every_address(pair: Pair) -> Status:
     return outcome(pair.active.connector.connect, pair.active.qp, ("0.0.0.0", pair.address[1]))
 
 
-def connect_to_nobody(pair: Pair) -> Status:
+def connect_to_an_unserved_address(pair: Pair) -> Status:
     return outcome(pair.active.connector.connect, pair.active.qp, (UNSERVED, 50000))
 
 
-def connect_where_nobody_listens(pair: Pair) -> Status:
+def connect_without_a_listener(pair: Pair) -> Status:
     return outcome(pair.active.connector.connect, pair.active.qp, ("127.0.0.5", 50000))
 
 
@@ -131,7 +131,7 @@ def own_fault(pair: Pair) -> Status:
 # How a state shows.
 
 
-def goes_on_from_a0(pair: Pair) -> None:
+def continues_from_a0(pair: Pair) -> None:
     """Bind and the whole handshake, with the same connector and queue pair."""
     pair.passive.forget("connector")
     pair.bind()
@@ -139,29 +139,29 @@ def goes_on_from_a0(pair: Pair) -> None:
     pair.exchange()
 
 
-def goes_on_from_a1(pair: Pair) -> None:
+def continues_from_a1(pair: Pair) -> None:
     assert bind_again(pair) == Status.ADDRESS_ALREADY_ASSOCIATED
     pair.connect()
     pair.exchange()
 
 
-def goes_on_from_a2(pair: Pair) -> None:
+def continues_from_a2(pair: Pair) -> None:
     pair.accept()
     pair.complete()
     pair.exchange()
 
 
-def goes_on_from_a3(pair: Pair) -> None:
+def continues_from_a3(pair: Pair) -> None:
     pair.complete()
     pair.exchange()
 
 
-def goes_on_from_a4(pair: Pair) -> None:
+def continues_from_a4(pair: Pair) -> None:
     pair.exchange()
     assert disconnect(pair) == Status.SUCCESS
 
 
-def goes_on_from_a5(pair: Pair) -> None:
+def continues_from_a5(pair: Pair) -> None:
     pair.active.leftover()
     pair.active.qp.send(None, "dead")
     pair.active.qp.receive(None, "dead")
@@ -170,24 +170,24 @@ def goes_on_from_a5(pair: Pair) -> None:
     assert {c.request_type for c in completions} == {RequestType.SEND, RequestType.RECEIVE}
     assert notify_disconnect(pair) == Status.SUCCESS
     assert disconnect(pair) == Status.SUCCESS
-    goes_on_from_a6(pair)
+    continues_from_a6(pair)
 
 
-def goes_on_from_a6(pair: Pair) -> None:
+def continues_from_a6(pair: Pair) -> None:
     assert disconnect(pair) == Status.CONNECTION_INVALID
     assert complete_connect(pair) == Status.CONNECTION_INVALID
     assert send(pair) == Status.CONNECTION_INVALID
     assert connect_again(pair) != Status.SUCCESS
 
 
-GOES_ON: dict[str, Callable[[Pair], None]] = {
-    "A0": goes_on_from_a0,
-    "A1": goes_on_from_a1,
-    "A2": goes_on_from_a2,
-    "A3": goes_on_from_a3,
-    "A4": goes_on_from_a4,
-    "A5": goes_on_from_a5,
-    "A6": goes_on_from_a6,
+CONTINUES: dict[str, Callable[[Pair], None]] = {
+    "A0": continues_from_a0,
+    "A1": continues_from_a1,
+    "A2": continues_from_a2,
+    "A3": continues_from_a3,
+    "A4": continues_from_a4,
+    "A5": continues_from_a5,
+    "A6": continues_from_a6,
 }
 
 
@@ -207,9 +207,9 @@ ACTIVE = [
     Row("A1", connect_with_too_much, S.INVALID_BUFFER_SIZE, "A1"),
     Row("A0", connect_to_every_address, S.BAD_NETWORK_NAME, "A0"),
     Row("A1", connect_to_every_address, S.BAD_NETWORK_NAME, "A1"),
-    Row("A0", connect_to_nobody, S.HOST_UNREACHABLE, "A0"),
-    Row("A0", connect_where_nobody_listens, S.CONNECTION_REFUSED, "A0"),
-    Row("A1", connect_where_nobody_listens, S.CONNECTION_REFUSED, "A0"),
+    Row("A0", connect_to_an_unserved_address, S.HOST_UNREACHABLE, "A0"),
+    Row("A0", connect_without_a_listener, S.CONNECTION_REFUSED, "A0"),
+    Row("A1", connect_without_a_listener, S.CONNECTION_REFUSED, "A0"),
     Row("A1", bind_again, S.ADDRESS_ALREADY_ASSOCIATED, "A1"),
     Row("A2", bind_again, S.ADDRESS_ALREADY_ASSOCIATED, "A2"),
     Row("A3", bind_again, S.ADDRESS_ALREADY_ASSOCIATED, "A3"),
@@ -255,7 +255,7 @@ def test_active_connector(pair: Pair, row: Row) -> None:
         with pytest.raises(NdError):
             pair.active.connector.connect(pair.active.qp, pair.address).result(timeout=WAIT)
     else:
-        GOES_ON[row.then](pair)
+        CONTINUES[row.then](pair)
 
 
 @pytest.mark.parametrize("state", ["A0", "A1", "A2", "A3", "A4"])
@@ -290,7 +290,7 @@ def test_active_connect_with_a_queue_pair_in_use_changes_nothing(pair: Pair, sta
     with contextlib.closing(pair.passive.new_connector()) as partner:
         pair.passive.listener.get_connection_request(partner).result(timeout=WAIT)
         partner.reject()
-    GOES_ON[state](pair)
+    CONTINUES[state](pair)
 
 
 def test_active_connect_retries_after_a_cancel_with_a_new_bind(pair: Pair) -> None:
@@ -307,7 +307,7 @@ def test_active_connect_retries_after_a_cancel_with_a_new_bind(pair: Pair) -> No
 
 
 @pytest.mark.parametrize("cancelled", ["connect", "accept", "notify_disconnect"])
-def test_any_state_cancel_ends_what_is_pending(pair: Pair, cancelled: str) -> None:
+def test_any_state_cancel_ends_pending_operations(pair: Pair, cancelled: str) -> None:
     if cancelled == "connect":
         pair.to("A2")
         end, pending = pair.active, pair.connecting
@@ -442,11 +442,11 @@ def passive_is_closed(pair: Pair) -> None:
     assert p_send(pair) == Status.CONNECTION_INVALID
 
 
-PASSIVE_GOES_ON: dict[str, Callable[[Pair], None]] = {
+PASSIVE_CONTINUES: dict[str, Callable[[Pair], None]] = {
     "P0": lambda pair: pair.connect().exchange(),
-    "P2": goes_on_from_a2,
-    "P3": goes_on_from_a3,
-    "P4": goes_on_from_a4,
+    "P2": continues_from_a2,
+    "P3": continues_from_a3,
+    "P4": continues_from_a4,
     "P5": passive_is_down,
     "P6": passive_is_closed,
 }
@@ -487,7 +487,7 @@ PASSIVE = [
 def test_passive_connector(pair: Pair, row: Row) -> None:
     pair.to_passive(row.state)
     assert row.action(pair) == row.status
-    PASSIVE_GOES_ON[row.then](pair)
+    PASSIVE_CONTINUES[row.then](pair)
 
 
 @pytest.mark.parametrize("state", ["P2", "P3", "P4"])
@@ -496,7 +496,7 @@ def test_passive_accept_again(pair: Pair, state: str) -> None:
     if state == "P2":
         pair.accept()
     assert p_accept(pair) in (Status.CONNECTION_ACTIVE, Status.CONNECTION_INVALID)
-    PASSIVE_GOES_ON["P3" if state == "P2" else state](pair)
+    PASSIVE_CONTINUES["P3" if state == "P2" else state](pair)
 
 
 def test_passive_release_while_offered_refuses_the_peer(pair: Pair) -> None:

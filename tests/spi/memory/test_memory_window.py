@@ -71,9 +71,7 @@ def test_remote_token_success_as_soon_as_bind_has_returned(connected: Pair) -> N
 
 @pytest.mark.parametrize("flags", [READ, WRITE, BOTH])
 @pytest.mark.parametrize("name", ["read", "write"])
-def test_window_grants_what_it_was_bound_with_and_no_more(
-    connected: Pair, flags: int, name: str
-) -> None:
+def test_window_grants_only_the_rights_of_its_bind(connected: Pair, flags: int, name: str) -> None:
     far, near = connected.passive.memory(64), connected.active.memory(64)
     far.put(b"f" * 64)
     near.put(b"n" * 64)

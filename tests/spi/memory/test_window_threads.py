@@ -205,7 +205,7 @@ class _Registry:
 
 
 @pytest.mark.parametrize("act", ["deregisters", "closes"])
-def test_a_window_does_not_outlive_what_another_thread_ends_within_its_bind(
+def test_a_window_does_not_outlive_an_end_by_another_thread_within_its_bind(
     connected: Pair, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     end = connected.active

@@ -58,7 +58,7 @@ def test_get_results_success_gives_no_more_than_asked(end: End, count: int) -> N
     assert end.cq.get_results() == []
 
 
-def test_get_results_success_of_several_queue_pairs_tells_them_apart(end: End) -> None:
+def test_get_results_success_distinguishes_several_queue_pairs(end: End) -> None:
     pairs = {name: end.new_qp(context=name) for name in ("red", "green", "blue")}
     for name, qp in pairs.items():
         for number in range(3):
@@ -116,7 +116,7 @@ def test_wait_returns_nothing_when_the_time_ends(end: End) -> None:
     assert end.cq.wait(timeout=0.01) == []
 
 
-def test_wait_returns_what_is_there_and_no_more_than_asked(end: End) -> None:
+def test_wait_returns_available_results_up_to_its_maximum(end: End) -> None:
     complete(end, 3)
     assert len(end.cq.wait(max=2, timeout=WAIT)) == 2
     assert len(end.cq.wait(timeout=WAIT)) == 1
@@ -172,7 +172,7 @@ def test_notify_success_at_a_completion_that_failed(end: End, kind: CqNotify) ->
     assert statuses(end.reap()) == [Status.CANCELED]
 
 
-def test_notify_success_at_once_for_completions_nobody_was_told_of(end: End) -> None:
+def test_notify_success_at_once_for_earlier_completions(end: End) -> None:
     complete(end, 2)
     assert final(end.cq.notify()) == Status.SUCCESS
     assert len(end.cq.get_results(2)) == 2
@@ -403,7 +403,7 @@ def wait_readable(fileno: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 1000])
-def test_resize_success_keeps_what_is_queued(end: End, depth: int) -> None:
+def test_resize_success_keeps_queued_results(end: End, depth: int) -> None:
     complete(end, 1)
     end.cq.resize(depth)
     assert contexts(end.reap()) == [0]

@@ -167,7 +167,7 @@ def test_close_twice_is_harmless_and_a_with_block_closes(end: End) -> None:
             closed.receive(None)
 
 
-def test_end_of_life_does_what_close_does(patient: Pair) -> None:
+def test_end_of_life_has_the_effect_of_close(patient: Pair) -> None:
     notice = watched(patient.active)
     patient.passive.qp.receive(None, "theirs")
     patient.accepting = None
@@ -177,7 +177,7 @@ def test_end_of_life_does_what_close_does(patient: Pair) -> None:
     assert contexts(patient.passive.reap()) == ["theirs"]
 
 
-def test_two_completion_queues_get_what_belongs_to_them(make_pair: MakePair) -> None:
+def test_two_completion_queues_get_their_own_results(make_pair: MakePair) -> None:
     pair = make_pair(separate_cqs=True).connect()
     pair.passive.qp.receive(None, "receive")
     pair.active.qp.send(None, "send")

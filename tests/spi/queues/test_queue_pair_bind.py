@@ -73,7 +73,7 @@ def test_bind_access_violation_when_the_region_is_not_registered(connected: Pair
     connected.exchange()
 
 
-def test_bind_refuses_what_is_no_region_or_window_of_its_adapter(ends: Ends) -> None:
+def test_bind_refuses_other_objects_and_objects_of_another_adapter(ends: Ends) -> None:
     pair = ends.pair("one").connect()
     end, other = pair.active, pair.passive
     near, far = end.memory(16), other.memory(16)

@@ -164,7 +164,7 @@ def test_receive_no_more_entries_when_flushes_filled_the_completion_queue(
     end.qp.receive(None, "room again")
 
 
-def test_receive_success_again_when_messages_used_them_up_though_nobody_polled(
+def test_receive_success_again_when_messages_used_them_up_without_a_poll(
     make_pair: MakePair,
 ) -> None:
     pair = make_pair(passive={"depth": 4}).connect()
@@ -307,7 +307,7 @@ def test_receive_completes_canceled_when_the_sender_died_before_its_memory_was_r
 
 
 # Flush
-def test_flush_success_takes_what_has_arrived_first(connected: Pair) -> None:
+def test_flush_success_receives_arrived_messages_first(connected: Pair) -> None:
     source, sink = connected.active.memory(7), connected.passive.memory(7)
     source.put(b"arrived")
     connected.passive.qp.receive(sink.sge(), "arrived")
@@ -364,7 +364,7 @@ def test_flush_success_keeps_a_message_for_the_next_receive(patient: Pair) -> No
         assert statuses(patient.reap(patient.active)) == [Status.SUCCESS]
 
 
-def test_flush_success_into_a_queue_nobody_polls(make_pair: MakePair) -> None:
+def test_flush_success_into_a_queue_that_is_not_polled(make_pair: MakePair) -> None:
     pair = make_pair(cq_depth=2)
     for number in range(64):
         pair.active.qp.receive(None, number)

@@ -361,7 +361,7 @@ def test_send_no_more_entries_when_depth_is_outstanding(make_pair: MakePair) -> 
 
 
 @pytest.mark.parametrize("request_name", ["send", "bind", "invalidate", "read", "write"])
-def test_post_success_again_when_what_was_posted_completed_though_nobody_polled(
+def test_post_success_again_when_earlier_requests_completed_without_a_poll(
     make_pair: MakePair, request_name: str
 ) -> None:
     pair = make_pair(rnr_timeout=120.0, active={"depth": 4}).connect()

@@ -24,7 +24,7 @@ def test_a_status_prints_its_name() -> None:
     assert f"{Status.PENDING} {Status.PENDING:d}" == "PENDING 259"
 
 
-def test_a_result_that_succeeded_says_so_and_raises_nothing(connected: Pair) -> None:
+def test_a_successful_result_has_no_detail_and_raises_nothing(connected: Pair) -> None:
     connected.passive.qp.receive(connected.passive.memory(16).sge(), "in")
     connected.active.qp.send(connected.active.memory(5).sge(), "out")
     result = connected.active.cq.wait_one(WAIT)
@@ -33,7 +33,7 @@ def test_a_result_that_succeeded_says_so_and_raises_nothing(connected: Pair) -> 
     assert repr(result) == "<Result SEND SUCCESS context='out'>"
 
 
-def test_a_send_without_a_receive_says_what_was_missing(make_pair: MakePair) -> None:
+def test_a_send_without_a_receive_names_the_missing_receive(make_pair: MakePair) -> None:
     pair = make_pair(rnr_timeout=0.1).connect()
     pair.active.qp.send(pair.active.memory(5).sge(), "early")
     result = pair.active.cq.wait_one(WAIT)
@@ -46,7 +46,7 @@ def test_a_send_without_a_receive_says_what_was_missing(make_pair: MakePair) -> 
     assert got.value.status is Status.IO_TIMEOUT
 
 
-def test_a_read_without_limits_says_which(make_pair: MakePair) -> None:
+def test_a_read_without_limits_names_them(make_pair: MakePair) -> None:
     pair = make_pair()
     pair.limits = (0, 0)
     pair.connect()
@@ -84,7 +84,7 @@ def test_a_flush_is_named(connected: Pair) -> None:
     assert "flushed" in connected.active.cq.wait_one(WAIT).detail
 
 
-def test_wait_one_says_what_it_waited_for(connected: Pair) -> None:
+def test_wait_one_names_the_requests_it_waited_for(connected: Pair) -> None:
     connected.active.qp.receive(None)
     with pytest.raises(TimeoutError) as caught:
         connected.active.cq.wait_one(0.01)
@@ -95,7 +95,7 @@ def test_wait_one_says_what_it_waited_for(connected: Pair) -> None:
     )
 
 
-def test_wait_one_without_a_connection_says_so(end: End) -> None:
+def test_wait_one_reports_a_missing_connection(end: End) -> None:
     with pytest.raises(TimeoutError, match="no connected queue pair completes here"):
         end.cq.wait_one(0)
 

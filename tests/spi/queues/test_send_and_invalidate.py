@@ -144,7 +144,7 @@ def test_the_region_may_be_deregistered_then(connected: Pair) -> None:
     assert connected.settle(bound.shown.mr.deregister(), bound.owner) is Status.SUCCESS
 
 
-def test_without_a_context_nothing_more_is_told(connected: Pair) -> None:
+def test_without_a_context_no_further_result(connected: Pair) -> None:
     bound = Bound(connected)
     bound.owner.qp.invalidate(bound.window)
     assert statuses(connected.reap(bound.owner)) == [Status.SUCCESS]
@@ -293,7 +293,7 @@ def test_a_flush_takes_it_back_and_the_window_lives(
         assert bound.completions() == [RECEIVED, UNBOUND]
 
 
-def test_a_flush_of_the_owner_takes_what_arrived(connected: Pair) -> None:
+def test_a_flush_of_the_owner_receives_arrived_messages(connected: Pair) -> None:
     bound = Bound(connected)
     bound.receive()
     bound.receive("never met")

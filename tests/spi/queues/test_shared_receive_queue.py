@@ -113,7 +113,7 @@ def test_receive_no_more_entries_when_depth_is_outstanding(shared: Pair) -> None
     srq.receive(None, "room again")
 
 
-def test_receive_success_again_when_messages_used_them_up_though_nobody_polled(
+def test_receive_success_again_when_messages_used_them_up_without_a_poll(
     make_pair: MakePair,
 ) -> None:
     pair = make_pair(passive={"srq": True, "srq_depth": 4}).connect()
@@ -249,7 +249,7 @@ def test_a_receive_wakes_the_thread_that_sleeps_for_a_message_which_waits_for_it
         assert contexts(waits.result(timeout=WAIT)) == ["late"]
 
 
-def test_receive_completes_buffer_overflow_and_the_queue_goes_on(shared: Pair) -> None:
+def test_receive_completes_buffer_overflow_and_the_queue_continues(shared: Pair) -> None:
     qp, _ = another(shared, "other")
     notice = shared.passive.connector.notify_disconnect()
     shared.passive.srq.receive(None, "too small")
@@ -339,7 +339,7 @@ def test_notify_pending_until_fewer_than_the_threshold_are_posted(shared: Pair) 
     assert final(notice) == Status.SUCCESS
 
 
-def test_notify_success_though_nobody_polls(shared: Pair) -> None:
+def test_notify_success_without_a_poll(shared: Pair) -> None:
     """A thread that waits for receives to be used up may wait for nothing else."""
     end = shared.passive
     end.srq.modify(notify_threshold=3)
@@ -355,7 +355,7 @@ def test_notify_success_though_nobody_polls(shared: Pair) -> None:
     assert statuses(shared.active.reap(2)) == [Status.SUCCESS] * 2
 
 
-def test_notify_success_is_delivered_to_who_sleeps_at_the_file(shared: Pair) -> None:
+def test_notify_success_is_delivered_to_a_sleeper_at_the_file(shared: Pair) -> None:
     end = shared.passive
     end.srq.modify(notify_threshold=1)
     end.srq.receive(None)
@@ -383,7 +383,7 @@ def test_notify_success_of_all_that_are_outstanding_by_one_event(shared: Pair) -
     assert [final(notice) for notice in notices] == [Status.SUCCESS] * 4
 
 
-def test_notify_success_although_more_were_posted_before_anybody_looked(shared: Pair) -> None:
+def test_notify_success_although_more_were_posted_before_a_poll(shared: Pair) -> None:
     """It counts that they fell below the threshold, not how many there are later."""
     end = shared.passive
     end.srq.modify(notify_threshold=1)

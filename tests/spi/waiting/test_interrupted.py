@@ -211,7 +211,7 @@ def test_a_result_that_is_given_back_satisfies_one_notify(
 
 
 @pytest.mark.parametrize("most", [1, 64])
-def test_a_notify_that_a_handler_began_completes_with_what_is_given_back(
+def test_a_notify_that_a_handler_began_completes_with_returned_results(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """It began while no result was there, and the next call takes them all before any poll."""

@@ -60,7 +60,7 @@ def test_cancel_overlapped_requests_success_with_nothing_pending(end: End) -> No
         owner.cancel_overlapped_requests()
 
 
-def test_cancel_overlapped_requests_success_keeps_what_is_done(end: End) -> None:
+def test_cancel_overlapped_requests_success_keeps_completed_operations(end: End) -> None:
     mr = end.adapter.create_memory_region(overlapped_file=end.file)
     done = mr.register(end.adapter.allocate(8), LOCAL)
     done.result(timeout=WAIT)
@@ -244,7 +244,7 @@ def test_poll_gives_no_more_than_asked(end: End) -> None:
     assert end.file.poll() == notices[3:]
 
 
-def test_poll_delivers_what_was_done_at_once_too(end: End) -> None:
+def test_poll_delivers_immediate_completions_too(end: End) -> None:
     regions = [end.adapter.create_memory_region(overlapped_file=end.file) for _ in range(10)]
     buffer = end.adapter.allocate(8)
     submitted = [mr.register(buffer, LOCAL) for mr in regions]
@@ -257,7 +257,7 @@ def test_poll_delivers_what_was_done_at_once_too(end: End) -> None:
     assert all(isinstance(overlapped, Overlapped) for overlapped in delivered)
 
 
-def test_poll_delivers_what_result_has_seen_too(end: End) -> None:
+def test_poll_delivers_operations_after_their_result_too(end: End) -> None:
     notice = end.cq.notify()
     end.cq.cancel_overlapped_requests()
     assert final(notice) == Status.CANCELED
@@ -320,7 +320,7 @@ def test_fileno_works_with_selectors_across_a_connection(connected: Pair) -> Non
             assert [c.request_context for c in end.reap()] == [number]
 
 
-def test_close_of_a_file_before_what_uses_it(connected: Pair) -> None:
+def test_close_of_a_file_before_its_objects(connected: Pair) -> None:
     end = connected.active
     notice = end.cq.notify()
     end.file.close()
@@ -353,7 +353,7 @@ def test_await_needs_no_helper_thread(connected: Pair) -> None:
     assert asyncio.run(main()) == list(range(5))
 
 
-def test_await_raises_what_the_operation_ended_with(end: End) -> None:
+def test_await_raises_the_error_of_the_operation(end: End) -> None:
     async def main() -> None:
         notice = end.cq.notify()
         asyncio.get_running_loop().call_soon(end.cq.cancel_overlapped_requests)
@@ -365,7 +365,7 @@ def test_await_raises_what_the_operation_ended_with(end: End) -> None:
     asyncio.run(asyncio.wait_for(main(), WAIT))
 
 
-def test_await_of_what_is_done_completes_inline(end: End) -> None:
+def test_await_of_a_done_operation_completes_inline(end: End) -> None:
     mr = end.adapter.create_memory_region()
     done = mr.register(bytearray(8), LOCAL)
     done.result(timeout=WAIT)
@@ -434,7 +434,7 @@ def test_await_a_whole_connection(ends: Ends) -> None:
 # Behaviour that programs rely on
 
 
-def test_ended_processes_complete_what_waited_for_them(ends: Ends, kill: Callable[[], int]) -> None:
+def test_ended_processes_complete_the_waits_for_them(ends: Ends, kill: Callable[[], int]) -> None:
     pair = ends.pair("two")
     pair.listen()
     connecting = pair.request()

@@ -99,7 +99,7 @@ def on_the_descriptor_of_a_file(end: End, queue: Any) -> None:
         on_the_descriptor_of_a_file,
     ],
 )
-def test_sends_go_on_while_their_process_sleeps_for_something_else(
+def test_sends_continue_while_their_process_sleeps_for_something_else(
     make_pair: MakePair, wait: Callable[..., None]
 ) -> None:
     pair = make_pair(depth=COUNT, cq_depth=2 * COUNT, rnr_timeout=120.0).connect()
@@ -117,7 +117,7 @@ def test_sends_go_on_while_their_process_sleeps_for_something_else(
     assert not sleeper.is_alive()
 
 
-def test_sends_go_on_while_their_process_polls_another_queue(ends: Ends) -> None:
+def test_sends_continue_while_their_process_polls_another_queue(ends: Ends) -> None:
     pair = ends.pair("one", depth=COUNT, cq_depth=2 * COUNT, rnr_timeout=120.0).connect()
     sink = post_all(pair)
     wait_until(lambda: pair.passive.gather() == COUNT, "all of them received")
@@ -126,7 +126,7 @@ def test_sends_go_on_while_their_process_polls_another_queue(ends: Ends) -> None
     assert succeeded(pair.active.reap(COUNT)) == list(range(COUNT))
 
 
-def test_a_send_gives_up_on_time_while_its_process_waits_for_something_else(
+def test_a_send_times_out_while_its_process_waits_for_something_else(
     impatient: Pair,
 ) -> None:
     notice = impatient.passive.connector.notify_disconnect()
@@ -136,7 +136,7 @@ def test_a_send_gives_up_on_time_while_its_process_waits_for_something_else(
     assert final(notice) == Status.SUCCESS
 
 
-def test_a_send_gives_up_on_time_while_somebody_sleeps_for_it(impatient: Pair) -> None:
+def test_a_send_times_out_while_a_thread_sleeps_for_it(impatient: Pair) -> None:
     began = time.monotonic()
     impatient.active.qp.send(None, "unreceived")
     (completion,) = impatient.active.reap()
@@ -167,7 +167,7 @@ def test_a_call_that_never_waits_copies_a_piece(
 
 @pytest.mark.active_end_here
 @pytest.mark.parametrize("wait", [another_queue, the_end, in_a_loop, on_the_descriptor_of_a_queue])
-def test_a_long_copy_goes_on_while_its_process_sleeps_for_something_else(
+def test_a_long_copy_continues_while_its_process_sleeps_for_something_else(
     make_pair: MakePair, wait: Callable[..., None]
 ) -> None:
     pair = make_pair().connect()

@@ -155,7 +155,7 @@ def test_a_long_message_comes_to_a_program_that_waits_at_a_descriptor_alone(ends
     assert contexts(end.reap()) == ["long"]
 
 
-def test_a_thread_that_sleeps_elsewhere_is_woken_by_what_the_first_one_finds(ends: Ends) -> None:
+def test_a_completion_that_the_first_sleeper_finds_wakes_the_second(ends: Ends) -> None:
     """The leader takes the ring of both; its wait continues, the other one's ends."""
     first, second = ends.pair("one").connect(), ends.pair("one").connect()
     for pair in (first, second):
@@ -183,7 +183,7 @@ def test_a_thread_that_sleeps_elsewhere_is_woken_by_what_the_first_one_finds(end
     assert all(got[0].status is Status.SUCCESS for _, got in results)
 
 
-def test_a_task_is_resumed_by_the_look_that_ended_what_it_awaits(pair: Pair) -> None:
+def test_a_task_is_resumed_by_the_poll_that_ended_its_operation(pair: Pair) -> None:
     """Without a write to the loop's own pipe, which would take one more turn of the loop."""
     end = pair.active
     calls: list[object] = []
@@ -368,7 +368,7 @@ def test_other_tasks_run_while_one_polls(pair: Pair) -> None:
     assert [result.request_context for result in end.cq.get_results()] == ["late"]
 
 
-def test_what_arrives_as_the_window_of_a_task_ends_wakes_it(pair: Pair) -> None:
+def test_a_message_that_arrives_as_the_window_of_a_task_ends_wakes_it(pair: Pair) -> None:
     """Whatever the moment: polled for, between the last poll and the sleep, or asleep."""
     end = pair.active
     chance = random.Random(1)
@@ -452,7 +452,7 @@ def test_a_queue_with_another_notify_is_armed_while_a_task_polls(pair: Pair) -> 
     assert [result.request_context for result in end.cq.get_results()] == ["both"]
 
 
-def test_what_arrives_before_a_task_arms_the_bell_is_found_without_a_ring(
+def test_a_message_that_arrives_before_a_task_arms_the_bell_needs_no_ring(
     pair: Pair, begun: list[object]
 ) -> None:
     """After its last poll, and before peers know that they have to ring."""

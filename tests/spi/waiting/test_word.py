@@ -229,7 +229,7 @@ def test_a_request_of_another_queue_makes_progress(ends: Ends, pair: Pair) -> No
     assert contexts(got) == ["word"]
 
 
-def test_what_wakes_all_threads_wakes_it(pair: Pair) -> None:
+def test_a_ring_for_all_threads_wakes_it(pair: Pair) -> None:
     failures: list[Status] = []
     thread = waiting_for_a_failure(pair.active.cq, failures)
     engine = pair.active.adapter._engine

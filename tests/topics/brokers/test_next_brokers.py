@@ -144,14 +144,14 @@ while True:
 """
 
 
-def told(child: Child, what: str) -> Any:
+def reply(child: Child, what: str) -> Any:
     child.say([what, "", 0])
     return child.hear()
 
 
 @pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "conflate", "block"])
 @pytest.mark.parametrize("closed", [False, True])
-def test_what_a_subscriber_holds_stays_while_it_begins_a_new_session(
+def test_samples_that_a_subscriber_holds_stay_while_it_begins_a_new_session(
     name: str, overflow: str, closed: bool
 ) -> None:
     """As after a call to the broker that a handler of a signal ended in its process."""
@@ -160,10 +160,10 @@ def test_what_a_subscriber_holds_stays_while_it_begins_a_new_session(
         assert child.hear() == "done"
         pub.wait_for_subscribers(timeout=PATIENCE)
         pub.send(np.full(1000, 7))
-        assert told(child, "hold") == 7
+        assert reply(child, "hold") == 7
         if closed:
-            assert told(child, "close") == "done"
-        assert told(child, "leave the session") == "done"
+            assert reply(child, "close") == "done"
+        assert reply(child, "leave the session") == "done"
         until = time.monotonic() + 0.5
         number = 0
         while time.monotonic() < until:
@@ -171,15 +171,15 @@ def test_what_a_subscriber_holds_stays_while_it_begins_a_new_session(
             pub.send(np.full(1000, 100 + number))
             number += 1
             if not closed:
-                assert told(child, "next") == [number, 99 + number]
-        assert told(child, "check") == [7]
-        assert told(child, "join") == "done"
-        assert told(child, "check") == [7]
-        assert told(child, "drop") == "done"
+                assert reply(child, "next") == [number, 99 + number]
+        assert reply(child, "check") == [7]
+        assert reply(child, "join") == "done"
+        assert reply(child, "check") == [7]
+        assert reply(child, "drop") == "done"
         if not closed:
             pub.send(np.full(1000, 5))
-            assert told(child, "next")[1] == 5
-            assert told(child, "close") == "done"
+            assert reply(child, "next")[1] == 5
+            assert reply(child, "close") == "done"
         until = time.monotonic() + PATIENCE
         while pub._seats._guests:
             assert time.monotonic() < until

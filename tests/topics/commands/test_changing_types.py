@@ -41,7 +41,7 @@ def while_it_changes(name: str, *line: str) -> int:
         thread.join(PATIENCE)
 
 
-def test_echo_says_so_and_goes_on(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_echo_reports_it_and_continues(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert while_it_changes(name, "echo", name, "--count", "9", "--timeout", "30") == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()

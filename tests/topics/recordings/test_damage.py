@@ -71,7 +71,7 @@ def read(path: Path) -> tuple[list[Any], list[str], Recording]:
         return list(recording), said, recording
 
 
-def told_once(path: Path, samples: int, text: str) -> None:
+def reported_once(path: Path, samples: int, text: str) -> None:
     """Check that a file has so many samples that can be read, and one line about its damage."""
     found, said, _ = read(path)
     assert len(found) == samples
@@ -79,7 +79,7 @@ def told_once(path: Path, samples: int, text: str) -> None:
     assert text in said[0]
 
 
-def test_a_file_that_is_cut_anywhere_has_what_is_before(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_anywhere_has_the_samples_before(tmp_path: Path) -> None:
     path, cut = tmp_path / "whole.rec", tmp_path / "cut.rec"
     whole = recorded(path)
     counts = []
@@ -94,7 +94,7 @@ def test_a_file_that_is_cut_anywhere_has_what_is_before(tmp_path: Path) -> None:
     assert (counts[0], counts[-1]) == (0, 12)
 
 
-def test_a_wrong_bit_costs_what_it_is_in(tmp_path: Path) -> None:
+def test_a_wrong_bit_costs_few_samples(tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
     path, damaged = tmp_path / "whole.rec", tmp_path / "damaged.rec"
@@ -140,7 +140,7 @@ def test_a_topic_with_the_number_of_another_costs_itself_alone(tmp_path: Path) -
     ("begin", "text"),
     [(b"", "is empty"), (b"SHMND", "b'SHMND'"), (b"PNG" * 99, "is not a recording")],
 )
-def test_other_files_are_told(
+def test_other_files_are_refused(
     begin: bytes, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "other"
@@ -151,7 +151,7 @@ def test_other_files_are_told(
     assert str(path) in said
 
 
-def test_a_pipe_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     reading, writing = os.pipe()
     os.close(writing)
     assert main(["ipc", "replay", f"/dev/fd/{reading}"]) == 1
@@ -159,7 +159,7 @@ def test_a_pipe_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     os.close(reading)
 
 
-def test_replay_leaves_out_what_is_damaged(
+def test_replay_leaves_out_damaged_samples(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "damaged.rec"
@@ -179,12 +179,12 @@ def test_replay_leaves_out_what_is_damaged(
     assert "5 samples" in said
 
 
-def test_a_topic_that_is_damaged_is_told_once(tmp_path: Path) -> None:
+def test_a_damaged_topic_is_reported_once(tmp_path: Path) -> None:
     path = tmp_path / "damaged.rec"
     whole = recorded(path)
     for old, new in ((b'"attributes"', b'"attribute_"'), (b'"<f4"', b'"<f9"'), (b"<f4", b"\xff<f")):
         path.write_bytes(whole.replace(old, new, 1))
-        told_once(path, 9, "the description of topic 1 makes no sense")
+        reported_once(path, 9, "the description of topic 1 makes no sense")
 
 
 def test_much_damage_is_not_listed_whole(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_no_header_takes_memory_or_runs_code(header: bytes, tmp_path: Path) -> N
     assert "no array begins at byte" in said[0]
 
 
-def test_an_index_that_lies_is_told(tmp_path: Path) -> None:
+def test_a_wrong_index_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "lying.rec"
     whole = recorded(path)
     begin = int.from_bytes(whole[-16:-8], "little")
@@ -261,7 +261,7 @@ def test_an_index_that_lies_is_told(tmp_path: Path) -> None:
             file.write(whole[:begin])
             np.save(file, lying)
             file.write(whole[-16:])
-        told_once(path, 11, "another one in the index")
+        reported_once(path, 11, "another one in the index")
 
 
 def test_a_file_without_its_index_is_read_behind_damage(tmp_path: Path) -> None:

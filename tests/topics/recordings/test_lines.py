@@ -35,7 +35,7 @@ PATIENCE = 20.0
         ("[(1, 2), (1, 'a')]", "[('x', 'i4'), ('y', 'f8')]", "row 1: field y: 'a' is not a number"),
     ],
 )
-def test_publish_refuses_what_the_type_cannot_hold(
+def test_publish_refuses_values_the_type_cannot_hold(
     name: str, value: str, type_: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before it waits for a subscriber."""

@@ -106,7 +106,7 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("value", "kind", "text"), WRONG, ids=[str(each[0]) for each in WRONG])
-def test_wrong_rows_are_told(name: str, value: Any, kind: type[Exception], text: str) -> None:
+def test_wrong_rows_are_refused(name: str, value: Any, kind: type[Exception], text: str) -> None:
     with ipc.Publisher(name, POINT) as pub, pytest.raises(kind, match=f"Publisher.send: {text}"):
         pub.send(value)
     if isinstance(value, list):
@@ -127,7 +127,7 @@ def test_lists_without_an_end_are_refused(name: str) -> None:
         pub.send(deep)
 
 
-def test_what_is_no_text_and_no_date_is_told(name: str) -> None:
+def test_invalid_texts_and_dates_are_refused(name: str) -> None:
     wrong: list[tuple[Any, Any, str]] = [
         ("S4", [None], "the topic .*; pass text"),
         ("U4", [12345], "12345 is not text"),
@@ -169,7 +169,7 @@ def test_rows_of_a_service(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [{"a": [1]}, {"a": [1], "b": [2], "c": [3]}, [[1], [2]], 5])
-def test_arrays_of_a_service_are_those_of_its_type(name: str, value: Any) -> None:
+def test_arrays_of_a_service_must_match_its_type(name: str, value: Any) -> None:
     arrays = ipc.Arrays(a=ipc.Array("f8", 1), b=ipc.Array("f8", 1))
     wrong = pytest.raises(ipc.TypeMismatch, match=r"Client\.send: (the record has|.* is not a)")
     with ipc.Server(name, arrays), ipc.Client(name, arrays) as client, wrong:

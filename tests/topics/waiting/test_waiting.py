@@ -118,7 +118,7 @@ def test_a_descriptor_for_other_loops(pair: tuple[ipc.Publisher, ipc.Subscriber]
     assert select.select([number], [], [], 0)[0] == []
 
 
-def test_closing_wakes_those_who_wait(pair: tuple[ipc.Publisher, ipc.Subscriber]) -> None:
+def test_closing_wakes_the_waiters(pair: tuple[ipc.Publisher, ipc.Subscriber]) -> None:
     pub, sub = pair
     timer = threading.Timer(0.05, sub.close)
     timer.start()
@@ -173,7 +173,7 @@ def test_one_with_nothing_to_receive_is_not_ready(name: str, policy: str) -> Non
 
 
 @pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest", "conflate", "block"])
-def test_what_was_sent_before_the_board_moved_is_not_skipped(name: str, policy: str) -> None:
+def test_samples_sent_before_the_board_moved_are_not_skipped(name: str, policy: str) -> None:
     with ipc.Publisher(name, "i8") as pub, ipc.Subscriber(name, overflow=policy) as sub:
         assert pub.subscribers == 1
         for number in range(3):

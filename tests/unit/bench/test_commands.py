@@ -65,7 +65,7 @@ RUNS = {
 
 
 @pytest.fixture(autouse=True)
-def _hardly_a_look_at_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_noise_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the CPUs lose while idle is of no interest here; commands started apart listen fully."""
     short = functools.partial(environment.listen, seconds=0.01)
     monkeypatch.setattr(environment, "listen", short)
@@ -236,7 +236,7 @@ def test_a_plot_is_a_picture(options: list[str], tmp_path: Path) -> None:
     assert len(data) > 10_000
 
 
-def test_progress_is_told_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_printed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "pingpong", "--rounds", "1", "-n", "5"]) == 0
     assert capsys.readouterr().err == ""
     assert main(["bench", "pingpong", "--rounds", "1", "-n", "5", "--progress"]) == 0
@@ -327,7 +327,7 @@ def test_a_report_has_its_server_apart(tmp_path: Path) -> None:
     assert "[1]" not in page
 
 
-def test_a_server_opens_no_end_but_those_of_shmnd() -> None:
+def test_a_server_opens_only_ends_of_shmnd() -> None:
     worker = apart._Guarded(None)
     asked = {"do": "open", "end": "os:system", "options": {}, "limit": 5}
     assert worker.answer(asked) == {"error": "ValueError: no end 'os:system' can be used from afar"}

@@ -79,7 +79,7 @@ def test_a_pair_answers(stage: Stage) -> None:
         pipe.stop()
 
 
-def test_workers_do_not_take_what_lies_in_the_current_folder(
+def test_workers_import_nothing_from_the_current_folder(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "argparse.py").write_text("raise SystemExit('of the current folder')")
@@ -87,7 +87,7 @@ def test_workers_do_not_take_what_lies_in_the_current_folder(
     Workers.start(stage, roles=(CLIENT,)).stop()
 
 
-def test_leaving_the_stage_ends_what_still_runs(stage: Stage) -> None:
+def test_leaving_the_stage_ends_running_children(stage: Stage) -> None:
     pipe = Pipe()
     with stage:
         pipe.start(stage)
@@ -112,7 +112,7 @@ def test_a_worker_alone(stage: Stage) -> None:
         assert memcpy.measure(Question(Kind.STREAM, 65536), 20).seconds > 0
 
 
-def test_an_exception_in_a_worker_is_told(stage: Stage, unruly: str) -> None:
+def test_an_exception_in_a_worker_is_reported(stage: Stage, unruly: str) -> None:
     with stage:
         workers = Workers.start(stage)
         workers.open(unruly, {})
@@ -122,7 +122,7 @@ def test_an_exception_in_a_worker_is_told(stage: Stage, unruly: str) -> None:
         assert workers.run(Question(Kind.STREAM, 8), 1) == Reading(0.25, {7: 3})
 
 
-def test_a_worker_that_dies_is_told(stage: Stage, unruly: str) -> None:
+def test_a_worker_that_dies_is_reported(stage: Stage, unruly: str) -> None:
     with stage:
         workers = Workers.start(stage)
         workers.open(unruly, {})
@@ -141,20 +141,20 @@ def test_a_worker_that_hangs_ends_itself(
             workers.run(Question(Kind.STREAM, 3), 1)
 
 
-def test_an_end_that_cannot_be_loaded_is_told(stage: Stage) -> None:
+def test_an_end_that_cannot_be_loaded_is_reported(stage: Stage) -> None:
     with stage:
         workers = Workers.start(stage)
         with pytest.raises(HarnessError, match="ModuleNotFoundError: No module named 'nowhere'"):
             workers.open("nowhere:End", {})
 
 
-def test_a_launcher_that_fails_is_told(stage: Stage) -> None:
+def test_a_launcher_that_fails_is_reported(stage: Stage) -> None:
     program = "import sys; print('out of luck', file=sys.stderr); sys.exit(3)"
     with stage, pytest.raises(HarnessError, match="ended with 3: out of luck"):
         Workers.start_by(stage, lambda _: [stage.start_linked([sys.executable, "-c", program])])
 
 
-def test_a_program_that_is_not_there_is_told(stage: Stage) -> None:
+def test_a_missing_program_is_reported(stage: Stage) -> None:
     with stage, pytest.raises(HarnessError, match="cannot start /no/such/program"):
         stage.start(["/no/such/program"])
 
@@ -194,7 +194,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_a_peer_that_is_not_installed_says_how_to_install_it(tmp_path: Path) -> None:
+def test_a_missing_peer_names_the_packages_to_install(tmp_path: Path) -> None:
     nowhere = OpenMpi(str(tmp_path / "python"))
     assert "cannot run" in str(nowhere.missing())
     bare = tmp_path / "bare"

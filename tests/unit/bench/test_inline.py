@@ -85,7 +85,7 @@ COMPILED: dict[Kind, Callable[[Lane], object]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_compiled_loops_refuse_what_they_cannot_read(kind: Kind) -> None:
+def test_compiled_loops_refuse_data_they_cannot_read(kind: Kind) -> None:
     pair = Pair("native")
     lane, _ = pair.join(Question(kind, 64, how=INLINE))
     shrunk = bytearray(64)
@@ -105,7 +105,7 @@ def test_compiled_loops_refuse_what_they_cannot_read(kind: Kind) -> None:
     pair.close()
 
 
-def test_a_compiled_loop_writes_its_marks_to_a_copy_of_what_is_inline() -> None:
+def test_a_compiled_loop_writes_its_marks_to_a_copy_of_inline_data() -> None:
     pair = Pair("native")
     question = Question(Kind.WRITE, 5, how=INLINE)
     constant = bytes([7, 7, 7, 7, 7])

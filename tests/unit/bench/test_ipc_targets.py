@@ -19,7 +19,7 @@ SUBJECTS: tuple[Subject, ...] = (
 )
 
 
-def told(alone: list[float], many: list[float]) -> Answers:
+def answers_of(alone: list[float], many: list[float]) -> Answers:
     answers = Answers()
     answers.expect(targets.TOPICS, targets.PUBLISH[0]).values = alone
     answers.expect(targets.TOPICS, CROWD).values = many
@@ -56,13 +56,13 @@ def test_words_choose_questions() -> None:
     ],
 )
 def test_a_crowd_may_take_so_much_more(many: list[float], word: str) -> None:
-    verdict = targets.judge_crowd(told([0.3e-6, 0.3e-6], many), CROWD)
+    verdict = targets.judge_crowd(answers_of([0.3e-6, 0.3e-6], many), CROWD)
     assert verdict.word == word
     assert verdict.cells(Notes())[-2] == "≤ 0.3 µs more"
 
 
 def test_a_crowd_that_was_not_measured_has_a_remark() -> None:
-    answers = told([1e-6], [1e-6])
+    answers = answers_of([1e-6], [1e-6])
     answers.expect(targets.TOPICS, CROWD).error = "it stopped"
     verdict = targets.judge_crowd(answers, CROWD)
     assert (verdict.word, verdict.remark) == ("unknown", "shmnd.ipc: it stopped")

@@ -90,7 +90,7 @@ def test_a_bad_option_is_one_line(
 
 
 @pytest.mark.slow
-def test_compare_writes_what_it_measured(
+def test_compare_writes_its_measurements(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "report.json"

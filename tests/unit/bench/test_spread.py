@@ -30,7 +30,7 @@ def test_ratios_are_taken_round_by_round() -> None:
 @pytest.mark.parametrize(
     ("rounds", "out"), [(1, 0), (2, 0), (5, 0), (7, 0), (8, 0), (9, 1), (12, 2), (15, 3), (30, 9)]
 )
-def test_the_interval_of_a_median_leaves_out_what_the_confidence_permits(
+def test_the_interval_of_a_median_leaves_out_as_many_as_the_confidence_permits(
     rounds: int, out: int
 ) -> None:
     values = [float(value) for value in range(rounds)]
@@ -40,7 +40,7 @@ def test_the_interval_of_a_median_leaves_out_what_the_confidence_permits(
 
 
 @pytest.mark.parametrize("rounds", range(6, 25))
-def test_the_interval_encloses_the_true_median_as_often_as_it_says(rounds: int) -> None:
+def test_the_interval_encloses_the_true_median_with_its_confidence(rounds: int) -> None:
     """Counted over all ways in which the rounds can lie above and below it."""
     spread = Spread.of_median([float(value) for value in range(rounds)])
     out = int(spread.low)
@@ -91,7 +91,7 @@ def test_numbers_have_three_digits_and_no_exponent(value: float, text: str) -> N
     ("nbytes", "text"),
     [(1, "1 B"), (40, "40 B"), (1024, "1 KiB"), (1500, "1500 B"), (4 << 20, "4 MiB")],
 )
-def test_sizes_are_written_as_people_say_them(nbytes: int, text: str) -> None:
+def test_sizes_are_written_in_the_usual_units(nbytes: int, text: str) -> None:
     assert format_size(nbytes) == text
 
 
@@ -105,7 +105,7 @@ def test_tables_line_up() -> None:
     ]
 
 
-def test_a_long_text_is_told_once_below_the_table() -> None:
+def test_a_long_text_is_printed_once_below_the_table() -> None:
     notes = Notes()
     assert [notes.refer(text) for text in ("a", "b", "a")] == ["- [1]", "- [2]", "- [1]"]
     assert notes.lines() == ["[1] a", "[2] b"]
@@ -115,7 +115,7 @@ def test_a_table_without_rows_is_its_heading() -> None:
     assert render(["a", "b"], []).splitlines() == ["a  b", "-  -"]
 
 
-def test_answers_are_told_in_the_unit_of_the_question() -> None:
+def test_answers_have_the_unit_of_the_question() -> None:
     latency = Question(Kind.PINGPONG, 40)
     assert (unit(latency), in_unit(latency, 2.5e-7)) == ("µs", pytest.approx(0.25))
     rate = Question(Kind.STREAM, 8)

@@ -21,7 +21,7 @@ from shmnd_bench.subjects.rounds import Answers
 STREAM = Question(Kind.STREAM, 1 << 20)
 
 
-def told(**values: list[float]) -> Answers:
+def answers_of(**values: list[float]) -> Answers:
     """Make answers of subjects to the 40-byte ping-pong."""
     answers = Answers()
     for subject, rounds in values.items():
@@ -30,7 +30,9 @@ def told(**values: list[float]) -> Answers:
 
 
 def test_a_latency_is_met_below_its_share_of_the_peer() -> None:
-    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.0, 1.2, 1.4], peer=[4.0] * 3))
+    verdict = judge(
+        Target("ours", SEND, 0.5, "peer"), answers_of(ours=[1.0, 1.2, 1.4], peer=[4.0] * 3)
+    )
     assert verdict.met
     assert verdict.sure
     assert verdict.word == "met"
@@ -39,9 +41,13 @@ def test_a_latency_is_met_below_its_share_of_the_peer() -> None:
 
 
 def test_a_bound_within_the_range_makes_a_verdict_unsure() -> None:
-    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.6, 1.7, 3.0], peer=[4.0] * 3))
+    verdict = judge(
+        Target("ours", SEND, 0.5, "peer"), answers_of(ours=[1.6, 1.7, 3.0], peer=[4.0] * 3)
+    )
     assert verdict.word == "met (unsure)"
-    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.6, 3.0, 3.0], peer=[4.0] * 3))
+    verdict = judge(
+        Target("ours", SEND, 0.5, "peer"), answers_of(ours=[1.6, 3.0, 3.0], peer=[4.0] * 3)
+    )
     assert verdict.word == "missed (unsure)"
 
 
@@ -55,7 +61,7 @@ def test_a_bound_within_the_range_makes_a_verdict_unsure() -> None:
 )
 def test_rounds_that_differ_too_much_get_no_verdict(ours: list[float], peer: list[float]) -> None:
     """However far the ratio is from its bound."""
-    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=ours, peer=peer))
+    verdict = judge(Target("ours", SEND, 0.5, "peer"), answers_of(ours=ours, peer=peer))
     assert (verdict.met, verdict.word) == (None, "too noisy")
     assert verdict.cells(Notes())[-1] == "too noisy"
     assert summary([verdict]) == "0 met, 0 missed, 1 too noisy, 0 unknown"
@@ -64,22 +70,28 @@ def test_rounds_that_differ_too_much_get_no_verdict(ours: list[float], peer: lis
 def test_a_disturbance_of_both_leaves_the_ratio_and_its_verdict() -> None:
     """The two figures of one round are measured together."""
     verdict = judge(
-        Target("ours", SEND, 0.5, "peer"), told(ours=[1.0, 3.0, 9.0], peer=[4.0, 12.0, 35.0])
+        Target("ours", SEND, 0.5, "peer"), answers_of(ours=[1.0, 3.0, 9.0], peer=[4.0, 12.0, 35.0])
     )
     assert verdict.word == "met"
 
 
 def test_of_many_rounds_a_few_disturbed_ones_are_left_out() -> None:
     ours = [1.0] * 12 + [0.01, 7.0, 9.0]
-    assert judge(Target("ours", SEND, 0.5, "peer"), told(ours=ours, peer=[4.0] * 15)).word == "met"
+    assert (
+        judge(Target("ours", SEND, 0.5, "peer"), answers_of(ours=ours, peer=[4.0] * 15)).word
+        == "met"
+    )
     few = ours[8:]
     assert (
-        judge(Target("ours", SEND, 0.5, "peer"), told(ours=few, peer=[4.0] * 7)).word == "too noisy"
+        judge(Target("ours", SEND, 0.5, "peer"), answers_of(ours=few, peer=[4.0] * 7)).word
+        == "too noisy"
     )
 
 
 def test_rounds_within_the_limit_get_a_verdict() -> None:
-    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.0, 2.0], peer=[400.0] * 2))
+    verdict = judge(
+        Target("ours", SEND, 0.5, "peer"), answers_of(ours=[1.0, 2.0], peer=[400.0] * 2)
+    )
     assert verdict.word == "met"
 
 
@@ -91,7 +103,7 @@ def test_an_absolute_rate_of_noisy_rounds_gets_no_verdict() -> None:
 
 
 def test_a_comparison_marks_noisy_rounds() -> None:
-    answers = told(shmnd=[1.0, 1.1], steady=[2.0, 2.1], noisy=[2.0, 9.0])
+    answers = answers_of(shmnd=[1.0, 1.1], steady=[2.0, 2.1], noisy=[2.0, 9.0])
     ratios = {row[1]: row[4] for row in rows(answers, [SEND], Notes())}
     assert ratios["shmnd"] == ""
     assert "noisy" not in ratios["steady"]
@@ -120,8 +132,8 @@ def test_an_absolute_rate_needs_no_peer() -> None:
     assert verdict.ours == "2.50 M/s"
 
 
-def test_a_missing_peer_is_a_remark_with_what_installs_it() -> None:
-    answers = told(ours=[1.0])
+def test_a_missing_peer_is_a_remark_with_its_installation() -> None:
+    answers = answers_of(ours=[1.0])
     answers.expect("peer", SEND).error = "no peer here: pip install peer"
     verdict = judge(Target("ours", SEND, 0.5, "peer"), answers)
     assert verdict.met is None
@@ -132,7 +144,7 @@ def test_a_missing_peer_is_a_remark_with_what_installs_it() -> None:
 
 
 def test_a_figure_of_ours_that_failed_is_a_remark() -> None:
-    answers = told(peer=[1.0])
+    answers = answers_of(peer=[1.0])
     answers.expect("ours", SEND).error = "the server ended by SIGSEGV"
     verdict = judge(Target("ours", SEND, 0.5, "peer"), answers)
     assert verdict.met is None
@@ -142,7 +154,7 @@ def test_a_figure_of_ours_that_failed_is_a_remark() -> None:
 
 def test_a_target_may_be_another_figure_of_the_same_subject() -> None:
     write = Question(Kind.WRITE, 40)
-    answers = told(ours=[2.0])
+    answers = answers_of(ours=[2.0])
     answers.expect("ours", write).values = [1.0]
     assert judge(Target("ours", write, 1.0, "ours", SEND), answers).met
 

@@ -130,7 +130,7 @@ def test_a_handler_that_raises_keeps_no_other_thread_out(make: Make, broker: Ser
     assert at > 50
 
 
-def test_what_was_read_when_a_handler_raised_wakes_its_reader(make: Make, broker: Server) -> None:
+def test_events_read_when_a_handler_raised_wake_their_reader(make: Make, broker: Server) -> None:
     """The socket does not: nothing is in it any more."""
     client = make()
     listening(client)
@@ -348,7 +348,7 @@ def test_events_do_not_wait_for_another_threads_call(make: Make, place: Place) -
         assert broker.read() == {"op": "close", "object": 1}
 
 
-def test_lost_descriptors_are_told(
+def test_lost_descriptors_are_reported(
     make: Make, place: Place, broker: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = make()
@@ -371,7 +371,7 @@ def test_lost_descriptors_are_told(
         assert "fds_lost" not in offer
 
 
-def test_events_nobody_took_are_closed_with_the_client(
+def test_events_that_were_not_taken_are_closed_with_the_client(
     make: Make, place: Place, broker: Server
 ) -> None:
     client = make()
@@ -383,7 +383,7 @@ def test_events_nobody_took_are_closed_with_the_client(
         assert client.events() == []
 
 
-def test_a_call_finds_the_next_broker_and_tells_it_first(make: Make, place: Place) -> None:
+def test_a_call_finds_the_next_broker_and_reports_to_it_first(make: Make, place: Place) -> None:
     owner = Owner()
     with serving(place):
         client = make(on_reconnect=owner)
@@ -463,7 +463,7 @@ def test_a_replay_that_fails_is_not_left_half_done(make: Make, place: Place) -> 
         assert client.call("status")["adapters"] == 0
 
 
-def test_what_the_last_broker_said_is_not_lost(make: Make, place: Place) -> None:
+def test_events_of_the_last_broker_are_not_lost(make: Make, place: Place) -> None:
     with serving(place) as server, Wire(place).hello() as other:
         client = make()
         listening(client)

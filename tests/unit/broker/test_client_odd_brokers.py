@@ -19,7 +19,7 @@ from unit.broker.client_kit import Make, Owner, greeted, listening, puppet, read
 from unit.broker.wire import PATIENCE, serving
 
 
-def test_hello_says_who_comes(make: Make, place: Place) -> None:
+def test_hello_identifies_the_client(make: Make, place: Place) -> None:
     with puppet(place) as broker, ThreadPoolExecutor(1) as pool:
         making = pool.submit(make, key="c" * 32)
         hello = broker.greet()
@@ -37,7 +37,7 @@ def test_a_broker_that_was_about_to_leave_is_tried_again(make: Make, place: Plac
         assert making.result(PATIENCE).alive
 
 
-def test_who_is_turned_away_hears_why(make: Make, place: Place) -> None:
+def test_a_refused_client_gets_the_reason(make: Make, place: Place) -> None:
     with puppet(place) as broker, ThreadPoolExecutor(1) as pool:
         making = pool.submit(make)
         broker.accept()
@@ -48,7 +48,7 @@ def test_who_is_turned_away_hears_why(make: Make, place: Place) -> None:
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_what_was_said_before_a_loss_is_heard(make: Make, place: Place, unread: bool) -> None:
+def test_events_sent_before_a_loss_are_received(make: Make, place: Place, unread: bool) -> None:
     with greeted(place, make) as (broker, client):
         broker.say(ev="gone", process="0" * 32)
         if unread:
@@ -59,7 +59,7 @@ def test_what_was_said_before_a_loss_is_heard(make: Make, place: Place, unread: 
         assert not client.alive
 
 
-def test_another_version_is_told(make: Make, place: Place) -> None:
+def test_another_version_is_reported(make: Make, place: Place) -> None:
     with puppet(place) as broker, ThreadPoolExecutor(1) as pool:
         making = pool.submit(make)
         broker.greet(status=int(Status.NOT_SUPPORTED), message="version 2, not 1")
@@ -124,7 +124,7 @@ def test_nonsense_ends_the_session(make: Make, place: Place) -> None:
         assert not client.alive
 
 
-def test_replies_for_nobody_are_left_out(make: Make, place: Place) -> None:
+def test_replies_without_a_call_are_left_out(make: Make, place: Place) -> None:
     with greeted(place, make) as (broker, client), ThreadPoolExecutor(1) as pool:
         broker.say(re=12345, status=0, message="")
         calling = pool.submit(client.call, "sync")
@@ -229,7 +229,7 @@ def test_a_post_carries_no_descriptors(make: Make, broker: Server) -> None:
         make().post("close", [0], object=1)
 
 
-def test_a_kernel_without_room_is_told(
+def test_a_kernel_without_room_is_reported(
     make: Make, broker: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = make()

@@ -35,7 +35,7 @@ LEAVING = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", LEAVING)
-def test_what_is_left_behind_is_named(verdict: pytest.Pytester, what: str) -> None:
+def test_leftovers_are_named(verdict: pytest.Pytester, what: str) -> None:
     code, line = LEAVING[what]
     verdict.makepyfile(
         f"""
@@ -92,7 +92,7 @@ def test_cycles_and_helpers_are_not_blamed(verdict: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow
-def test_what_others_make_meanwhile_is_not_blamed(verdict: pytest.Pytester) -> None:
+def test_a_test_is_not_blamed_for_names_of_others(verdict: pytest.Pytester) -> None:
     """Names come and go, so that some are there at every look, and a process changes its name."""
     verdict.makepyfile(
         """

@@ -67,7 +67,7 @@ def test_the_users_runtime_directory_is_next(
 
 
 @pytest.mark.parametrize("xdg", ["", "relative", "/no/such/directory"])
-def test_without_it_one_directory_whatever_tmpdir_says(
+def test_without_it_one_directory_for_any_tmpdir(
     xdg: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shmnd.broker.place._COMMON", (Path("/no/such"), tmp_path))
@@ -168,7 +168,7 @@ def test_the_runtime_directory_of_another_user_is_refused(
     os.chown(tmp_path, 0, -1)
 
 
-def test_a_base_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_base_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NdError, match="No such file") as caught:
         place_of("n", str(tmp_path / "no" / "such"))
     assert caught.value.status is Status.DEVICE_NOT_READY
@@ -177,7 +177,7 @@ def test_a_base_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     assert "/proc/shmnd" in str(caught.value)
 
 
-def test_a_relative_base_in_a_removed_directory_is_told(
+def test_a_relative_base_in_a_removed_directory_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed = tmp_path / "removed"
@@ -267,7 +267,7 @@ def test_a_newcomer_meets_a_removal(
     os.close(lock)
 
 
-def test_a_lock_is_adopted_only_by_who_inherits_it(place: Place) -> None:
+def test_a_lock_is_adopted_only_by_its_heir(place: Place) -> None:
     lock = place.try_lock()
     assert lock is not None
     os.set_inheritable(lock, True)
@@ -296,7 +296,7 @@ def listening(place: Place) -> Iterator[socket.socket]:
         yield sock
 
 
-def test_nobody_there_is_none(place: Place) -> None:
+def test_a_missing_broker_is_none(place: Place) -> None:
     assert place.connect() is None
     place.listen().close()  # a stale one
     assert place.socket.exists()
@@ -312,7 +312,7 @@ def test_a_stale_socket_is_replaced(place: Place) -> None:
         sock.close()
 
 
-def test_a_broker_that_takes_nobody_is_none(place: Place, listening: socket.socket) -> None:
+def test_a_broker_that_accepts_no_client_is_none(place: Place, listening: socket.socket) -> None:
     listening.listen(0)
     socks = []
     while (sock := place.connect()) is not None:
@@ -334,7 +334,7 @@ def test_paths_of_any_length(tmp_path: Path) -> None:
         sock.close()
 
 
-def test_a_socket_that_is_something_else_is_told(place: Place) -> None:
+def test_a_socket_of_another_type_is_reported(place: Place) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
         stream.bind(str(place.socket))
         stream.listen(1)

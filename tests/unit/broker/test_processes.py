@@ -161,7 +161,7 @@ def test_twenty_threads_start_one_broker(place: Place) -> None:
         sock.close()
 
 
-def test_a_stale_socket_and_a_free_lock_are_no_broker(place: Place) -> None:
+def test_a_stale_socket_and_a_free_lock_are_not_a_broker(place: Place) -> None:
     place.listen().close()
     place.lock.write_text("")
     ensure_broker("test", str(place.directory.parent)).close()
@@ -202,7 +202,7 @@ def test_it_loads_nothing_but_the_standard_library(place: Place, make: Make) -> 
         (None, "cannot start"),
     ],
 )
-def test_a_start_that_fails_says_why_and_lets_others_try(
+def test_a_failed_start_reports_the_reason_and_lets_others_try(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, said: str
 ) -> None:
     program = tmp_path / "python"
@@ -248,7 +248,7 @@ def test_a_start_that_hangs_is_a_timeout(
         spawn.reach(place, time.monotonic() + 0.1)
 
 
-def test_a_lock_that_nobody_serves_is_a_timeout_that_names_both(place: Place) -> None:
+def test_a_lock_without_a_broker_is_a_timeout_that_names_both(place: Place) -> None:
     lock = place.try_lock()
     assert lock is not None
     with pytest.raises(TimeoutError) as caught:
@@ -258,7 +258,7 @@ def test_a_lock_that_nobody_serves_is_a_timeout_that_names_both(place: Place) ->
     os.close(lock)
 
 
-def test_a_fork_in_the_midst_of_a_start_takes_no_lock_along(
+def test_a_fork_during_a_start_inherits_no_lock(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = os.pipe()
@@ -349,7 +349,7 @@ def test_by_hand_it_logs_and_stays(place: Place, make: Make) -> None:
         assert "leaving: SIGINT" in log
 
 
-def test_a_broker_that_cannot_serve_says_why_in_one_line(place: Place) -> None:
+def test_a_broker_that_cannot_serve_prints_one_line(place: Place) -> None:
     place.socket.mkdir()  # no broker can make a socket of that name
     with pytest.raises(NdError, match=r"did not start: \[Errno \d+\] .*broker\.sock'"):
         spawn.reach(place, time.monotonic() + PATIENCE)
@@ -427,7 +427,7 @@ def drop(client: BrokerClient) -> list[dict[str, Any]]:
     return found
 
 
-def test_what_processes_hold_is_told_to_the_next_broker(place: Place, make: Make) -> None:
+def test_the_next_broker_receives_the_objects_of_processes(place: Place, make: Make) -> None:
     one, two = Holder(), Holder()
     active, passive = make(on_reconnect=one), make(on_reconnect=two)
     one.declare(active)

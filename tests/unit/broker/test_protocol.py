@@ -77,7 +77,7 @@ def test_descriptors_travel_in_order(pair: tuple[socket.socket, socket.socket]) 
     assert all(not os.get_inheritable(fd.fileno()) for fd in fds)
 
 
-def test_descriptors_are_closed_when_nobody_wants_them(
+def test_descriptors_that_are_not_taken_are_closed(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     with NULL.open() as null:
@@ -87,7 +87,7 @@ def test_descriptors_are_closed_when_nobody_wants_them(
     assert not any(map(is_open, numbers))
 
 
-def test_more_descriptors_than_fit_are_told_and_do_not_stay(
+def test_more_descriptors_than_fit_are_reported_and_do_not_stay(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     before = descriptors()
@@ -100,7 +100,7 @@ def test_more_descriptors_than_fit_are_told_and_do_not_stay(
     assert descriptors() == before
 
 
-def test_a_longer_datagram_is_told(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_longer_datagram_is_cut(pair: tuple[socket.socket, socket.socket]) -> None:
     pair[0].send(b"x" * (MAX_MESSAGE + 1))
     assert receive(pair[1]).cut
     pair[0].send(b"x" * MAX_MESSAGE)
@@ -116,7 +116,7 @@ def test_no_data_means_gone(pair: tuple[socket.socket, socket.socket]) -> None:
         send(pair[1], b"x")
 
 
-def test_last_words_are_heard(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_last_messages_are_received(pair: tuple[socket.socket, socket.socket]) -> None:
     pair[1].send(b"never read")
     pair[0].send(b"last words")
     pair[0].close()
@@ -183,7 +183,7 @@ def test_descriptors_stay_where_no_number_is_free(monkeypatch: pytest.MonkeyPatc
     assert moving.closed == [1000], "the copy alone"
 
 
-def test_what_a_handler_took_meanwhile_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_descriptors_that_a_handler_took_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
     moving = Moving(monkeypatch, [0, 7, 2])
 
     def duplicate(fd: int) -> int:
@@ -195,7 +195,7 @@ def test_what_a_handler_took_meanwhile_is_its_own(monkeypatch: pytest.MonkeyPatc
     assert moving.closed == [1000, 1002], "the copies alone"
 
 
-def test_sizes_are_those_of_shared_memory_that_nobody_can_cut_short() -> None:
+def test_only_sealed_shared_memory_has_a_size() -> None:
     assert Descriptor(sealed_memory(12345)).size() == 12345
     with tempfile.TemporaryFile() as ordinary:
         assert ordinary.truncate(12345)
@@ -249,7 +249,7 @@ def test_too_long_or_impossible_messages_are_not_sent() -> None:
         b'{"a":"\xed\xa0\x80"}',
     ],
 )
-def test_what_is_no_message_is_bad(data: bytes) -> None:
+def test_malformed_messages_are_refused(data: bytes) -> None:
     with pytest.raises(BadMessage):
         decode(data)
 

@@ -140,7 +140,7 @@ def test_a_child_that_is_forked_meanwhile_keeps_no_start_waiting(
             os.waitpid(children[0], 0)
 
 
-def test_who_waits_for_a_broker_holds_no_lock_of_it(place: Place, programs: Programs) -> None:
+def test_a_wait_for_a_broker_holds_no_lock_of_it(place: Place, programs: Programs) -> None:
     programs.take(
         "import time\nos.close(int(sys.argv[sys.argv.index('--lock-fd') + 1]))\n"
         "print('gone', flush=True)\ntime.sleep(100)"

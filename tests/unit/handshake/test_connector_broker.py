@@ -103,7 +103,7 @@ def test_a_port_that_another_process_took_while_there_was_no_broker(
     thief.connector.close()
 
 
-def test_an_accept_whose_answer_the_old_broker_took_along(sides: Sides) -> None:
+def test_an_accept_whose_answer_was_lost_with_the_old_broker(sides: Sides) -> None:
     """The passive side accepts at a broker that never heard of the offer."""
     sides.to("P2")
     sides.world.broker.die()

@@ -57,7 +57,7 @@ def test_private_data_into_a_buffer(sides: Sides) -> None:
         sides.active.connector.get_private_data_into(room)
 
 
-def test_no_private_data_is_no_bytes(sides: Sides) -> None:
+def test_missing_private_data_are_empty(sides: Sides) -> None:
     sides.connect(b"")
     sides.request()
     assert sides.passive.connector.get_private_data() == b""

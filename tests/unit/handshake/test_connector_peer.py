@@ -101,7 +101,7 @@ def test_a2_cancel(sides: Sides) -> None:
 
 
 @pytest.mark.parametrize("answer", ["accept", "reject"])
-def test_p2_an_abandonment_that_the_passive_side_has_not_heard_of(
+def test_p2_an_abandonment_that_the_passive_side_has_not_received(
     sides: Sides, answer: str
 ) -> None:
     sides.to("P2")
@@ -257,7 +257,7 @@ def test_a3_queue_pair_is_released(sides: Sides) -> None:
 
 
 @pytest.mark.parametrize("how", ["cancel", *RELEASES])
-def test_a3_peer_gives_up(sides: Sides, how: str) -> None:
+def test_a3_peer_withdraws(sides: Sides, how: str) -> None:
     sides.to("A3")
     if how == "cancel":
         sides.passive.connector.cancel_overlapped_requests()
@@ -291,7 +291,7 @@ def test_p3_never_times_out(sides: Sides) -> None:
     assert sides.accepting.status is PENDING
 
 
-def test_p3_is_connected_before_the_accept_is_looked_at(sides: Sides) -> None:
+def test_p3_is_connected_before_the_accept_is_polled(sides: Sides) -> None:
     sides.to("P3")
     sides.active.connector.complete_connect()
     assert sides.passive.connector.disconnect().status is OK
@@ -307,7 +307,7 @@ def test_p3_cancel_after_the_peer_completed_is_too_late(sides: Sides) -> None:
     expect(sides, "A4", "P4")
 
 
-def test_p3_opened_and_disconnected_before_anybody_looks(sides: Sides) -> None:
+def test_p3_opened_and_disconnected_before_a_poll(sides: Sides) -> None:
     sides.to("P3")
     sides.active.connector.complete_connect()
     sides.active.connector.disconnect()
@@ -317,7 +317,7 @@ def test_p3_opened_and_disconnected_before_anybody_looks(sides: Sides) -> None:
     sides.assert_nothing_undecided()
 
 
-def test_p3_opened_and_disconnected_while_the_passive_side_looks(
+def test_p3_opened_and_disconnected_while_the_passive_side_polls(
     sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its progress, which finds nothing, and its reading of the peer's state."""

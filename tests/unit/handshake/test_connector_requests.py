@@ -125,7 +125,7 @@ def test_p1_connector_is_released(sides: Sides, how: str, offered: bool) -> None
     sides.assert_nothing_undecided()
 
 
-def test_a_listener_that_is_closed_does_not_touch_what_it_handed_out(sides: Sides) -> None:
+def test_a_closed_listener_does_not_affect_delivered_requests(sides: Sides) -> None:
     sides.to("A2")
     sides.listener.close()
     sides.accept()

@@ -130,7 +130,7 @@ def test_cell(sides: Sides, state: str, call: str, status: Status) -> None:
 
 @pytest.mark.parametrize("call", ["bind", "connect", "accept", "reject"])
 @pytest.mark.parametrize("state", STATES)
-def test_a_refused_call_says_nothing_to_the_broker(sides: Sides, state: str, call: str) -> None:
+def test_a_refused_call_sends_nothing_to_the_broker(sides: Sides, state: str, call: str) -> None:
     sides.to(state)
     end = sides.side(state)
     table = ACTIVE_TABLE if state[0] == "A" else PASSIVE_TABLE
@@ -191,7 +191,7 @@ def test_messages_name_call_value_and_limit(sides: Sides) -> None:
 
 @pytest.mark.parametrize("bound", [True, False])
 @pytest.mark.parametrize("port", [0, 7])
-def test_connect_where_nobody_listens(sides: Sides, bound: bool, port: int) -> None:
+def test_connect_without_a_listener(sides: Sides, bound: bool, port: int) -> None:
     if bound:
         sides.bind()
     end = sides.active
@@ -271,7 +271,7 @@ def test_accept_that_fails_inside_changes_nothing(sides: Sides, what: str) -> No
     assert sides.accepting.status is OK
 
 
-def test_connect_that_cannot_map_the_link_gives_up(sides: Sides) -> None:
+def test_connect_that_cannot_map_the_link_fails(sides: Sides) -> None:
     sides.to("A2")
     sides.active.engine.data_plane.fail["attach_link"] = S.INSUFFICIENT_RESOURCES
     sides.accept()
@@ -306,7 +306,7 @@ def test_bound_to_one_family_there_is_no_way_to_the_other(sides: Sides, peer: st
 
 
 @pytest.mark.parametrize("bound", [None, "0.0.0.0", "::", "127.0.0.9"])
-def test_the_local_address_that_nobody_chose(sides: Sides, bound: str | None) -> None:
+def test_a_local_address_that_was_not_chosen(sides: Sides, bound: str | None) -> None:
     if bound:
         sides.active.connector.bind((bound, 50_001))
     sides.offer()

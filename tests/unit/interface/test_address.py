@@ -54,7 +54,7 @@ def test_a_host_of_another_type_is_a_bad_parameter(host: object) -> None:
 
 
 @pytest.mark.parametrize("host", ["somewhere", "127.0.0.256", "1.2.3", "::g", "127.0.0.1%lo", "%"])
-def test_a_host_that_is_no_address_is_an_invalid_address(host: str) -> None:
+def test_a_host_that_is_not_an_address_is_an_invalid_address(host: str) -> None:
     assert status_of(address.parse_host, host, "call", 1) is Status.INVALID_ADDRESS
 
 
@@ -89,7 +89,7 @@ def test_addresses_are_normalised(value: object, parsed: address.Address) -> Non
     ],
 )
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_value_that_is_no_address_names_its_parameter(value: object, number: int) -> None:
+def test_the_error_of_an_invalid_address_names_its_parameter(value: object, number: int) -> None:
     expected = Status[f"INVALID_PARAMETER_{number}"]
     assert status_of(address.parse, value, "call", number) is expected
 
@@ -262,7 +262,7 @@ def test_the_list_follows_the_size_query_rules() -> None:
 
 @pytest.mark.parametrize("buffer", [None, b"", bytearray(), bytearray(4)])
 @pytest.mark.parametrize("partial", [False, True])
-def test_too_small_tells_the_size(buffer: bytearray | None, partial: bool) -> None:
+def test_a_short_buffer_reports_the_size(buffer: bytearray | None, partial: bool) -> None:
     with pytest.raises(BufferError, match=r"^Some\.call: buffer has \d bytes, 5 are") as caught:
         address.into("Some.call", buffer, b"12345", partial)
     assert isinstance(caught.value, NdError)
@@ -295,7 +295,7 @@ def test_buffers_of_any_kind_are_filled(buffer: Any) -> None:
 
 @pytest.mark.parametrize("buffer", [5, "text", bytes(9), np.zeros((9, 2), np.uint8)[:, 0]])
 @pytest.mark.parametrize("number", [1, 2])
-def test_what_cannot_be_filled_is_a_bad_parameter(buffer: Any, number: int) -> None:
+def test_an_unwritable_buffer_is_a_bad_parameter(buffer: Any, number: int) -> None:
     expected = Status[f"INVALID_PARAMETER_{number}"]
     assert status_of(address.into, "call", buffer, b"1", parameter=number) is expected
 

@@ -216,7 +216,7 @@ def test_memory_that_is_open_for_reading_alone_is_refused_once(ends: Ends) -> No
     )
 
 
-def test_objects_tell_what_they_are(ends: Ends) -> None:
+def test_objects_describe_themselves(ends: Ends) -> None:
     assert repr(Sge(0x1000, 8, 0xAB)) == "Sge(0x1000, 8, 0xab)"
     assert repr(nd.Sge(0x1000, 8, 0xAB)) == "Sge(0x1000, 8, 0xab)"
     assert repr(nd.Sge(0x1000, 8, None)) == "Sge(0x1000, 8, inline)"
@@ -229,7 +229,7 @@ def test_objects_tell_what_they_are(ends: Ends) -> None:
     assert "127.0.0.1 closed" in repr(ends.adapter)
 
 
-def test_what_is_equal_has_one_hash() -> None:
+def test_equal_objects_have_one_hash() -> None:
     for one, same, other in (
         (Sge(1, 2, 3), Sge(1, 2, 3), Sge(1, 2, 4)),
         (nd.MwDescriptor(1, 2, 3), nd.MwDescriptor(1, 2, 3), nd.MwDescriptor(1, 2, 4)),
@@ -240,14 +240,14 @@ def test_what_is_equal_has_one_hash() -> None:
         assert one != (1, 2, 3)
 
 
-def test_a_closed_shared_queue_has_nothing_to_tell(ends: Ends) -> None:
+def test_a_closed_shared_queue_refuses_a_notify(ends: Ends) -> None:
     ends.srq.close()
     with pytest.raises(NdError) as caught:
         ends.srq.notify()
     assert caught.value.status is Status.INVALID_HANDLE
 
 
-def test_what_version_1_tells_in_buffers_is_as_long_as_it_says(ends: Ends) -> None:
+def test_buffers_of_version_1_are_filled_to_the_reported_size(ends: Ends) -> None:
     with pytest.raises(NdError) as caught:
         ends.adapter1.query_address_list_into(None)
     assert caught.value.status is Status.BUFFER_OVERFLOW
@@ -257,7 +257,7 @@ def test_what_version_1_tells_in_buffers_is_as_long_as_it_says(ends: Ends) -> No
     assert not any(buffer[nbytes:])
 
 
-def test_objects_of_the_other_version_are_told_from_those_of_this_one(ends: Ends) -> None:
+def test_objects_of_the_other_version_are_refused(ends: Ends) -> None:
     """Both versions have a class of the same name, which alone would say nothing."""
     window = ends.adapter.create_memory_window()
     with ends.adapter.create_listener() as listener, ends.adapter1.listen() as listen:

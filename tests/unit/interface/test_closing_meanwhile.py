@@ -45,7 +45,7 @@ def test_a_notify_of_a_queue_that_is_closed_meanwhile_ends(
         assert not len(adapter._engine.pending_operations), "and nothing polls for it"
 
 
-def test_a_cancel_ends_what_had_begun_and_nothing_else(adapter: FakeAdapter) -> None:
+def test_a_cancel_ends_only_earlier_operations(adapter: FakeAdapter) -> None:
     class Replacing(Thing):
         def _cancel(self, overlapped: Any) -> bool:
             begun.append(self.start("Thing.next"))  # as another thread may do meanwhile

@@ -48,7 +48,7 @@ def test_there_is_one_attribute_per_field() -> None:
 
 
 @pytest.mark.parametrize(("offset", "size", "name"), LAYOUT)
-def test_each_field_lies_at_its_offset(offset: int, size: int, name: str) -> None:
+def test_each_field_is_at_its_offset(offset: int, size: int, name: str) -> None:
     value = AdapterFlag(0x1234) if name == "adapter_flags" else 0x1234
     expected = bytearray(96)
     expected[offset : offset + size] = int(value).to_bytes(size, "little")
@@ -70,7 +70,7 @@ def test_the_32_bit_structure_has_its_own_offsets() -> None:
 
 
 @given(INFOS)
-def test_unpack_gives_back_what_was_packed(info: AdapterInfo) -> None:
+def test_unpack_returns_the_packed_values(info: AdapterInfo) -> None:
     assert len(info.pack()) == 96
     assert AdapterInfo.unpack(info.pack()) == info
     assert isinstance(AdapterInfo.unpack(info.pack()).adapter_flags, AdapterFlag)

@@ -14,7 +14,7 @@ class Thing:
     pass
 
 
-def test_what_lives_is_there_once() -> None:
+def test_a_living_object_is_there_once() -> None:
     living: Living[Thing] = Living()
     one, two = Thing(), Thing()
     for each in (one, two, one):

@@ -45,7 +45,7 @@ def made() -> Iterator[Ends]:
 ends = pytest.fixture(made)
 
 
-def said(ends: Ends, name: str) -> str:
+def text_of(ends: Ends, name: str) -> str:
     """The text of a mistake, without what differs from run to run."""
     try:
         MISTAKES[name](ends)
@@ -69,8 +69,8 @@ def texts() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_told_in_these_words(ends: Ends, name: str) -> None:
-    assert said(ends, name) == texts()[name]
+def test_the_whole_text_of_a_mistake(ends: Ends, name: str) -> None:
+    assert text_of(ends, name) == texts()[name]
 
 
 def test_there_is_a_text_for_each_mistake_and_no_other() -> None:
@@ -83,6 +83,6 @@ if __name__ == "__main__":
     lines = []
     for name in MISTAKES:
         for found in made():
-            lines.append(f"{name} | {said(found, name)}\n")
+            lines.append(f"{name} | {text_of(found, name)}\n")
     TEXTS.write_text("".join(lines))
     os._exit(0)

@@ -80,7 +80,7 @@ def test_objects_are_not_registered(make: Callable[[], Any], flags: int) -> None
         assert caught.value.status == Status.ACCESS_VIOLATION
 
 
-def test_an_o_in_a_name_is_no_object() -> None:
+def test_an_o_in_a_name_is_not_an_object() -> None:
     layouts = {"O": True, "<O": True, "T{i:Over:O:b:}": True, "T{(2,2)i:O:T{f:OO:}:O:}": False}
     assert {layout: holds_objects(layout) for layout in layouts} == layouts
     with shmnd.open_adapter() as adapter:

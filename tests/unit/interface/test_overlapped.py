@@ -35,7 +35,9 @@ def test_each_comes_out_once_in_the_order_of_completion(
     assert {ov.status for ov in pending} == {SUCCESS}
 
 
-def test_what_is_over_at_once_is_delivered_too(adapter: FakeAdapter, file: OverlappedFile) -> None:
+def test_immediate_completions_are_delivered_too(
+    adapter: FakeAdapter, file: OverlappedFile
+) -> None:
     thing = Thing(adapter, file)
     thing.ends = SUCCESS
     done = thing.start_stepping()
@@ -82,7 +84,7 @@ def test_without_a_file_nothing_is_delivered(adapter: FakeAdapter, file: Overlap
     assert file.poll() == []
 
 
-def test_a_closed_file_takes_nothing_and_harms_nobody(
+def test_a_closed_file_takes_nothing_and_harms_no_operation(
     adapter: FakeAdapter, file: OverlappedFile
 ) -> None:
     thing = Thing(adapter, file)
@@ -113,7 +115,7 @@ def test_a_file_belongs_to_one_adapter(world: World, adapter: FakeAdapter) -> No
 
 
 # -- steps and cancelling -------------------------------------------------------------------------
-def test_steps_are_taken_at_every_look_until_one_ends_it(adapter: FakeAdapter) -> None:
+def test_steps_are_taken_at_every_poll_until_one_ends_it(adapter: FakeAdapter) -> None:
     thing = Thing(adapter)
     pending = thing.start_stepping()
     assert thing.looked == 1
@@ -150,7 +152,7 @@ def test_cancel_is_synchronous_and_in_order(adapter: FakeAdapter, file: Overlapp
     assert again.status is PENDING, "the object stays usable"
 
 
-def test_what_cannot_be_canceled_goes_on(adapter: FakeAdapter) -> None:
+def test_uncancelable_operations_continue(adapter: FakeAdapter) -> None:
     thing = Thing(adapter)
     thing.cancels = False
     stays, goes = thing.start_stepping(), thing.start()
@@ -252,7 +254,7 @@ def test_an_await_while_the_engine_is_closed(adapter: FakeAdapter) -> None:
     asyncio.run(asyncio.wait_for(main(), WAIT))
 
 
-def test_details_are_told_once() -> None:
+def test_details_leave_out_the_call() -> None:
     exc = error(Status.CONNECTION_REFUSED, "Connector.connect", "nothing: there")
     assert detail_of(exc) == "nothing: there"
     assert detail_of(NdError(Status.CANCELED, "plain")) == "plain"

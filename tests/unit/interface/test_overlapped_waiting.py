@@ -84,7 +84,7 @@ def test_result_is_woken_by_another_thread(adapter: FakeAdapter) -> None:
     thread.join()
 
 
-def test_a_timer_wakes_what_nobody_rings_for(
+def test_a_timer_wakes_a_wait_without_a_ring(
     adapter: FakeAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shmnd.runtime.pending.LONGEST_SLEEP", 3600.0)
@@ -246,7 +246,7 @@ def test_fileno_is_readable_while_there_is_something(
     assert not readable(file)
 
 
-def test_a_doorbell_shows_in_every_file_and_a_look_tells_for_whom_it_was(
+def test_a_doorbell_makes_every_file_readable_until_it_is_polled(
     adapter: FakeAdapter, file: OverlappedFile
 ) -> None:
     other = OverlappedFile(adapter)
@@ -278,7 +278,7 @@ def test_a_timer_shows_in_a_file(adapter: FakeAdapter, file: OverlappedFile) -> 
     assert readable(file, WAIT), "a moment that is over is now"
 
 
-def test_whose_descriptor_could_not_be_made_sleeps_no_more(
+def test_an_object_without_a_descriptor_sleeps_no_more(
     engine: ProgressEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted() -> None:
@@ -330,7 +330,7 @@ def run(engine: ProgressEngine, main: Callable[[], Any]) -> Any:
     return asyncio.run(watched())
 
 
-def test_await_of_what_is_over_completes_inline(adapter: FakeAdapter) -> None:
+def test_await_of_a_done_operation_completes_inline(adapter: FakeAdapter) -> None:
     thing = Thing(adapter)
     thing.ends = SUCCESS
     done = thing.start_stepping()
@@ -344,7 +344,7 @@ def test_await_of_what_is_over_completes_inline(adapter: FakeAdapter) -> None:
     run(adapter._engine, main)
 
 
-def test_await_of_what_a_look_would_end_completes_inline(adapter: FakeAdapter) -> None:
+def test_await_of_an_operation_a_poll_ends_completes_inline(adapter: FakeAdapter) -> None:
     thing = Thing(adapter)
     pending = thing.start_stepping()
     thing.ends = SUCCESS
@@ -390,7 +390,7 @@ def test_await_wakes(adapter: FakeAdapter, way: str) -> None:
     assert not pending._waiters
 
 
-def test_await_raises_what_it_ended_with_every_time(adapter: FakeAdapter) -> None:
+def test_await_raises_the_error_every_time(adapter: FakeAdapter) -> None:
     thing = Thing(adapter)
     pending = thing.start()
 

@@ -293,7 +293,7 @@ def test_modules_show_the_interface_and_nothing_else() -> None:
     assert {name for name in dir(nd1) if not name.startswith("_")} == {*nd1.__all__}
 
 
-def test_the_secret_of_an_adapter_is_no_public_attribute() -> None:
+def test_the_secret_of_an_adapter_is_not_a_public_attribute() -> None:
     with shmnd.open_adapter() as adapter:
         shown = [getattr(adapter, name) for name in dir(adapter) if not name.startswith("_")]
         assert adapter._key not in shown

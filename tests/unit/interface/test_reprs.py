@@ -18,7 +18,7 @@ HERE = f"{AT} in process {os.getpid()}"
 RIGHTS = r"ALLOW_REMOTE_READ\|ALLOW_REMOTE_WRITE"
 
 
-def says(obj: object, text: str) -> None:
+def has_repr(obj: object, text: str) -> None:
     assert re.fullmatch(text, repr(obj)), repr(obj)
 
 
@@ -41,44 +41,44 @@ def connected() -> tuple[shmnd.Server, shmnd.Connection, shmnd.Connection]:
 
 
 def test_adapters_and_providers(adapter: shmnd.Adapter) -> None:
-    says(shmnd.Provider(), "<Provider namespace=None group=None>")
+    has_repr(shmnd.Provider(), "<Provider namespace=None group=None>")
     with shmnd.open_adapter(namespace="a.b") as other:
-        says(
+        has_repr(
             other,
             rf"<Adapter 127\.0\.0\.1 open in process {os.getpid()}, namespace 'a\.b', "
             "0 queue pairs connected>",
         )
-    says(other, r"<Adapter 127\.0\.0\.1 closed>")
+    has_repr(other, r"<Adapter 127\.0\.0\.1 closed>")
     file = adapter.create_overlapped_file()
     region = adapter.create_memory_region(overlapped_file=file)
     done = region.register(bytearray(8))
-    says(file, "<OverlappedFile open, 1 operations to poll>")
-    says(done, "<Overlapped MemoryRegion.register SUCCESS>")
+    has_repr(file, "<OverlappedFile open, 1 operations to poll>")
+    has_repr(done, "<Overlapped MemoryRegion.register SUCCESS>")
     file.close()
-    says(file, "<OverlappedFile closed>")
+    has_repr(file, "<OverlappedFile closed>")
 
 
 def test_memory(adapter: shmnd.Adapter) -> None:
     region = adapter.create_memory_region()
-    says(region, "<MemoryRegion without a buffer>")
+    has_repr(region, "<MemoryRegion without a buffer>")
     region.register(bytes(8)).result()
-    says(region, "<MemoryRegion registered: 8 bytes at 0x.*, token 0x.*, a source only>")
+    has_repr(region, "<MemoryRegion registered: 8 bytes at 0x.*, token 0x.*, a source only>")
     region.deregister().result()
     region.register(
         adapter.allocate(64), MrFlag.ALLOW_REMOTE_READ | MrFlag.ALLOW_REMOTE_WRITE
     ).result()
-    says(
+    has_repr(
         region,
         rf"<MemoryRegion registered: 64 bytes at 0x[0-9a-f]+, token {region.local_token:#x}, "
         rf"{RIGHTS}>",
     )
-    says(region.sge(0, 4), rf"Sge\({region.address:#x}, 4, {region.local_token:#x}\)")
+    has_repr(region.sge(0, 4), rf"Sge\({region.address:#x}, 4, {region.local_token:#x}\)")
     region.close()
-    says(region, "<MemoryRegion closed>")
+    has_repr(region, "<MemoryRegion closed>")
     window = adapter.create_memory_window()
-    says(window, "<MemoryWindow not bound>")
+    has_repr(window, "<MemoryWindow not bound>")
     window.close()
-    says(window, "<MemoryWindow closed>")
+    has_repr(window, "<MemoryWindow closed>")
 
 
 def test_queues(adapter: shmnd.Adapter) -> None:
@@ -89,114 +89,116 @@ def test_queues(adapter: shmnd.Adapter) -> None:
     own.receive(None)
     srq.receive(None)
     told = cq.notify()
-    says(cq, "<CompletionQueue 0 of 8 results, 0 queue pairs connected, 1 Notify pending>")
-    says(told, "<Overlapped CompletionQueue.notify PENDING, waits for a completion>")
-    says(srq, "<SharedReceiveQueue 1 of 4 receives, 1 queue pairs, threshold 2>")
-    says(
+    has_repr(cq, "<CompletionQueue 0 of 8 results, 0 queue pairs connected, 1 Notify pending>")
+    has_repr(told, "<Overlapped CompletionQueue.notify PENDING, waits for a completion>")
+    has_repr(srq, "<SharedReceiveQueue 1 of 4 receives, 1 queue pairs, threshold 2>")
+    has_repr(
         own,
         "<QueuePair not connected, 1 of 3 receives, 0 of 5 requests outstanding, context='mine'>",
     )
-    says(
+    has_repr(
         shared,
         "<QueuePair not connected, receives of <SharedReceiveQueue .*>, "
         "0 of 64 requests outstanding>",
     )
     own.flush()
     told.result(10)
-    says(cq, "<CompletionQueue 1 of 8 results, 0 queue pairs connected>")
+    has_repr(cq, "<CompletionQueue 1 of 8 results, 0 queue pairs connected>")
     (result,) = cq.get_results()
-    says(result, "<Result RECEIVE CANCELED queue pair 'mine' context=None: .*>")
+    has_repr(result, "<Result RECEIVE CANCELED queue pair 'mine' context=None: .*>")
     never = cq.notify()
     cq.close()
     srq.close()
-    says(never, "<Overlapped CompletionQueue.notify CANCELED: its object was released>")
-    says(cq, "<CompletionQueue closed>")
-    says(srq, "<SharedReceiveQueue closed>")
+    has_repr(never, "<Overlapped CompletionQueue.notify CANCELED: its object was released>")
+    has_repr(cq, "<CompletionQueue closed>")
+    has_repr(srq, "<SharedReceiveQueue closed>")
 
 
 def test_connectors_and_listeners(adapter: shmnd.Adapter) -> None:
     listener, connector = adapter.create_listener(), adapter.create_connector()
-    says(listener, "<Listener not bound>")
-    says(connector, "<Connector new>")
+    has_repr(listener, "<Listener not bound>")
+    has_repr(connector, "<Connector new>")
     listener.bind(("127.0.0.1", 0))
-    says(listener, f"<Listener bound to {AT}>")
+    has_repr(listener, f"<Listener bound to {AT}>")
     connector.bind(("127.0.0.1", 0))
-    says(connector, f"<Connector bound to {AT}>")
+    has_repr(connector, f"<Connector bound to {AT}>")
     listener.listen()
     waits = adapter.create_connector()
     listener.get_connection_request(waits)
-    says(listener, f"<Listener listening at {AT}, 1 connectors wait for a request>")
-    says(waits, "<Connector waiting for a request>")
+    has_repr(listener, f"<Listener listening at {AT}, 1 connectors wait for a request>")
+    has_repr(waits, "<Connector waiting for a request>")
     listener.close()
-    says(listener, "<Listener closed>")
+    has_repr(listener, "<Listener closed>")
 
 
-def test_a_connection_and_what_it_is_made_of() -> None:
+def test_a_connection_and_its_objects() -> None:
     server, near, far = connected()
-    says(server, rf"<Server listening at {AT}, connections of 65536 bytes and depth 8>")
-    says(
+    has_repr(server, rf"<Server listening at {AT}, connections of 65536 bytes and depth 8>")
+    has_repr(
         near,
         f"<Connection connected {AT} to {AT}, 8 pieces of 8192 bytes a side, 0 messages unread>",
     )
-    says(
+    has_repr(
         near.qp,
         rf"<QueuePair connected to {HERE}, 11 of 19 receives, 0 of 20 requests outstanding>",
     )
-    says(near.cq, "<CompletionQueue 0 of 16 results, 1 queue pairs connected>")
-    says(near.connector, f"<Connector connected, {AT} to {AT}>")
-    says(near.adapter, ".*, 1 queue pairs connected>")
+    has_repr(near.cq, "<CompletionQueue 0 of 16 results, 1 queue pairs connected>")
+    has_repr(near.connector, f"<Connector connected, {AT} to {AT}>")
+    has_repr(near.adapter, ".*, 1 queue pairs connected>")
     window = near.adapter.create_memory_window()
     near.qp.bind(near.region, window, near.region.address + 8, 16, flags=OpFlag.ALLOW_READ)
-    says(
+    has_repr(
         window,
         rf"<MemoryWindow bound: 16 bytes at {near.region.address + 8:#x}, "
         rf"token {window.remote_token:#x}, ALLOW_READ, to {re.escape(repr(near.qp))}>",
     )
-    says(near.region, f"<MemoryRegion registered: 65536 bytes at .*, {RIGHTS}, 1 windows bound>")
+    has_repr(
+        near.region, f"<MemoryRegion registered: 65536 bytes at .*, {RIGHTS}, 1 windows bound>"
+    )
     far.close()
     assert near.poll(10)
-    says(near, "<Connection disconnected .*>")
-    says(near.qp, f"<QueuePair no longer connected, {HERE}, .*>")
-    says(near.connector, f"<Connector disconnected by the peer or an error, {AT} to {AT}>")
-    says(window, "<MemoryWindow not bound>")
+    has_repr(near, "<Connection disconnected .*>")
+    has_repr(near.qp, f"<QueuePair no longer connected, {HERE}, .*>")
+    has_repr(near.connector, f"<Connector disconnected by the peer or an error, {AT} to {AT}>")
+    has_repr(window, "<MemoryWindow not bound>")
     near.close()
     server.close()
-    says(near, "<Connection closed .*>")
-    says(near.qp, "<QueuePair closed, .*>")
-    says(near.connector, "<Connector closed>")
-    says(server, rf"<Server closed, was at {AT}, .*>")
+    has_repr(near, "<Connection closed .*>")
+    has_repr(near.qp, "<QueuePair closed, .*>")
+    has_repr(near.connector, "<Connector closed>")
+    has_repr(server, rf"<Server closed, was at {AT}, .*>")
 
 
 def test_names(adapter: shmnd.Adapter) -> None:
     directory = Directory(adapter)
-    says(directory, "<Directory of <Adapter .*>>")
+    has_repr(directory, "<Directory of <Adapter .*>>")
     with directory.announce("kind", "name") as announced, directory.watch("kind", "name") as watch:
-        says(announced, "<Announcement kind 'name' announced>")
+        has_repr(announced, "<Announcement kind 'name' announced>")
         assert watch.entries
-        says(watch, "<Watch of kind 'name': 1 records, 1 changes to take>")
-    says(announced, "<Announcement kind 'name' retracted>")
+        has_repr(watch, "<Watch of kind 'name': 1 records, 1 changes to take>")
+    has_repr(announced, "<Announcement kind 'name' retracted>")
 
 
 def test_version_1() -> None:
-    says(nd1.Provider(), "<nd1 Provider>")
+    has_repr(nd1.Provider(), "<nd1 Provider>")
     with nd1.Provider().open_adapter("127.0.0.1") as adapter:
-        says(adapter, "<nd1 <Adapter .* 0 queue pairs connected>>")
+        has_repr(adapter, "<nd1 <Adapter .* 0 queue pairs connected>>")
         cq = adapter.create_completion_queue(4)
-        says(cq, "<CompletionQueue 0 of 4 results, 0 queue pairs connected>")
+        has_repr(cq, "<CompletionQueue 0 of 4 results, 0 queue pairs connected>")
         connector = adapter.create_connector()
-        says(connector, "<Connector new>")
+        has_repr(connector, "<Connector new>")
         endpoint = connector.create_endpoint(cq, cq, 2, 3, 1, 1)
         shown = "<Endpoint not connected, 0 of 2 receives, 0 of 3 requests outstanding>"
-        says(endpoint, shown)
-        says(connector, f"<Connector new> with {shown}")
-        says(adapter.listen(), f"<Listen protocol 6: <Listener listening at {AT}>>")
-        says(adapter.create_memory_window(), "<MemoryWindow not bound>")
+        has_repr(endpoint, shown)
+        has_repr(connector, f"<Connector new> with {shown}")
+        has_repr(adapter.listen(), f"<Listen protocol 6: <Listener listening at {AT}>>")
+        has_repr(adapter.create_memory_window(), "<MemoryWindow not bound>")
         with adapter.get_file_handle() as handle:
-            says(handle, "<FileHandle to <OverlappedFile open, 0 operations to poll>>")
-        says(handle, "<FileHandle closed>")
-        says(nd1.Result(), "<Result PENDING 0 bytes>")
-        says(nd1.Sge(b"abc", 3, None), r"Sge\(0x[0-9a-f]+, 3, inline\)")
-        says(nd1.MwDescriptor(4096, 8, 5), r"MwDescriptor\(0x1000, 8, 0x5\)")
+            has_repr(handle, "<FileHandle to <OverlappedFile open, 0 operations to poll>>")
+        has_repr(handle, "<FileHandle closed>")
+        has_repr(nd1.Result(), "<Result PENDING 0 bytes>")
+        has_repr(nd1.Sge(b"abc", 3, None), r"Sge\(0x[0-9a-f]+, 3, inline\)")
+        has_repr(nd1.MwDescriptor(4096, 8, 5), r"MwDescriptor\(0x1000, 8, 0x5\)")
 
 
 def test_every_public_object_has_one_of_its_own() -> None:
@@ -213,7 +215,7 @@ def test_every_public_object_has_one_of_its_own() -> None:
     assert [kind for kind in kinds if plain(kind)] == []
 
 
-def test_after_a_fork_the_objects_of_the_parent_still_say_what_they_are() -> None:
+def test_after_a_fork_the_objects_of_the_parent_still_have_a_repr() -> None:
     server, near, far = connected()
     objects = [server, near, far, near.adapter, near.qp, near.cq, near.region, near.connector]
     child = os.fork()

@@ -29,7 +29,7 @@ def memory(request: pytest.FixtureRequest) -> Iterator[Any]:
     [b"hello", bytearray(b"hello"), memoryview(b"hello"), memoryview(b"h.e.l.l.o.")[::2]],
     ids=["bytes", "bytearray", "memoryview", "strided"],
 )
-def test_a_slice_takes_what_has_bytes(memory: Any, data: Any) -> None:
+def test_a_slice_takes_objects_with_bytes(memory: Any, data: Any) -> None:
     memory[2:7] = data
     assert memory[:9].tobytes() == b"\0\0hello\0\0"
 
@@ -101,7 +101,7 @@ def test_memory_for_reading_stays_so() -> None:
         assert bytes(shown[:4]) == b"kept"
 
 
-def test_what_numpy_makes_of_it_is_plain(memory: Any) -> None:
+def test_arrays_that_numpy_makes_of_it_are_plain(memory: Any) -> None:
     memory[:4] = b"\1\2\3\4"
     made = [memory + 1, memory.copy(), copy.copy(memory), copy.deepcopy(memory)]
     made.append(pickle.loads(pickle.dumps(memory, protocol=5)))

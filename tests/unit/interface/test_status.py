@@ -133,7 +133,7 @@ def test_the_class_itself_chooses_the_family() -> None:
     assert raised.status is Status.NO_MORE_ENTRIES
 
 
-def test_a_number_that_is_no_status_is_refused() -> None:
+def test_an_invalid_status_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a valid Status"):
         NdError(0x12345678, "no such status")
 

@@ -15,17 +15,17 @@ NOTHING = (
     r"|cdef (?:inline )?void (?P<c>\w+)\([^\"#:()]*\)[\w ]*:)"
 )
 """The head of a function without a result, in Python or in Cython."""
-SAYS_RETURN = re.compile(NOTHING + r'\s*\n\s+"""Return\b(?! None)')
+DOCUMENTS_RETURN = re.compile(NOTHING + r'\s*\n\s+"""Return\b(?! None)')
 
 
 def offenders(path: str, text: str) -> Iterator[str]:
     """Return the functions of a text that say that they return something and do not."""
-    for found in SAYS_RETURN.finditer(text):
+    for found in DOCUMENTS_RETURN.finditer(text):
         line = text.count("\n", 0, found.end()) + 1
         yield f"{path}:{line}: {found['name'] or found['c']}"
 
 
-def test_a_function_without_a_result_does_not_say_that_it_returns_one() -> None:
+def test_a_function_without_a_result_does_not_document_one() -> None:
     read = found = 0
     wrong: list[str] = []
     for folder in FOLDERS:

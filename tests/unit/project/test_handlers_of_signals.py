@@ -20,7 +20,7 @@ COMPILED: Final = re.compile(r"\b(OSError|TimeoutError|Exception)\b|^$")
 SUPPRESSES: Final = re.compile(
     r"\bsuppress\([^)]*\b(OSError|TimeoutError|Exception|ValueError|RuntimeError)\b"
 )
-TELLS_APART: Final = re.compile(
+DISTINGUISHES: Final = re.compile(
     r"\b(pass_on|is_interruption|refuse_closed)\(|^ *raise$", re.MULTILINE
 )
 FINAL: Final = {
@@ -31,7 +31,7 @@ FINAL: Final = {
 """By file, the clauses of finalisers and of the end of a program: nothing takes an exception."""
 SUPPRESS: Final = ["ipc/service/request.py", "ipc/service/request.py", "mpi/__main__.py"]
 """The end of a task has to go through, whatever the program's own code raises; and of a program."""
-TELLS_OTHERS: Final = {
+NOTIFIES_OTHERS: Final = {
     "ipc/service/turns.py": 2,
     "mpi/collectives/outcomes.py": 1,
     "mpi/files/file_state.py": 1,
@@ -73,9 +73,9 @@ def body(lines: list[str], indent: str) -> str:
     return "\n".join(found)
 
 
-def test_every_clause_tells_them_apart() -> None:
-    missing = [where for where, text in clauses() if not TELLS_APART.search(text)]
-    known = FINAL | TELLS_OTHERS
+def test_every_clause_distinguishes_them() -> None:
+    missing = [where for where, text in clauses() if not DISTINGUISHES.search(text)]
+    known = FINAL | NOTIFIES_OTHERS
     found = Counter(where.partition(":")[0] for where in missing)
     assert found == known, "\n".join(missing)
 

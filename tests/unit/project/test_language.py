@@ -53,6 +53,42 @@ def test_plain_wording_passes(text: str) -> None:
     assert patterns(text) == []
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_nobody_polls",
+        "test_a_queue_of_nobodys",
+        "test_a_message_for_somebody_else",
+        "test_before_anybody",
+        "test_everybody_connects",
+        "test_whoever",
+        "test_a_peer_to_whom_it_connects",
+        "test_a_peer_is_told",
+        "test_a_wait_goes_on_for_long",
+        "test_sends_go_on",
+        "test_what_is_no_address_is_refused",
+    ],
+)
+def test_a_private_word_in_the_name_of_a_test_is_found(name: str) -> None:
+    (match,) = language.matches("test_it.py", f"x = 1\n\n\nasync def {name}(x: int) -> None:\n")
+    assert (match.line, match.text, match.pattern) == (4, name, language.TEST_NAME)
+    assert language.TEST_NAME_ADVICE in str(match)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("test_it.py", "def test_a_batch_goes_one_way():"),
+        ("test_it.py", "def test_an_untold_end():"),
+        ("test_it.py", "def test_what_is_not_an_address():"),
+        ("test_it.py", "def told(x): test_told(x)"),
+        ("page.md", "def test_nobody_polls():"),
+    ],
+)
+def test_other_names_pass(path: str, text: str) -> None:
+    assert list(language.matches(path, text)) == []
+
+
 def test_an_allowed_phrase_does_not_count() -> None:
     text = "The title is 'Nobody Knows'. Nobody knows."
     found = list(language.matches("page.md", text, ("'Nobody Knows'",)))

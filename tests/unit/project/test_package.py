@@ -38,7 +38,7 @@ def test_every_exported_name_is_there() -> None:
         assert name in dir(shmnd)
 
 
-def test_what_tools_see_is_what_runs() -> None:
+def test_tools_see_the_names_that_run() -> None:
     """The names under TYPE_CHECKING and the table for the running program are one list."""
     tree = ast.parse(Path(shmnd.__file__).read_text())
     guarded = next(node for node in tree.body if isinstance(node, ast.If))
@@ -86,7 +86,7 @@ def test_version_1_is_there_without_an_import_of_its_own() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=50)
 
 
-def test_a_missing_compiled_part_says_what_to_run(tmp_path: Path) -> None:
+def test_a_missing_compiled_part_names_the_command_to_run(tmp_path: Path) -> None:
     def unbuilt(folder: str, names: list[str]) -> list[str]:
         return [name for name in names if name.endswith(".so")]
 
@@ -99,7 +99,7 @@ def test_a_missing_compiled_part_says_what_to_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "module", ["shmnd.ring.process.waiting", "shmnd.ring.queues.completion_queue"]
 )
-def test_a_compiled_part_that_does_not_load_says_what_to_run(module: str) -> None:
+def test_a_compiled_part_that_does_not_load_names_the_command_to_run(module: str) -> None:
     code = f"import sys, shmnd; sys.modules['{module}'] = None; shmnd.open_adapter"
     last = last_line_of_failing(code)
     assert last.startswith("ImportError: the compiled part of shmnd cannot be loaded (import of ")
@@ -288,7 +288,7 @@ def imported_by(folder: str) -> set[str]:
     return found - set(sys.stdlib_module_names) - OURS - {"cpython", "libc"}
 
 
-def test_what_is_imported_is_declared_where_it_is_used() -> None:
+def test_imports_are_declared_where_they_are_used() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
     def names(requirements: list[str]) -> set[str]:

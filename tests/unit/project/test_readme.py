@@ -33,7 +33,7 @@ def in_terminal(command: str) -> "subprocess.Popen[str]":
     )
 
 
-def test_the_readme_shows_the_program_that_lies_there() -> None:
+def test_the_readme_shows_the_program_of_the_documents() -> None:
     shown = re.findall(
         r"^```python\n# (\w+\.py)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.S | re.M
     )
@@ -44,7 +44,7 @@ def test_the_readme_shows_the_program_that_lies_there() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hello.py", "by_hand.py"])
-def test_two_terminals_show_what_the_tutorial_says(name: str) -> None:
+def test_two_terminals_show_the_output_of_the_tutorial(name: str) -> None:
     (serve, served), (ask, asked) = [
         entry for entry in consoles(DOCS / "tutorial.md") if name in entry[0]
     ]

@@ -104,7 +104,7 @@ def test_every_file_was_read() -> None:
     assert "shmnd.broker.client" in ARROWS["shmnd.runtime.progress"], "an import in a function"
 
 
-def test_what_all_share_knows_statuses_alone() -> None:
+def test_common_code_imports_only_statuses() -> None:
     assert strays("shmnd.common", set()) == []
 
 

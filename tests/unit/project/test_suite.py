@@ -34,7 +34,7 @@ def test_counts_of_closing_lines_are_added(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     "said", ["", "Fatal Python error: Aborted\n", "=== no tests ran in 0.01s ===\n"]
 )
-def test_what_counts_nothing_adds_nothing(said: str) -> None:
+def test_output_without_counts_adds_nothing(said: str) -> None:
     report = suite.Report()
     report.follow([said])
     assert not report.total

@@ -29,7 +29,7 @@ def _range(block: Any) -> range:
 
 
 @pytest.mark.parametrize("freed", [False, True], ids=["next piece", "freed piece"])
-def test_an_arena_that_another_thread_closed_says_so(arena: Arena, freed: bool) -> None:
+def test_an_arena_that_another_thread_closed_raises(arena: Arena, freed: bool) -> None:
     block = arena.allocate(64)
     if freed:
         del block

@@ -87,14 +87,14 @@ def test_a_limit_of_ones_own(text: str, limit: int | None, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("text", ["plenty", "-1", "1.5G", "0x10", "64 MM"])
-def test_a_limit_that_is_no_size_is_an_error(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_limit_is_an_error(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHMND_MEMORY_LIMIT", text)
     with pytest.raises(NdError, match="takes a number of bytes") as caught:
         Segment.create(4096, label="test")
     assert caught.value.status is Status.INVALID_PARAMETER
 
 
-def test_the_limit_of_ones_own_counts_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_of_the_process_counts_held_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHMND_MEMORY_LIMIT", "0")
     with pytest.raises(NdError, match="of which this process holds ") as caught:
         Segment.create(1, label="test")
@@ -216,7 +216,7 @@ def test_a_segment_that_was_announced_before_an_interruption_is_withdrawn(
         assert segments() == before
 
 
-def test_a_broker_that_comes_before_the_announcement_is_told_of_the_segment() -> None:
+def test_a_broker_that_comes_before_the_announcement_gets_the_segment() -> None:
     def announce(number: int, segment: Segment, _: str) -> None:
         assert (number, segment) in arena.segments()
 

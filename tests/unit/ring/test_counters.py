@@ -35,7 +35,7 @@ def pairs(adapter: shmnd.Adapter) -> list[dict[str, Any]]:
     return [counters for view in views(adapter) for counters in view.pairs().values()]
 
 
-def test_an_adapter_says_who_it_is(adapter: shmnd.Adapter) -> None:
+def test_an_adapter_identifies_itself(adapter: shmnd.Adapter) -> None:
     (view,) = views(adapter)
     assert (view.adapter, view.pid, view.number) == (adapter.uid, os.getpid(), 0)
     assert view.place == place_of().mark != place_of("another").mark
@@ -56,7 +56,7 @@ def test_regions_are_counted_until_they_are_deregistered(adapter: shmnd.Adapter)
     assert (view.head()["regions"], view.head()["region_bytes"]) == (0, 0)
 
 
-def test_a_window_is_no_region(adapter: shmnd.Adapter) -> None:
+def test_a_window_is_not_a_region(adapter: shmnd.Adapter) -> None:
     (view,) = views(adapter)
     queue = adapter.create_completion_queue(8)
     pairs_of_both = [adapter.create_queue_pair(queue, queue) for _ in range(2)]
@@ -108,7 +108,7 @@ def test_a_queue_pair_has_a_counters_as_long_as_it_lives(adapter: shmnd.Adapter)
     another.close()
 
 
-def test_a_shared_receive_queue_is_told_from_none(adapter: shmnd.Adapter) -> None:
+def test_a_shared_receive_queue_differs_from_none(adapter: shmnd.Adapter) -> None:
     queue = adapter.create_completion_queue(8)
     shared = adapter.create_queue_pair_with_srq(
         queue, queue, adapter.create_shared_receive_queue(4)
@@ -164,7 +164,7 @@ def test_a_table_that_is_closed_meanwhile_has_no_more_counters(
     assert len(made) == 63
 
 
-def test_nobody_else_can_write_it(adapter: shmnd.Adapter) -> None:
+def test_no_other_process_can_write_it(adapter: shmnd.Adapter) -> None:
     ((_, segment),) = adapter._counter_table.segments()
     with pytest.raises(PermissionError):
         mmap.mmap(segment.fd, segment.size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -202,7 +202,7 @@ def forged(content: bytes, nbytes: int = 4096) -> Segment:
     [b"", os.urandom(4096), b"smndtaly" + bytes(56)],
     ids=["zeros", "noise", "no version"],
 )
-def test_what_is_no_counters_is_refused(content: bytes) -> None:
+def test_invalid_counters_are_refused(content: bytes) -> None:
     with pytest.raises(NdError, match="CountersView") as caught:
         CountersView(forged(content))
     assert caught.value.status == Status.INTERNAL_ERROR
@@ -229,7 +229,7 @@ def test_any_bytes_are_read_without_harm(adapter: shmnd.Adapter) -> None:
         view.read(15)
 
 
-def test_nobody_looks_at_more_than_an_adapter_ever_makes(adapter: shmnd.Adapter) -> None:
+def test_a_reader_reads_no_more_than_an_adapter_ever_makes(adapter: shmnd.Adapter) -> None:
     """A reader would spend minutes on the pages of a hostile peer."""
     ((_, segment),) = adapter._counter_table.segments()
     view = CountersView(forged(os.pread(segment.fd, 256, 0), 64 << 20))

@@ -93,7 +93,7 @@ def test_a_description_that_ends_early_is_refused() -> None:
 
 
 @pytest.mark.parametrize("index", [0, 1, 1 << 40])
-def test_a_bell_lies_within_what_was_announced_however_small_that_is(index: int) -> None:
+def test_a_bell_is_within_the_announced_segment_however_small(index: int) -> None:
     with beginning() as pair:
         refused(lambda: attach(pair, {"rbell": [0, index]}, bells=8), f"bell {index} of 0")
         refused(lambda: attach(pair, {"rbell": [0, index]}, marks=8), rf"bell {index} of (0|32)")

@@ -40,7 +40,7 @@ CUTS: dict[str, Callable[[int], object]] = {
 
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=list(CUTS))
-def test_nobody_changes_the_size_of_a_segment(
+def test_no_process_changes_the_size_of_a_segment(
     segment: Segment, cut: Callable[[int], object]
 ) -> None:
     with pytest.raises(PermissionError):
@@ -60,7 +60,7 @@ def test_a_segment_is_committed_when_it_is_made(segment: Segment) -> None:
     segment.close_fd()
 
 
-def test_a_signal_undoes_a_small_part_of_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_undoes_a_small_part_of_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """On many kernels it undoes the whole call, which is then repeated."""
     nbytes, calls = (8 << 20) + PAGES, []
     commit = os.posix_fallocate
@@ -98,7 +98,7 @@ def test_a_segment_that_is_too_short_is_refused(segment: Segment) -> None:
     segment.close_fd()
 
 
-def test_what_is_no_shared_memory_is_refused(tmp_path: Path) -> None:
+def test_other_files_than_shared_memory_are_refused(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(write)
     directory = os.open(tmp_path, os.O_RDONLY)
@@ -110,7 +110,7 @@ def test_what_is_no_shared_memory_is_refused(tmp_path: Path) -> None:
             assert caught.value.status is Status.INTERNAL_ERROR
 
 
-def test_what_peers_only_read_cannot_be_made_writable_again() -> None:
+def test_memory_that_peers_only_read_cannot_be_made_writable_again() -> None:
     table = Segment.create(PAGES, label="test", writable=False)
     copy = os.open(f"/proc/self/fd/{table.fd}", os.O_RDWR | os.O_CLOEXEC)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The segments of bells and marks: told to the broker of the moment, and to the next one."""
+"""The segments of bells and marks: announced to the broker of the moment, and to the next one."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from shmnd.runtime.bells import Bell, Bells
 from shmnd.status import NdError, Status, error
 
 
-class Told:
+class Announced:
     """Receives announcements of segments; the n-th may fail."""
 
     def __init__(self, fails_at: int = 0) -> None:
@@ -32,32 +32,32 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
-    told = Told()
-    yield told
-    told.bells.close()
+def announced() -> Iterator[Announced]:
+    announced = Announced()
+    yield announced
+    announced.bells.close()
 
 
-def test_a_new_broker_is_told_what_the_old_one_knew(told: Told) -> None:
-    bells = [told.bells.take() for _ in range(100)]
+def test_a_new_broker_gets_the_segments_of_the_old_one(announced: Announced) -> None:
+    bells = [announced.bells.take() for _ in range(100)]
     assert len({bell.where for bell in bells}) == 100
-    assert told.known == told.shared()
-    assert len(told.known) == 4, "two segments of bells, and two of marks"
+    assert announced.known == announced.shared()
+    assert len(announced.known) == 4, "two segments of bells, and two of marks"
 
 
 @pytest.mark.parametrize("time", [1, 2])
-def test_what_could_not_be_told_of_is_withdrawn(told: Told, time: int) -> None:
-    told.fails_at = time
+def test_a_segment_without_an_announcement_is_withdrawn(announced: Announced, time: int) -> None:
+    announced.fails_at = time
     with pytest.raises(NdError, match=r"^Adapter\.create_completion_queue: faked"):
-        told.bells.take()
-    assert told.known == told.shared() == set()
-    assert told.bells.take().where == (1, 0), "its number is not used again"
+        announced.bells.take()
+    assert announced.known == announced.shared() == set()
+    assert announced.bells.take().where == (1, 0), "its number is not used again"
 
 
 def test_places_that_another_thread_takes_first_are_made_anew(
-    told: Told, monkeypatch: pytest.MonkeyPatch
+    announced: Announced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bells, grow = told.bells, told.bells._grow
+    bells, grow = announced.bells, announced.bells._grow
     held: list[Bell] = []
 
     def meanwhile() -> None:
@@ -71,17 +71,17 @@ def test_places_that_another_thread_takes_first_are_made_anew(
 
 
 def test_bells_that_are_closed_meanwhile_are_refused(
-    told: Told, monkeypatch: pytest.MonkeyPatch
+    announced: Announced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(told.bells, "_announce", lambda *_: told.bells.close())
+    monkeypatch.setattr(announced.bells, "_announce", lambda *_: announced.bells.close())
     with pytest.raises(NdError, match="closed meanwhile"):
-        told.bells.take()
+        announced.bells.take()
 
 
 def test_a_place_of_bells_that_are_closed_meanwhile_is_none(
-    told: Told, monkeypatch: pytest.MonkeyPatch
+    announced: Announced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bells = told.bells
+    bells = announced.bells
     first, place = bells.take(), bells._place
 
     def meanwhile() -> tuple[int, int]:

@@ -64,7 +64,7 @@ def test_rings_are_taken_all_at_once(wait_set: WaitSet) -> None:
     assert wait_set.ready() == (False, [])
 
 
-def test_a_full_one_takes_no_more_rings_and_holds_nobody_up(wait_set: WaitSet) -> None:
+def test_a_full_one_takes_no_more_rings_and_holds_up_no_thread(wait_set: WaitSet) -> None:
     mine, _ = doorbell(wait_set)
     poll = select.poll()
     poll.register(mine, select.POLLOUT)
@@ -88,7 +88,7 @@ def test_one_that_is_dropped_is_closed(wait_set: WaitSet) -> None:
     assert not is_open(listening)
 
 
-def test_ringing_where_nobody_listens_is_no_signal(wait_set: WaitSet) -> None:
+def test_ringing_without_a_listener_causes_no_signal(wait_set: WaitSet) -> None:
     mine, _ = doorbell(wait_set)
     wait_set.close()
     for _ in range(3):
@@ -122,7 +122,7 @@ def test_each_is_rung_by_the_other(sides: Sides) -> None:
         assert one.engine._wait_set.ready() == (True, [])
 
 
-def test_one_that_is_told_of_again_needs_no_other_doorbell(sides: Sides) -> None:
+def test_a_repeated_introduction_needs_no_other_doorbell(sides: Sides) -> None:
     sides.to("A4")
     before = rung_by(sides.passive, sides.active)
     sides.active.engine.progress()
@@ -204,7 +204,7 @@ def test_a_lost_doorbell_is_asked_for_again_where_an_alarm_ends_that(
     assert doorbells_of(sides.active)
 
 
-def test_what_is_lost_is_not_asked_for_without_a_pause(sides: Sides) -> None:
+def test_a_lost_doorbell_is_not_requested_without_a_pause(sides: Sides) -> None:
     lose_doorbells(sides, sides.active)
     for _ in range(50):
         sides.active.engine.progress()
@@ -244,7 +244,7 @@ def test_without_a_broker_it_is_waited_for(sides: Sides) -> None:
     assert not sides.world.broker.ops("doorbell_lost"), "it has come already"
 
 
-def test_who_has_lost_its_doorbell_and_then_the_broker_is_not_dead(sides: Sides) -> None:
+def test_a_process_that_lost_its_doorbell_and_then_the_broker_is_not_dead(sides: Sides) -> None:
     end, other = sides.active, sides.passive
     lose_doorbells(sides, end)
     other.engine.progress()
@@ -261,7 +261,7 @@ def test_who_has_lost_its_doorbell_and_then_the_broker_is_not_dead(sides: Sides)
     assert end.engine._wait_set.ready() == (True, [])
 
 
-def test_who_has_listened_and_hung_up_when_the_broker_has_lost_it_is_dead(
+def test_a_process_that_hung_up_when_the_broker_has_lost_it_is_dead(
     sides: Sides,
 ) -> None:
     """As one that became another program: its descriptors are closed, and nothing else is said."""
@@ -278,7 +278,7 @@ def test_who_has_listened_and_hung_up_when_the_broker_has_lost_it_is_dead(
     assert other.engine._wait_set.ready() == (True, []), "other sleepers wake for the end"
 
 
-def test_a_forked_child_rings_nobody(sides: Sides) -> None:
+def test_a_forked_child_rings_no_process(sides: Sides) -> None:
     """Else its parent's peers would listen for as long as the child lives."""
     sides.to("A4")
     sides.passive.engine.progress()

@@ -201,7 +201,7 @@ def test_a_lock_that_another_thread_has_is_not_waited_for() -> None:
     assert found == [False, True, True]
 
 
-def test_a_lock_is_waited_for_as_long_as_said() -> None:
+def test_a_lock_is_waited_for_within_the_time_out() -> None:
     lock = threading.RLock()
     order: list[object] = []
 

@@ -37,7 +37,7 @@ class Asking:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_to_be_polled_soon_is_polled_again(kind: type[BaseException]) -> None:
+def test_an_operation_to_be_polled_soon_is_polled_again(kind: type[BaseException]) -> None:
     with shmnd.open_adapter() as adapter:
         asking, another = Asking(kind), Asking(KeyError)
         another.ticks = 1
@@ -137,7 +137,9 @@ def test_an_introduction_that_alarms_interrupt_is_repeated(
     assert 1 in engine.peer_adapter(sides.active.adapter.uid).segments
 
 
-def test_a_new_doorbell_is_no_introduction(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_doorbell_is_not_an_introduction(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The broker introduces a process anew, without segments, to renew a doorbell."""
     engine = sides.passive.engine
     events = engine.client.events
@@ -198,7 +200,7 @@ GONE = {"ev": "adapter_gone", "adapter": "0" * 32}
     ],
     ids=["sorted in part", "read", "taken"],
 )
-def test_words_of_the_broker_that_no_descriptor_shows_are_sorted(where: int, said: Any) -> None:
+def test_messages_of_the_broker_that_no_descriptor_shows_are_sorted(where: int, said: Any) -> None:
     """An exchange that the handler of a signal has ended may have read and not announced them."""
     with shmnd.open_adapter() as adapter:
         engine = adapter._engine

@@ -36,7 +36,7 @@ def peer_of(end: End, other: End) -> Any:
 
 
 # -- peers and segments ---------------------------------------------------------------------------
-def test_peers_are_introduced_to_those_who_need_them(sides: Sides) -> None:
+def test_peers_are_introduced_when_they_are_needed(sides: Sides) -> None:
     assert peer_of(sides.passive, sides.active) is None
     sides.to("A2")
     known = peer_of(sides.passive, sides.active)
@@ -62,7 +62,7 @@ def test_segments_are_mapped_before_and_after(sides: Sides) -> None:
     assert set(known.segments) == {2}
 
 
-def test_a_segment_that_is_not_what_it_was_said_to_be_is_left_out(sides: Sides) -> None:
+def test_a_segment_that_differs_from_its_description_is_left_out(sides: Sides) -> None:
     sides.to("A2")
     sides.passive.engine.data_plane.fail["attach_segment"] = Status.INTERNAL_ERROR
     sides.active.adapter.add_segment(1)
@@ -78,7 +78,7 @@ def test_a_peer_that_makes_no_sense_cannot_be_accepted(sides: Sides) -> None:
         sides.passive.connector.accept(sides.passive.qp)
 
 
-def test_what_is_known_of_a_peer_lasts_as_long_as_a_queue_pair_needs_it(sides: Sides) -> None:
+def test_the_record_of_a_peer_lasts_as_long_as_a_queue_pair_needs_it(sides: Sides) -> None:
     sides.to("A4")
     known = peer_of(sides.passive, sides.active)
     doorbell = known.doorbell_fd
@@ -280,7 +280,7 @@ def test_a_handler_that_raises_while_events_are_sorted_loses_none(
     assert 1 in engine.peer_adapter(sides.active.adapter.uid).segments
 
 
-def test_answers_to_nobody_are_answered(sides: Sides) -> None:
+def test_answers_without_an_end_are_answered(sides: Sides) -> None:
     """A connector that is gone without a word (an interrupted call) leaves no peer waiting."""
     sides.to("A2")
     sides.active.engine._ends.clear()
@@ -356,7 +356,7 @@ def test_an_event_that_comes_before_its_reply(sides: Sides) -> None:
     assert sides.connecting.status is Status.SUCCESS
 
 
-def test_progress_never_waits_for_a_thread_that_speaks(sides: Sides) -> None:
+def test_progress_never_waits_for_a_call_to_the_broker(sides: Sides) -> None:
     gate = threading.Event()
     engine, call = sides.active.engine, sides.active.engine.client.call
 
@@ -378,7 +378,7 @@ def test_progress_never_waits_for_a_thread_that_speaks(sides: Sides) -> None:
     assert sides.connecting._seen() is Status.CONNECTION_REFUSED
 
 
-def test_a_busy_connector_is_looked_at_later(sides: Sides) -> None:
+def test_a_busy_connector_is_polled_later(sides: Sides) -> None:
     sides.to("A2")
     sides.passive.connector.reject()
     released = threading.Event()

@@ -28,7 +28,7 @@ from unit.sides import Sides
 
 # -- the life of a progress engine
 # ----------------------------------------------------------------------------
-def test_the_last_adapter_takes_the_engine_along(world: World) -> None:
+def test_the_last_adapter_closes_the_engine(world: World) -> None:
     first = world.adapter()
     engine = first._engine
     second = world.adapter(engine=engine)

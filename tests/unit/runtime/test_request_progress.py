@@ -41,7 +41,7 @@ def test_nothing_is_known_of_a_queue_that_is_gone(progress: RequestProgress) -> 
     assert not known(progress)
 
 
-def test_the_next_poll_drops_what_an_interrupted_callback_left(progress: RequestProgress) -> None:
+def test_the_next_poll_drops_entries_of_an_interrupted_callback(progress: RequestProgress) -> None:
     queue: Any = Queue()
     progress.add(queue)
     watch(progress, queue)

@@ -25,7 +25,7 @@ def closed(code: int) -> None:
     close_epoll(cast("select.epoll", Refusing(code)))
 
 
-def test_a_number_that_the_program_has_closed_is_no_error() -> None:
+def test_a_number_that_the_program_has_closed_is_not_an_error() -> None:
     closed(errno.EBADF)
 
 
@@ -34,7 +34,7 @@ def test_any_other_error_comes_out() -> None:
         closed(errno.EIO)
 
 
-def test_a_handler_that_raises_a_kind_of_oserror_is_heard() -> None:
+def test_an_oserror_that_a_handler_raises_is_not_ignored() -> None:
     class Interrupted(Refusing):
         def close(self) -> None:
             raise TimeoutError("of a handler")

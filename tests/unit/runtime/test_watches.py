@@ -16,7 +16,7 @@ def new_watch() -> Watch:
     return Watch("topic", "", lambda: None)
 
 
-def told_by(changes: list[Change], told: dict[int, int]) -> dict[int, int]:
+def states_after(changes: list[Change], told: dict[int, int]) -> dict[int, int]:
     """What a program knows after some changes: the states by their numbers."""
     for change in changes:
         number = change.entry.number
@@ -44,7 +44,7 @@ def test_comings_and_goings_that_are_not_read_take_bounded_memory() -> None:
     changes = watch.changes()
     assert len(changes) < COMINGS / 2
     assert changes[0] == Change(entry(COMINGS), gone=False)
-    assert told_by(changes, {}) == {COMINGS: 0}
+    assert states_after(changes, {}) == {COMINGS: 0}
     assert watch.changes() == []
 
 
@@ -54,13 +54,13 @@ def test_states_that_are_not_read_take_bounded_memory() -> None:
         watch.take(entry(0, state), gone=False)
     changes = watch.changes()
     assert len(changes) < COMINGS / 2
-    assert told_by(changes, {}) == {0: COMINGS - 1}
+    assert states_after(changes, {}) == {0: COMINGS - 1}
 
 
 def test_records_that_come_again_end_before() -> None:
     watch = new_watch()
     watch.take(entry(0), gone=False)
-    assert told_by(watch.changes(), {}) == {0: 0}
+    assert states_after(watch.changes(), {}) == {0: 0}
     for state in range(1, COMINGS):
         watch.take(entry(0), gone=True)
         watch.take(entry(0, state), gone=False)
@@ -74,10 +74,10 @@ def test_as_many_as_there_are_stay_and_are_merged_seldom() -> None:
     watch = new_watch()
     for number in range(COMINGS):
         watch.take(entry(number), gone=False)
-    assert told_by(watch.changes(), {}) == dict.fromkeys(range(COMINGS), 0)
+    assert states_after(watch.changes(), {}) == dict.fromkeys(range(COMINGS), 0)
 
 
-def test_what_is_told_is_what_there_is_after_any_changes() -> None:
+def test_reports_match_the_present_entries_after_any_changes() -> None:
     chance = random.Random(7)
     watch, there, told = new_watch(), dict[int, int](), dict[int, int]()
     for state in range(10 * COMINGS):
@@ -88,6 +88,6 @@ def test_what_is_told_is_what_there_is_after_any_changes() -> None:
             there[number] = state
             watch.take(entry(number, state), gone=False)
         if chance.random() < 0.0001:
-            told = told_by(watch.changes(), told)
+            told = states_after(watch.changes(), told)
             assert told == there
-    assert told_by(watch.changes(), told) == there
+    assert states_after(watch.changes(), told) == there

@@ -43,7 +43,7 @@ def broker() -> Iterator[subprocess.Popen[str]]:
             process.terminate()
 
 
-def test_no_broker_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_broker_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["broker", "status", *HERE]) == 1
     assert capsys.readouterr().out == "namespace  tools\nrunning    False\n"
     assert main(["broker", "stop", *HERE]) == 0

@@ -128,7 +128,7 @@ def test_a_command_without_options_that_take_something() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_offered(
+def test_the_offered_words(
     shell: str, line: list[str], wanted: set[str] | None, tmp_path: Path
 ) -> None:
     (found,) = offered(shell, [["shmnd", *line]], tmp_path)

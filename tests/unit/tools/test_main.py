@@ -78,7 +78,7 @@ def test_every_verb_has_an_example_that_is_right(command: argparse.ArgumentParse
         (["ipc", "publish", "t", "1", "--type", "O"], "'O' is not a dtype of numbers and text"),
     ],
 )
-def test_an_option_says_what_it_takes(
+def test_an_option_names_its_values(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exited:
@@ -113,7 +113,7 @@ def test_a_wrong_command_is_one_line(
 
 
 @pytest.mark.parametrize("arguments", [[], ["broker"], ["bench"]], ids=str)
-def test_what_needs_more_words_alone_prints_its_help(
+def test_an_incomplete_command_prints_its_help(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exited:
@@ -218,9 +218,7 @@ def test_tables_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], ["--help"]),
     ],
 )
-def test_what_stands_before_the_noun_and_a_verb_that_is_left_out(
-    given: list[str], meant: list[str]
-) -> None:
+def test_options_before_the_noun_and_an_omitted_verb(given: list[str], meant: list[str]) -> None:
     assert in_order(given) == meant
 
 
@@ -261,7 +259,7 @@ def test_errors_are_one_line(
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_early_is_no_error() -> None:
+def test_a_reader_that_leaves_early_is_not_an_error() -> None:
     program = (
         f"import sys; sys.path[:0] = {sys.path!r}; from shmnd_tools.main import main;"
         "sys.exit(main(['broker', 'status', '--namespace', 'reader']))"
@@ -278,7 +276,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_the_command_loads_is_no_traceback() -> None:
+def test_ctrl_c_while_the_command_loads_prints_no_traceback() -> None:
     program = f"""
 import signal, sys
 sys.path[:0] = {sys.path!r}
@@ -354,7 +352,7 @@ SHELLS = {
 @pytest.mark.parametrize(
     ("verb", "code"), [("ipc list", 0), ("ps", 1), ("top --count 1", 1), ("none", 2), ("-h", 0)]
 )
-def test_a_stream_that_is_closed_is_no_traceback(verb: str, code: int, shell: str) -> None:
+def test_a_stream_that_is_closed_causes_no_traceback(verb: str, code: int, shell: str) -> None:
     """One that is closed counts as written, one that breaks is an error."""
     line = shell.format(f"{sys.executable} -c '{_COMMAND}' {verb}")
     done = subprocess.run(["bash", "-c", f"{line}; exit $PIPESTATUS"], capture_output=True)
@@ -402,7 +400,7 @@ def test_info_shows_every_field_and_every_flag(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.slow
-def test_the_addresses_are_those_of_the_provider(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_addresses_come_from_the_provider(capsys: pytest.CaptureFixture[str]) -> None:
     hosts = [host for host, _ in Provider().query_address_list()]
     assert main(["address", "list", "--format", "json"]) == 0
     assert [row["address"] for row in json.loads(capsys.readouterr().out)] == hosts

@@ -51,7 +51,7 @@ static void a_borrowed_message_is_its_senders_when_it_is_returned(void)
 }
 
 /* Short ones, and those that the kernel copies, have a buffer of their own. */
-static void what_is_not_in_an_arena_is_not_borrowed(void)
+static void data_outside_an_arena_are_not_borrowed(void)
 {
     mapped = true;
     job_open(false);
@@ -97,7 +97,7 @@ static void a_borrowed_message_outlives_its_sender(void)
 
 static const struct check_test tests[] = {
     TEST(a_borrowed_message_is_its_senders_when_it_is_returned),
-    TEST(what_is_not_in_an_arena_is_not_borrowed),
+    TEST(data_outside_an_arena_are_not_borrowed),
     TEST(a_borrowed_message_outlives_its_sender),
 };
 

@@ -128,7 +128,7 @@ static void a_very_long_message_is_moved_by_either_way(void)
     one_message(2 * VERY_LONG, VERY_LONG + 77, 2, 4);
 }
 
-static void a_cut_message_ends_at_what_is_wanted(void)
+static void a_cut_message_ends_at_the_wanted_length(void)
 {
     for (uint64_t room = 1; room < 300000; room += 9973)
         one_message(300000, room, room, 5);
@@ -269,7 +269,7 @@ static void a_place_outside_the_arena_ends_the_message(void)
 /* Any process that is not there: the kernel refuses calls that name it. */
 enum { NO_PROCESS = 0x7ffffff0 };
 
-static void without_the_kernel_a_sender_goes_on_by_the_lane(void)
+static void without_the_kernel_a_sender_continues_by_the_lane(void)
 {
     enum { BYTES = 2 << 20 };
     for (int refused_from = 0; refused_from < 3; refused_from++) {
@@ -488,7 +488,7 @@ static void the_same_in_arenas(void)
     any_mixture_of_turns_moves_the_message();
     a_message_whose_sender_computes_is_read();
     a_very_long_message_is_moved_by_either_way();
-    a_cut_message_ends_at_what_is_wanted();
+    a_cut_message_ends_at_the_wanted_length();
     without_a_free_word_the_receiver_reads_all();
     a_send_that_was_given_up_leaves_its_word_to_its_receiver();
     wrong_words_touch_nothing_else();
@@ -503,10 +503,10 @@ static const struct check_test tests[] = {
     TEST(any_mixture_of_turns_moves_the_message),
     TEST(a_message_whose_sender_computes_is_read),
     TEST(a_very_long_message_is_moved_by_either_way),
-    TEST(a_cut_message_ends_at_what_is_wanted),
+    TEST(a_cut_message_ends_at_the_wanted_length),
     TEST(without_a_free_word_the_receiver_reads_all),
     TEST(a_send_that_was_given_up_leaves_its_word_to_its_receiver),
-    TEST(without_the_kernel_a_sender_goes_on_by_the_lane),
+    TEST(without_the_kernel_a_sender_continues_by_the_lane),
     TEST(in_both_directions_each_side_reads),
     TEST(a_receive_that_ends_does_not_wait_for_a_sender_that_was_refused),
     TEST(a_stretch_is_half_of_the_message_where_that_is_one_call),

@@ -146,7 +146,7 @@ def test_a_datagram_stays_within_its_limits(clients: Clients) -> None:
         assert max(map(len, datagrams)) == 16
 
 
-def test_a_client_that_is_dropped_is_told_nothing_more(clients: Clients) -> None:
+def test_a_client_that_is_dropped_receives_nothing_more(clients: Clients) -> None:
     with connected(clients) as one:
         clients.push(1, {"ev": 1})
         clients.doom(1, "test")
@@ -154,7 +154,7 @@ def test_a_client_that_is_dropped_is_told_nothing_more(clients: Clients) -> None
         assert taken(one) == []
 
 
-def test_what_is_gathered_waits_behind_what_had_no_room(clients: Clients) -> None:
+def test_gathered_messages_wait_behind_queued_messages(clients: Clients) -> None:
     with connected(clients) as slow:
         number = 0
         while not (queued := [each for each in clients._open.values() if each.queue]):

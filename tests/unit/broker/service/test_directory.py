@@ -172,7 +172,7 @@ def test_a_malformed_announcement_is_refused(world: World, wrong: dict[str, Any]
 # --- watching ---
 
 
-def test_a_watcher_hears_of_what_comes_and_goes(world: World) -> None:
+def test_a_watcher_is_notified_of_new_and_ended_names(world: World) -> None:
     owner, all_of_it, one_name = world.party(), world.party(), world.party()
     all_of_it.ask("watch", kind="topic")
     one_name.ask("watch", kind="topic", name="a")
@@ -188,7 +188,7 @@ def test_a_watcher_hears_of_what_comes_and_goes(world: World) -> None:
     assert [event["name"] for event in all_of_it.events() if event["ev"] == "record_gone"] == ["b"]
 
 
-def test_who_watches_a_name_and_its_kind_hears_once(world: World) -> None:
+def test_a_watcher_of_a_name_and_its_kind_is_notified_once(world: World) -> None:
     owner, watcher = world.party(), world.party()
     watcher.ask("watch", kind="topic")
     watcher.ask("watch", kind="topic", name="a")
@@ -222,7 +222,7 @@ def test_a_meeting_introduces_both_adapters(world: World) -> None:
         assert [process for process, _ in party.doorbells] == [other.uid]
 
 
-def test_segments_of_later_are_shared_with_whom_was_met(world: World) -> None:
+def test_later_segments_are_shared_with_the_adapters_met(world: World) -> None:
     first, second, stranger = world.party(), world.party(), world.party()
     first.ask("meet", adapter=first.adapter, peer=second.adapter)
     first.take(), second.take()
@@ -254,7 +254,7 @@ def test_after_parting_no_segment_is_shared(world: World) -> None:
     assert first.events() == second.events() == []
 
 
-def test_who_leaves_meets_nobody_any_more(world: World) -> None:
+def test_an_adapter_that_left_meets_no_other(world: World) -> None:
     first, second = world.party(), world.party()
     first.ask("meet", adapter=first.adapter, peer=second.adapter)
     first.leave()
@@ -266,7 +266,7 @@ def test_who_leaves_meets_nobody_any_more(world: World) -> None:
     assert not world.state.directory._members
 
 
-def test_nothing_is_kept_of_what_no_process_watches_any_more(world: World) -> None:
+def test_nothing_is_kept_of_names_that_no_process_watches(world: World) -> None:
     stays, gone = world.party(), world.party()
     for party in stays, gone:
         party.ask("watch", kind="topic")

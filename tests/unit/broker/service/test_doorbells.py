@@ -27,7 +27,7 @@ def offered(world: World) -> tuple[Party, Party, int]:
     return active, passive, connection
 
 
-def said_by(
+def events_of(
     world: World, party: Party, op: str, *fds: Fake, **fields: Any
 ) -> list[tuple[int, str]]:
     """The messages that a request makes the broker send, in order, each with its receiver."""
@@ -37,11 +37,11 @@ def said_by(
     return [(client, str(message.get("ev", "reply"))) for client, message in items]
 
 
-def test_nobody_is_told_of_one_who_may_still_miss_its_doorbell(world: World) -> None:
+def test_a_process_is_introduced_after_it_has_its_doorbell(world: World) -> None:
     active, passive = world.party(), world.party()
     passive.arm(passive.listen(5000))
     fields = active.connect_fields(5000)
-    assert said_by(world, active, "connect", **fields) == [
+    assert events_of(world, active, "connect", **fields) == [
         (active.number, "doorbell"),
         (active.number, "reply"),
         (passive.number, "peer"),
@@ -49,7 +49,7 @@ def test_nobody_is_told_of_one_who_may_still_miss_its_doorbell(world: World) -> 
     ]
     (offer,) = [event for event in passive.events() if event["ev"] == "offer"]
     answer = {"connection": offer["connection"], "size": 4096}
-    assert said_by(world, passive, "accept", Fake(), **answer) == [
+    assert events_of(world, passive, "accept", Fake(), **answer) == [
         (passive.number, "doorbell"),
         (passive.number, "reply"),
         (active.number, "peer"),
@@ -86,7 +86,7 @@ def test_an_accept_that_finds_no_descriptor_may_be_made_again(world: World) -> N
     assert active.names() == ["peer", "accepted"]
 
 
-def test_what_cannot_be_told_again_stays_to_be_told(world: World) -> None:
+def test_an_introduction_that_fails_again_stays_pending(world: World) -> None:
     active, passive, _ = connected(world)
     active.ask("unheard", adapter=passive.adapter)
     world.channel_error = NONE_LEFT
@@ -97,7 +97,7 @@ def test_what_cannot_be_told_again_stays_to_be_told(world: World) -> None:
     assert active.names() == ["peer"]
 
 
-def test_what_nobody_takes_is_bounded_for_each_two() -> None:
+def test_untaken_doorbells_are_bounded_for_each_pair() -> None:
     world = World(Limits(channels=6))
     restless, busy, _ = connected(world)
     busy.arm(busy.listen(5001))
@@ -134,7 +134,7 @@ def test_a_doorbell_that_was_lost_is_made_anew(world: World) -> None:
     assert (by, listening.kind()) == (passive.uid, "2, to listen")
 
 
-def test_a_doorbell_that_cannot_be_made_is_told_as_lost_again(world: World) -> None:
+def test_a_doorbell_that_cannot_be_made_is_reported_as_lost_again(world: World) -> None:
     active, passive, _ = connected(world)
     active.doorbells.clear()
     world.channel_error = NONE_LEFT
@@ -143,7 +143,7 @@ def test_a_doorbell_that_cannot_be_made_is_told_as_lost_again(world: World) -> N
     assert active.doorbells == [(passive.uid, ())]
 
 
-def test_nobody_asks_for_the_doorbells_of_strangers(world: World) -> None:
+def test_no_process_gets_the_doorbells_of_strangers(world: World) -> None:
     active, passive, _ = connected(world)
     stranger = world.party()
     for uid in (passive.uid, stranger.uid, "0" * 32):
@@ -152,7 +152,7 @@ def test_nobody_asks_for_the_doorbells_of_strangers(world: World) -> None:
     assert stranger.doorbells == []
 
 
-def test_who_leaves_is_counted_no_more(world: World) -> None:
+def test_a_process_that_left_is_not_counted(world: World) -> None:
     active, passive, _ = connected(world)
     record = world.state.processes[passive.uid]
     assert set(record.channels) == {active.uid}

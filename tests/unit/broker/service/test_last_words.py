@@ -14,7 +14,7 @@ from unit.sealed import sealed_memory
 
 
 @pytest.mark.parametrize("event", ["unread", "unsent"])
-def test_the_last_words_of_who_leaves_are_heard(
+def test_the_last_messages_of_a_client_are_handled(
     place: Place, broker: Server, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
     """The active side closes its adapter and leaves as the other side accepts."""

@@ -80,7 +80,7 @@ def test_holders_never_cover_the_same_address(first: str, second: str, clash: bo
             assert ports.bind(6, other, 7, "b") == 7
 
 
-def test_port_0_skips_what_is_in_use_and_wraps_around() -> None:
+def test_port_0_skips_used_ports_and_wraps_around() -> None:
     ports: PortSpace[str] = PortSpace(first=65534)
     ports.bind(6, "127.0.0.1", 65535, "a")
     ports.bind(6, "0.0.0.0", 49152, "b")

@@ -32,7 +32,7 @@ def test_hello_must_come_first_and_only_once(world: World) -> None:
     assert party.refused("hello", [Fake()], **HELLO) is Status.INVALID_DEVICE_STATE
 
 
-def test_another_version_is_told_both(world: World) -> None:
+def test_another_version_gets_both_numbers(world: World) -> None:
     party = world.party()
     party.leave()
     reply = party.raw("hello", [Fake()], **{**HELLO, "version": 99})
@@ -51,7 +51,7 @@ def test_another_version_is_told_both(world: World) -> None:
         ("anon_inode:[eventfd]", "pidfd"),
     ],
 )
-def test_a_pidfd_is_what_it_should_be(world: World, pidfd: str, bad: str) -> None:
+def test_the_kind_of_a_pidfd_is_checked(world: World, pidfd: str, bad: str) -> None:
     party = world.party()
     party.leave()
     world.state.admit(party.number, 0, 0)
@@ -76,7 +76,7 @@ def test_a_process_without_a_visible_pid_comes_back_too(world: World) -> None:
     assert world.dropped == [old.number]
 
 
-def test_nobody_takes_the_place_of_another(world: World) -> None:
+def test_no_process_takes_the_place_of_another(world: World) -> None:
     """What others know of a process and its adapter are names; only their keys claim them."""
     victim = world.party()
     hostile_peer = world.party(key=victim.uid, adapter=False)
@@ -141,7 +141,7 @@ def test_limits_of_a_process() -> None:
 
 
 # --- bind, listen, request ---
-def test_bind_gives_the_port_and_refuses_what_is_taken(world: World) -> None:
+def test_bind_returns_the_port_and_refuses_a_used_one(world: World) -> None:
     one, two = world.party(), world.party()
     one.listen(5000)
     fields = {"adapter": two.adapter, "object": 1, "kind": "connector", "host": "127.0.0.1"}
@@ -178,7 +178,7 @@ def test_a_request_is_armed_once_per_connector_and_can_be_cancelled(world: World
 
 
 # --- lost descriptors ---
-def test_what_was_not_heard_is_told_again_when_it_matters(world: World) -> None:
+def test_an_unheard_introduction_is_repeated_at_need(world: World) -> None:
     active, passive, _ = connected(world)
     active.segment(3)
     passive.take()
@@ -196,7 +196,7 @@ def test_what_was_not_heard_is_told_again_when_it_matters(world: World) -> None:
     assert passive.take() == []
 
 
-def test_what_is_told_again_precedes_the_answer_to_the_request_for_it(world: World) -> None:
+def test_a_repeated_introduction_precedes_the_answer_to_its_request(world: World) -> None:
     """A client that has the answer has the rest: it need not ask again."""
     active, passive, _ = connected(world)
     active.segment(3)
@@ -209,7 +209,7 @@ def test_what_is_told_again_precedes_the_answer_to_the_request_for_it(world: Wor
 
 
 # --- death ---
-def test_when_the_passive_process_dies_its_peers_are_told(world: World) -> None:
+def test_when_the_passive_process_dies_its_peers_are_notified(world: World) -> None:
     active, passive, connection = connected(world)
     passive.arm(1, 5)
     offered, waiting = active.connect(5000), active.connect(5000)
@@ -227,7 +227,7 @@ def test_when_the_passive_process_dies_its_peers_are_told(world: World) -> None:
     assert world.state.connections.records == {}
 
 
-def test_when_the_active_process_dies_its_peers_are_told(world: World) -> None:
+def test_when_the_active_process_dies_its_peers_are_notified(world: World) -> None:
     active, passive, connection = connected(world)
     active.connect(5000)
     listener = 1
@@ -368,7 +368,7 @@ def test_a_segment_costs_no_more_where_its_adapter_has_many_connections(world: W
     assert active.names() == ["segment"]
 
 
-def test_what_is_for_tools_goes_to_tools_alone(world: World) -> None:
+def test_segments_for_tools_go_to_tools_only(world: World) -> None:
     active, passive, _ = connected(world)
     mine = [Fake() for _ in range(6)]
     for number, fd in enumerate(mine):
@@ -403,7 +403,7 @@ class Tool:
         return reply
 
 
-def test_parties_are_told_apart(world: World) -> None:
+def test_parties_are_distinguished(world: World) -> None:
     """The helper itself: a message to one is not seen by another."""
     one, two = world.party(), world.party()
     assert isinstance(one, Party)

@@ -75,7 +75,7 @@ def test_from_connect_to_accept(world: World) -> None:
     assert (by, doorbell.kind()) == (active.uid, "1, to listen")
 
 
-def test_processes_hear_who_is_of_their_user(world: World) -> None:
+def test_processes_learn_of_a_common_user(world: World) -> None:
     for user, same in ((7, True), (8, False)):
         active, passive = world.party(user=7), world.party(user=user)
         passive.arm(passive.listen(5000), 12)
@@ -89,7 +89,7 @@ def test_processes_hear_who_is_of_their_user(world: World) -> None:
 
 
 @pytest.mark.parametrize(("pid", "pidfd_of"), [(7, 8), (7, 0), (7, -1), (0, 0)])
-def test_whoever_may_have_given_the_pidfd_of_another_is_of_no_user(
+def test_a_process_with_a_doubtful_pidfd_is_of_no_user(
     world: World, pid: int, pidfd_of: int
 ) -> None:
     passive, active = world.party(), world.party(pid=pid, pidfd_of=pidfd_of)
@@ -100,7 +100,7 @@ def test_whoever_may_have_given_the_pidfd_of_another_is_of_no_user(
     assert heard["one_user"] is True, "the kernel says so of the socket, whatever it gave"
 
 
-def test_an_adapter_is_introduced_once_with_what_is_new(world: World) -> None:
+def test_an_adapter_is_introduced_once_with_its_new_segments(world: World) -> None:
     active, passive = world.party(), world.party()
     listener = passive.listen(5000)
     passive.arm(listener, 1)
@@ -118,7 +118,7 @@ def test_an_adapter_is_introduced_once_with_what_is_new(world: World) -> None:
     assert events[0]["seg"] == 2
 
 
-def test_the_port_of_a_connection_is_free_with_the_word_that_ends_it(world: World) -> None:
+def test_the_port_of_a_connection_is_free_with_the_message_that_ends_it(world: World) -> None:
     active, passive = world.party(), world.party()
     passive.arm(passive.listen(5000))
     fields = active.connect_fields(5000)
@@ -196,7 +196,7 @@ def test_waiting_private_data_is_bounded() -> None:
     active.ask("connect", **fields)
 
 
-def test_connect_where_nobody_listens_is_refused(world: World) -> None:
+def test_connect_without_a_listener_is_refused(world: World) -> None:
     active, passive = world.party(), world.party()
     fields = active.connect_fields(5000)
     assert active.refused("connect", **fields) is Status.CONNECTION_REFUSED
@@ -207,7 +207,7 @@ def test_connect_where_nobody_listens_is_refused(world: World) -> None:
     active.ask("connect", **{**fields, "port": 5001})
 
 
-def test_connect_binds_what_is_not_bound(world: World) -> None:
+def test_connect_binds_an_unbound_connector(world: World) -> None:
     active, passive = world.party(), world.party()
     fields = {
         "adapter": active.adapter,
@@ -365,7 +365,7 @@ def test_closing_a_connector_gives_its_attempt_up(world: World) -> None:
     assert world.state.connections.records == {}
 
 
-def test_closing_a_listener_refuses_what_waits_but_not_what_was_offered(world: World) -> None:
+def test_closing_a_listener_refuses_waiting_but_not_offered_attempts(world: World) -> None:
     active, passive = world.party(), world.party()
     listener = passive.listen(5000)
     passive.arm(listener, 1)
@@ -392,7 +392,7 @@ def test_closing_an_adapter_takes_all_that_is_its_own(world: World) -> None:
     assert world.state.connections.records == {}
 
 
-def test_closing_the_passive_adapter_refuses_what_was_offered(world: World) -> None:
+def test_closing_the_passive_adapter_refuses_offered_attempts(world: World) -> None:
     active, passive, connection = connected(world)
     passive.arm(1, 5)
     offered = active.connect(5000)

@@ -74,7 +74,7 @@ def test_both_ends_meet_again(old: tuple[Party, Party], first: str) -> None:
     assert NUMBER not in [number for number, *_ in world.state.connections.records]
 
 
-def test_a_broker_without_descriptors_tells_of_both_ends_later(old: tuple[Party, Party]) -> None:
+def test_a_broker_without_descriptors_introduces_both_ends_later(old: tuple[Party, Party]) -> None:
     world = World()
     active, passive = (back(world, party) for party in old)
     world.channel_error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -89,7 +89,7 @@ def test_a_broker_without_descriptors_tells_of_both_ends_later(old: tuple[Party,
         assert [by for by, _ in party.doorbells] == [other.uid]
 
 
-def test_a_passive_side_hears_that_its_active_side_has_given_up(old: tuple[Party, Party]) -> None:
+def test_a_passive_side_learns_that_its_active_side_has_withdrawn(old: tuple[Party, Party]) -> None:
     world = World()
     active, passive = (back(world, party) for party in old)
     holds(passive, held(passive, active, "passive"))
@@ -100,7 +100,7 @@ def test_a_passive_side_hears_that_its_active_side_has_given_up(old: tuple[Party
     assert world.state.connections.records == {}
 
 
-def test_it_hears_so_too_when_the_active_side_was_first(old: tuple[Party, Party]) -> None:
+def test_it_learns_so_too_when_the_active_side_was_first(old: tuple[Party, Party]) -> None:
     world = World()
     active, passive = (back(world, party) for party in old)
     holds(active)
@@ -139,7 +139,7 @@ def test_a_process_that_lost_the_broker_alone_claims_its_ends_again() -> None:
     assert passive.names() == ["segment"]
 
 
-def test_or_gives_up_what_it_does_not_claim() -> None:
+def test_unclaimed_connections_are_withdrawn() -> None:
     world = World()
     active, passive, connection = connected(world)
     active.leave()
@@ -171,7 +171,7 @@ def test_half_of_a_connection_within_one_adapter_is_abandoned() -> None:
     assert party.names() == ["withdrawn"]
 
 
-def test_telling_twice_is_harmless(old: tuple[Party, Party]) -> None:
+def test_a_repeated_claim_is_harmless(old: tuple[Party, Party]) -> None:
     world = World()
     active = back(world, old[0])
     entry = held(active, old[1], "active")
@@ -180,7 +180,7 @@ def test_telling_twice_is_harmless(old: tuple[Party, Party]) -> None:
     assert len(world.state.connections.records) == 1
 
 
-def test_nobody_claims_an_end_that_is_not_its_own(old: tuple[Party, Party]) -> None:
+def test_no_process_claims_an_end_of_another(old: tuple[Party, Party]) -> None:
     world = World()
     active, passive = (back(world, party) for party in old)
     hostile_peer = world.party(holds=True)
@@ -204,7 +204,7 @@ def test_nobody_claims_an_end_that_is_not_its_own(old: tuple[Party, Party]) -> N
     assert passive.names() == ["segment"]
 
 
-def test_nobody_claims_what_is_still_undecided() -> None:
+def test_an_undecided_attempt_cannot_be_claimed() -> None:
     world = World()
     active, passive = world.party(), world.party()
     passive.listen(5000)
@@ -214,7 +214,7 @@ def test_nobody_claims_what_is_still_undecided() -> None:
     assert passive.refused("reject", connection=connection) is Status.CONNECTION_ABORTED
 
 
-def test_a_lie_about_a_stranger_stays_with_the_hostile_peer(old: tuple[Party, Party]) -> None:
+def test_a_false_claim_on_a_stranger_stays_with_its_sender(old: tuple[Party, Party]) -> None:
     world = World()
     victim, hostile_peer = world.party(), world.party()
     victim.segment(1)
@@ -239,7 +239,7 @@ def test_numbers_of_two_brokers_do_not_meet() -> None:
     assert all(0 < number < 2**63 for number in numbers)
 
 
-def test_an_old_end_takes_no_later_claim_of_its_number_along() -> None:
+def test_an_old_end_removes_no_later_claim_of_its_number() -> None:
     world = World()
     active, passive, number = connected(world)
     passive.ask("closed", connection=number)

@@ -71,7 +71,7 @@ def test_a_connection_with_its_descriptors(place: Place, broker: Server) -> None
         os.close(link)
 
 
-def test_the_broker_keeps_no_descriptor_of_who_is_gone(place: Place, broker: Server) -> None:
+def test_the_broker_keeps_no_descriptor_of_a_past_client(place: Place, broker: Server) -> None:
     with Wire(place).hello() as bystander:
         before = descriptors()
         with Wire(place).hello() as wire:
@@ -114,7 +114,7 @@ def test_a_thousand_posts_and_requests_at_once(place: Place, broker: Server) -> 
         b" " * (MAX_MESSAGE + 100) + b"{}",
     ],
 )
-def test_what_cannot_be_answered_is_dropped(place: Place, broker: Server, data: bytes) -> None:
+def test_unanswerable_clients_are_dropped(place: Place, broker: Server, data: bytes) -> None:
     with Wire(place).hello() as good, Wire(place).hello() as bad:
         bad.send(data)
         assert bad.hung_up()
@@ -153,7 +153,7 @@ def test_an_empty_datagram_ends_the_session(place: Place, broker: Server) -> Non
         assert wire.hung_up()
 
 
-def test_who_does_not_say_hello_is_dropped(place: Place) -> None:
+def test_a_client_without_a_hello_is_dropped(place: Place) -> None:
     with (
         serving(place, limits=ServerLimits(hello_seconds=0.05)),
         Wire(place).hello() as good,
@@ -205,7 +205,7 @@ def test_one_process_cannot_take_all_places(place: Place) -> None:
             again.hello()
 
 
-def test_who_only_talks_holds_itself_up(place: Place, broker: Server) -> None:
+def test_a_client_that_only_sends_holds_itself_up(place: Place, broker: Server) -> None:
     with Wire(place).hello() as good, Wire(place).hello() as talker:
         sent = 0
         request = encode({"op": "status", "id": 1, "kind": "processes"})
@@ -221,7 +221,7 @@ def test_who_only_talks_holds_itself_up(place: Place, broker: Server) -> None:
         talker.ask("sync")
 
 
-def test_who_does_not_read_events_is_dropped_and_others_go_on(place: Place) -> None:
+def test_a_client_that_does_not_read_events_is_dropped_alone(place: Place) -> None:
     with (
         serving(place, limits=ServerLimits(queued_bytes=50000)),
         Wire(place).hello() as sleeper,
@@ -279,7 +279,7 @@ def test_a_mistake_of_ours_costs_one_client(
         good.ask("sync")
 
 
-def test_what_was_said_first_is_heard_first(
+def test_messages_are_handled_in_order(
     place: Place, broker: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when the one that speaks second has just been heard, and the broker was busy with it."""
@@ -323,7 +323,7 @@ def test_a_kernel_without_room_is_tried_again(
         assert [wire.ask("sync")["re"] for _ in range(3)] == [3, 4, 5]
 
 
-def test_no_descriptor_for_a_new_client_is_no_end(
+def test_a_lack_of_descriptors_does_not_end_it(
     place: Place, broker: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Wire(place).hello() as good:
@@ -357,7 +357,7 @@ def test_no_descriptor_for_a_new_client_is_no_end(
 # --- leaving ---
 
 
-def test_it_leaves_when_nobody_is_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_leaves_without_a_client(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = place.try_lock()
     assert lock is not None
     monkeypatch.setattr(server_module, "_FIRST_CLIENT", 0.0)
@@ -369,7 +369,7 @@ def test_it_leaves_when_nobody_is_there(place: Place, monkeypatch: pytest.Monkey
     os.close(again)
 
 
-def test_it_stays_as_long_as_somebody_is_there(place: Place) -> None:
+def test_it_stays_as_long_as_it_has_a_client(place: Place) -> None:
     with serving(place, idle=0.05) as server:
         with Wire(place).hello() as wire:
             time.sleep(0.2)
@@ -378,7 +378,7 @@ def test_it_stays_as_long_as_somebody_is_there(place: Place) -> None:
         assert "no client" in server._stop_reason
 
 
-def test_who_comes_in_the_last_moment_is_served(place: Place) -> None:
+def test_a_client_of_the_last_moment_is_served(place: Place) -> None:
     lock = place.try_lock()
     assert lock is not None
     server = Server(place, lock, idle=0.01)
@@ -550,7 +550,7 @@ class Vandal:
 
 
 @pytest.mark.slow
-def test_vandals_disturb_nobody(place: Place) -> None:
+def test_vandals_disturb_no_client(place: Place) -> None:
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     random_ = random.Random(seed)
@@ -582,7 +582,7 @@ def test_vandals_disturb_nobody(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_any_bytes_at_all_disturb_nobody(place: Place, broker: Server) -> None:
+def test_arbitrary_bytes_disturb_no_client(place: Place, broker: Server) -> None:
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     random_ = random.Random(seed)
@@ -605,7 +605,7 @@ def test_messages_are_plain_json(place: Place, broker: Server) -> None:
         assert (reply["re"], reply["status"], reply["message"]) == (7, 0, "")
 
 
-def test_the_kernel_says_who_serves(place: Place, broker: Server) -> None:
+def test_the_kernel_names_the_server(place: Place, broker: Server) -> None:
     with Wire(place) as wire:
         packed = wire.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         assert struct.unpack("3i", packed)[:2] == (os.getpid(), os.geteuid())
