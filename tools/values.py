@@ -99,7 +99,7 @@ def address(text: str) -> str:
 
 @contextlib.contextmanager
 def _as_wrong_option(noun: str) -> Iterator[None]:
-    """Report an error of the provider as one of an option, which has named it."""
+    """Report an error of the provider as one of an option, whose name argparse prints."""
     try:
         yield
     except NdError as exc:

@@ -112,7 +112,7 @@ def stage(args: argparse.Namespace, cpus: Sequence[int]) -> Stage:
 
 
 def _reason(channel: Any) -> str:
-    """Return why a server refused, if it sent that."""
+    """Return why a server refused, if it sent a reason."""
     with contextlib.suppress(Exception):
         return str(bytes(channel.connector.get_private_data()).rstrip(b"\0").decode())
     return ""

@@ -43,7 +43,7 @@ class Depths:
     receives: int
     sends: int
     by_default: bool = False
-    """Leave the depths of the queue pair to the adapter, and use no more than that here."""
+    """Leave the depths to the adapter, and use no more than `receives` and `sends`."""
 
     @classmethod
     def of(cls, question: Question) -> Depths:

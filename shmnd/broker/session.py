@@ -341,7 +341,7 @@ class Session:
         return unused + rest
 
     def _wait(self, what: int, call: str, deadline: float, *, longest: float = math.inf) -> None:
-        """Wait for the socket; IO_TIMEOUT at the deadline."""
+        """Wait for the socket, at most `longest` seconds; IO_TIMEOUT at the deadline."""
         sock = self._sock
         if sock is None:
             raise Lost

@@ -23,8 +23,8 @@ def lent_segments(
     """Yield the number of each, its bytes, its descriptor, and whether peers may write it.
 
     The descriptor is open until the next one is asked for. Where another thread ends a segment
-    meanwhile, its end was announced before the caller announces the segment, so it is announced
-    once more.
+    meanwhile, its end was announced before the caller announces the segment, so its end is
+    announced once more.
     """
     for segments, may_write in ((written, True), (read_only, False)):
         for seg, segment in segments:

@@ -52,7 +52,7 @@ class Carrier:
         self._traffic: Final[dict[tuple[str, str, str], Traffic]] = {}
 
     def say(self, text: str) -> None:
-        """Complain, unless it did so before."""
+        """Complain, unless with this text before."""
         if text not in self.complaints:
             self.complaints.add(text)
             self._complain(text)

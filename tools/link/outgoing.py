@@ -88,18 +88,18 @@ class Outgoing:
 
     # -- called by the link
 
-    def enter(self, uid: str, card: str) -> None:
+    def enter(self, uid: str, announced: str) -> None:
         """Offer a publisher to other links; one that comes again, behind its end."""
         with self._changed:
             found = self._publishers.get(uid)
             if found is not None and found.ending:
-                found.again = card
+                found.again = announced
             else:
-                self._offer(uid, card)
+                self._offer(uid, announced)
 
-    def _offer(self, uid: str, card: str) -> None:
+    def _offer(self, uid: str, announced: str) -> None:
         came = time.monotonic() if self._wishes.wants else None
-        token = self._session.token(wire.key("pub", self._here, uid, card))
+        token = self._session.token(wire.key("pub", self._here, uid, announced))
         self._publishers[uid] = _Sending(token, came)
 
     def leave(self, uid: str) -> None:

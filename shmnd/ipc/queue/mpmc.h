@@ -71,7 +71,7 @@ static inline shmnd_word64 *shmnd_mpmc_slot(const struct shmnd_mpmc *q, uint64_t
 static inline void shmnd_mpmc_pass(shmnd_word64 *hint, uint64_t pos)
 {
     uint64_t seen = pos;
-    /* needs no order: the slots decide, this is only where to begin */
+    /* needs no order: the slots decide, this only gives the place to begin */
     (void)shmnd_swap64(hint, &seen, pos + 1);
 }
 

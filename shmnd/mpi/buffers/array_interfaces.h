@@ -65,7 +65,7 @@ static inline int foreign_in_a_row(int32_t ndim, const int64_t *shape, const int
     return 1;
 }
 
-/* 1: the first and the last byte can be read, or that cannot be found; 0: they cannot. */
+/* 1: the first and the last byte can be read, or the kernel does not answer; 0: they cannot. */
 static inline int foreign_readable(const char *data, size_t nbytes)
 {
     char byte;

@@ -26,16 +26,14 @@ from shmnd.mpi.datatypes.datatype cimport Datatype
 from shmnd.mpi.buffers.sentinels cimport BottomType, InPlaceType
 from shmnd.mpi.transport.outer_call cimport full_name as at
 
-
+from shmnd.common.arguments import shown
 from shmnd.mpi import constants
-from shmnd.mpi.datatypes import type_codes
-from shmnd.mpi.datatypes import datatype as datatypes
+from shmnd.mpi.datatypes import datatype as datatypes, type_codes
 from shmnd.mpi.datatypes.datatype import _typedict
 from shmnd.mpi.objects.errors import Exception as MPIException
 
 cdef int _PROC_NULL = constants.PROC_NULL
 cdef TypeState _BYTE = (<Datatype> datatypes.Datatype.fromcode("V1")).ob
-
 
 cdef double _LIMIT = 2.0 ** 62      # bytes: sums of a few of them do not wrap
 cdef int _DEEPEST = 16              # views of views that are followed
@@ -72,9 +70,9 @@ cdef Py_ssize_t number_of(object given, str what, str call) except? -0x7ffffffff
     try:
         return given
     except OverflowError:
-        raise ValueError(f"{at(call)}: a {what} of {given}; the limit is 2**62") from None
+        raise ValueError(f"{at(call)}: a {what} of {shown(given)}; it must be below 2**62") from None
     except TypeError:
-        raise TypeError(f"{at(call)}: a {what} of {given!r}, which is not an integer") from None
+        raise TypeError(f"{at(call)}: a {what} of {shown(given)}, which is not an integer") from None
 
 
 cdef class Spec:
@@ -303,7 +301,7 @@ cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks, str call)
     else:
         count = number_of(counts, "count", call)
         if count < 0 or count > 0x3fffffffffffffff // max(blocks, 1):
-            raise ValueError(f"{at(call)}: a count of {count}; expected 0 to 2**62")
+            raise ValueError(f"{at(call)}: a count of {count}; expected 0 to 2**62 - 1")
         if spec.keep is None and not spec.bottom and count * pieces:
             raise ValueError(f"{at(call)}: a count of {count}, and no buffer (None)")
         if displ:

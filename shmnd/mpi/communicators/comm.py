@@ -12,10 +12,10 @@ from shmnd.mpi.communicators.comm_state import (
     CONTEXTS,
     CommState,
     reserve_contexts,
-    small_number,
 )
 from shmnd.mpi.communicators.fault_tolerance import FaultCalls
 from shmnd.mpi.communicators.group import Group, group_from, require_group
+from shmnd.mpi.communicators.integers import c_int
 from shmnd.mpi.objects.errhandler import for_new, raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.handle import constant
@@ -298,7 +298,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
     def Split(self, color: int = 0, key: int = 0) -> Any:
         """Split communicator by color and key."""
         state = self._communicating("Split")
-        color, key = small_number(color, "Split", "color"), small_number(key, "Split", "key")
+        color, key = c_int(self, color, "Split", "color"), c_int(self, key, "Split", "key")
         if color < 0 and color != constants.UNDEFINED:
             raise_error(
                 self, constants.ERR_ARG, f"Comm.Split: color {color} is negative, not UNDEFINED"

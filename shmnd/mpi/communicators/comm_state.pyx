@@ -25,6 +25,7 @@ from shmnd.mpi.objects.errhandler cimport mpi_error
 cdef extern from "objects/small_int.h":
     bint shmpi_small_int(object given, int *value)
 
+from shmnd.common.arguments import shown
 from shmnd.mpi import constants
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.errors import REMEDY_OF_MEMORY as _REMEDY
@@ -105,13 +106,14 @@ cdef int _narrowed(given, str family, str call, str role) except? -0x7fffffff:
         wide = given
     except OverflowError:
         return BEYOND
-    except TypeError:
-        raise TypeError(f"{family}.{call}: {role} {given!r} is not an integer") from None
+    except (TypeError, ValueError) as exc:  # NaN is a ValueError
+        kind = ValueError if isinstance(exc, ValueError) else TypeError
+        raise kind(f"{family}.{call}: {role} {shown(given)} is not an integer") from None
     return <int>wide if -0x7ffffff0 <= wide <= 0x7fffffff else BEYOND
 
 
 def small_number(given: object, call: str, role: str, family: str = "Comm") -> int:
-    """Return an argument, such as a rank, as `whole` does; errors name `family` and `call`."""
+    """Return an argument as `whole` does: BEYOND for more than 32 bits. Errors name `family`."""
     return _narrowed(given, family, call, role)
 
 

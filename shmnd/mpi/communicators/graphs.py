@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm import Comm
+from shmnd.mpi.communicators.integers import integer, integers
 from shmnd.mpi.communicators.intracomm import Intracomm, counted_up
-from shmnd.mpi.communicators.topology import Topocomm, integer, on_first_ranks
+from shmnd.mpi.communicators.topology import Topocomm, on_first_ranks
 from shmnd.mpi.constants import UNWEIGHTED, WEIGHTS_EMPTY
 from shmnd.mpi.objects.errhandler import raise_error
 
@@ -161,14 +162,14 @@ class Distgraphcomm(Topocomm):
         destweights: Any,
     ) -> Distgraphcomm:
         parent._state("Create_dist_graph_adjacent")
-        ins = tuple(operator.index(each) for each in (() if sources is None else sources))
-        outs = tuple(
-            operator.index(each) for each in (() if destinations is None else destinations)
-        )
         call = "Create_dist_graph_adjacent"
+        ins = tuple(integers(() if sources is None else sources, "Comm", call, "sources"))
+        outs = tuple(
+            integers(() if destinations is None else destinations, "Comm", call, "destinations")
+        )
         _check_edges(parent, (*ins, *outs), parent.Get_size(), call, constants.ERR_RANK)
-        in_weights, weighted_in = _weights(sourceweights, len(ins))
-        out_weights, weighted_out = _weights(destweights, len(outs))
+        in_weights, weighted_in = _weights(sourceweights, len(ins), call)
+        out_weights, weighted_out = _weights(destweights, len(outs), call)
         weighted = weighted_in or weighted_out
         topology = DistGraph(
             ins, outs, in_weights if weighted else None, out_weights if weighted else None
@@ -183,9 +184,9 @@ class Distgraphcomm(Topocomm):
         """Make one of edges that any rank may name."""
         parent._state("Create_dist_graph")
         call = "Create_dist_graph"
-        sources = [integer(each, "Comm", call, "a source") for each in sources]
-        degrees = [integer(each, "Comm", call, "a degree") for each in degrees]
-        ends = [integer(each, "Comm", call, "a destination") for each in destinations]
+        sources = integers(sources, "Comm", call, "sources")
+        degrees = integers(degrees, "Comm", call, "degrees")
+        ends = integers(destinations, "Comm", call, "destinations")
         if len(degrees) != len(sources):
             raise ValueError(
                 f"Comm.{call}: degrees: expecting {len(sources)} items, got {len(degrees)}"
@@ -193,7 +194,7 @@ class Distgraphcomm(Topocomm):
         _check_edges(parent, (*sources, *ends), parent.Get_size(), call, constants.ERR_RANK)
         if min(degrees, default=0) < 0 or sum(degrees) != len(ends):
             raise ValueError(f"Comm.{call}: degrees {degrees} and {len(ends)} destinations")
-        values, weighted = _weights(weights, len(ends))
+        values, weighted = _weights(weights, len(ends), call)
         edges = []
         at = 0
         for source, degree in zip(sources, degrees, strict=True):
@@ -246,15 +247,15 @@ def _check_edges(
             )
 
 
-def _weights(given: Any, count: int) -> tuple[tuple[int, ...], bool]:
+def _weights(given: Any, count: int, call: str) -> tuple[tuple[int, ...], bool]:
     """Return weights for `count` edges, and whether there are any."""
     if given is None or (isinstance(given, int) and given == UNWEIGHTED):
         return (1,) * count, False
     if isinstance(given, int) and given == WEIGHTS_EMPTY:
         given = ()
-    weights = tuple(int(each) for each in given)
+    weights = tuple(integers(given, "Comm", call, "weights"))
     if len(weights) != count:
-        raise ValueError(f"weights: expecting {count} items, got {len(weights)}")
+        raise ValueError(f"Comm.{call}: weights: expecting {count} items, got {len(weights)}")
     return weights, True
 
 

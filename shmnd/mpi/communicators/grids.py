@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm import Comm
-from shmnd.mpi.communicators.comm_state import small_number
+from shmnd.mpi.communicators.integers import integer, integers
 from shmnd.mpi.communicators.intracomm import Intracomm
-from shmnd.mpi.communicators.topology import Topocomm, integer, on_first_ranks
+from shmnd.mpi.communicators.topology import Topocomm, on_first_ranks
 from shmnd.mpi.objects.errhandler import raise_error
 
 
@@ -64,7 +64,7 @@ class Cartcomm(Topocomm):
     @classmethod
     def _make(cls, parent: Intracomm, dims: Sequence[int], periods: Any) -> Cartcomm:
         parent._state("Create_cart")
-        dims = [small_number(each, "Create_cart", "a dimension") for each in dims]
+        dims = integers(dims, "Comm", "Create_cart", "dims")
         if periods is None:
             periods = False
         if isinstance(periods, bool):
@@ -130,7 +130,7 @@ class Cartcomm(Topocomm):
     def Get_cart_rank(self, coords: Sequence[int]) -> int:
         """Translate logical coordinates to ranks."""
         found = self._topology("Get_cart_rank")
-        coords = [integer(each, "Cartcomm", "Get_cart_rank", "a coordinate") for each in coords]
+        coords = integers(coords, "Cartcomm", "Get_cart_rank", "coords")
         if len(coords) != len(found.dims):
             raise ValueError(
                 f"Cartcomm.Get_cart_rank: coords: expecting {len(found.dims)} items, "

@@ -4,8 +4,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Self
 
+from shmnd.common.arguments import shown
 from shmnd.mpi import constants
-from shmnd.mpi.communicators.comm_state import small_number
+from shmnd.mpi.communicators.integers import integers
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.handle import Handle, State, constant
 from shmnd.mpi.transport import hooks
@@ -70,6 +71,7 @@ class Group(Handle):
         mine = self._state("Translate_ranks")
         if ranks is None:
             ranks = range(len(mine.ranks))
+        ranks = integers(ranks, "Group", "Translate_ranks", "ranks")
         if group is None:
             return [self._checked(rank, "Translate_ranks") for rank in ranks]
         theirs = _state_of(group, "Translate_ranks")
@@ -80,14 +82,13 @@ class Group(Handle):
             for rank in ranks
         ]
 
-    def _checked(self, given: int, call: str) -> int:
+    def _checked(self, rank: int, call: str) -> int:
         size = len(self._state(call).ranks)
-        rank = small_number(given, call, "rank", "Group")
         if rank == constants.PROC_NULL and call == "Translate_ranks":
             return rank
         if not 0 <= rank < size:
             raise MPIException(
-                constants.ERR_RANK, f"Group.{call}: rank {given} in a group of {size}"
+                constants.ERR_RANK, f"Group.{call}: rank {shown(rank)} in a group of {size}"
             )
         return rank
 
@@ -150,7 +151,8 @@ class Group(Handle):
         return self._of(rank for place, rank in enumerate(state.ranks) if place not in out)
 
     def _distinct(self, ranks: Iterable[int], call: str) -> list[int]:
-        places = [self._checked(rank, call) for rank in ranks]
+        given = integers(ranks, "Group", call, "ranks")
+        places = [self._checked(rank, call) for rank in given]
         if len(set(places)) != len(places):
             raise MPIException(constants.ERR_RANK, f"Group.{call}: {places} has a rank twice")
         return places
@@ -158,10 +160,17 @@ class Group(Handle):
     def _ranges(self, ranks: Sequence[tuple[int, int, int]], call: str) -> list[int]:
         """Return the ranks of triples (first, last, stride); the last is included."""
         places: list[int] = []
-        for first, last, stride in ranks:
+        for each in ranks:
+            given = integers(each, "Group", call, "the range")
+            if len(given) != 3:
+                raise ValueError(f"Group.{call}: the range {given} is not (first, last, stride)")
+            first, last, stride = given
             if stride == 0:
                 raise MPIException(constants.ERR_ARG, f"Group.{call}: a stride of 0")
-            places.extend(range(first, last + (1 if stride > 0 else -1), stride))
+            found = range(first, last + (1 if stride > 0 else -1), stride)
+            for end in (*found[:1], *found[-1:]):  # before there is a list of all
+                self._checked(end, call)
+            places.extend(found)
         return self._distinct(places, call)
 
     def Range_incl(self, ranks: Sequence[tuple[int, int, int]]) -> Self:

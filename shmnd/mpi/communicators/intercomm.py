@@ -7,6 +7,7 @@ import pickle
 import zlib
 from typing import Any, Self
 
+from shmnd.common.arguments import shown
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.outcomes import Outgoing, failed, reason
 from shmnd.mpi.communicators.comm import NEWS, Comm
@@ -52,7 +53,7 @@ class Intercomm(Comm):
             raise_error(
                 local,
                 constants.ERR_RANK,
-                f"Comm.Create_intercomm: local_leader {given}, the group has {len(group)}",
+                f"Comm.Create_intercomm: local_leader {shown(given)}, the group has {len(group)}",
             )
 
         with local._calling("Create_intercomm") as outer:
@@ -165,7 +166,7 @@ def _swap_by(
         raise_error(
             peers,
             constants.ERR_RANK,
-            f"Comm.Create_intercomm: remote_leader {remote_leader}; "
+            f"Comm.Create_intercomm: remote_leader {shown(remote_leader)}; "
             f"{peers.title(bridge)} has ranks 0 to {bridge.peers - 1}",
         )
     outer.cover(bridge.context)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from shmnd.mpi.collectives.neighbors import NeighborCalls, NeighborObjects
 from shmnd.mpi.communicators.comm import Comm
-from shmnd.mpi.communicators.comm_state import CommState, small_number
+from shmnd.mpi.communicators.comm_state import CommState
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.objects.errhandler import for_new
 
@@ -58,12 +58,6 @@ class Topocomm(Intracomm, NeighborCalls, NeighborObjects):
     def outedges(self) -> list[int]:
         """Outgoing neighbors."""
         return list(self._topology("outedges").around(self.Get_rank())[1])
-
-
-def integer(given: Any, family: str, call: str, role: str) -> int:
-    """Return an argument of a call as an integer, of any size."""
-    small_number(given, call, role, family)  # which raises where it is none
-    return int(given)
 
 
 def on_first_ranks(cls: type, parent: Intracomm, count: int, topology: Any) -> Any:

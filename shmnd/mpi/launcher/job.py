@@ -8,6 +8,7 @@ pipe), and the launcher ends all when one fails.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -98,16 +99,15 @@ class Job:
         )
         try:
             self._start()
-            self._watch()
-        except BaseException as exc:
+            self._watch_to_end()
+        except BaseException:
             self._code = self._code or 1
-            if isinstance(exc, BrokenPipeError):
-                self._output.say("the reader of the output has ended; the ranks are ended")
             raise
         finally:
             self._send(signal.SIGKILL)
             try:
-                self._output.finish(self._output_timed_out)
+                with contextlib.suppress(BrokenPipeError):
+                    self._output.finish(self._output_timed_out)
             finally:
                 self._close()
                 if leaves:
@@ -203,6 +203,21 @@ class Job:
 
     # -- watching --
 
+    def _watch_to_end(self) -> None:
+        """Watch the ranks. Where the reader of their output ends, so does the job.
+
+        A job that ends already, by a signal for example, does so without the output.
+        """
+        while True:
+            try:
+                self._watch()
+                return
+            except BrokenPipeError:  # once for each stream
+                if self._ending is None:
+                    ranks = "; the ranks are ended" if self._running else ""
+                    self._output.say(f"the reader of the output has ended{ranks}")
+                    self._fail(1)
+
     def _watch(self) -> None:
         limit = self._options.timeout
         last = None if limit is None else time.monotonic() + limit
@@ -281,7 +296,7 @@ class Job:
         """
         ranks = [
             waiting.Waiter(
-                each.process.pid,
+                self._process(each),
                 self._released.get(number) if each.ended is None else each.ended,
                 job_memory.wait_of(self._memory, number),
             )
@@ -305,6 +320,10 @@ class Job:
             self._fail(1)
             return
 
+    def _process(self, rank: Rank) -> int:
+        """Return the process that makes the calls of a rank: a shell may have started it."""
+        return job_memory.pid_of(self._memory, rank.number) or rank.process.pid
+
     def _release(self, numbers: set[int], ranks: list[waiting.Waiter]) -> bool:
         """Release those that stay at their end; return whether there are any."""
         staying = {number for number in numbers if waiting.is_at_end(ranks[number])}
@@ -327,7 +346,7 @@ class Job:
             did = "did not wait" if rank.runs() else "ended meanwhile"
             if wait is not None:
                 did = f"waited in {waiting.words(wait)}"
-            if rank.runs() and waiting.is_stopped(rank.process.pid):
+            if rank.runs() and waiting.is_stopped(self._process(rank)):
                 did = "is stopped" if wait is None else f"{did}, and is stopped"
             self._output.say(f"rank {rank.number} {did}")
 

@@ -31,9 +31,13 @@ class Target:
         self._stream: Final = stream
         self._left: deque[tuple[int, memoryview, bool]] = deque() if like is None else like._left
         """Bytes that are to be written, where, and whether the job needs them."""
+        self._lost = False
+        """Whether the output of ranks cannot be written."""
 
     def put(self, data: bytes, *, needed: bool = True) -> None:
         """Write this behind the rest, as far as that needs no wait."""
+        if self._lost and needed:
+            return
         self._stream.flush()
         self._left.append((self._stream.fileno(), memoryview(data), needed))
         self.write()
@@ -48,7 +52,8 @@ class Target:
                 return  # another process has made it one that does not wait, and filled it
             except OSError:
                 if needed:
-                    self._left.clear()  # no reader can take it
+                    self._left.clear()  # no reader can take it, nor what follows
+                    self._lost = True
                     raise
                 data = data[:0]
             if data:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
+from shmnd.common.arguments import shown
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm_state import small_number
 from shmnd.mpi.communicators.group import Group, require_group
@@ -62,7 +63,8 @@ class Epochs:
             raise_error(
                 self,
                 constants.ERR_ASSERT,
-                f"Win.{call}: assertion {given}; this call knows {', '.join(_ASSERTIONS[call])}",
+                f"Win.{call}: assertion {shown(given)}; "
+                f"this call knows {', '.join(_ASSERTIONS[call])}",
             )
         return assertion
 
@@ -166,7 +168,7 @@ class Epochs:
             raise_error(
                 self,
                 constants.ERR_RANK,
-                f"Win.{call}: rank {given}; {state.title()} has ranks 0 to {state.size - 1}",
+                f"Win.{call}: rank {shown(given)}; {state.title()} has ranks 0 to {state.size - 1}",
             )
         return state, rank
 
@@ -193,7 +195,6 @@ class Epochs:
             state.close(None)
         writes = kind == constants.LOCK_EXCLUSIVE
         state.lock(rank, writes)
-        state.locked[rank] = writes
         state.open([rank])
 
     def Unlock(self, rank: int) -> None:
@@ -206,24 +207,20 @@ class Epochs:
         if rank not in state.locked:
             self._out_of_turn("Unlock", f"rank {rank} is not locked; call Lock({rank}) first")
         state.close([rank])
-        state.unlock(rank, state.locked.pop(rank))
+        state.unlock(rank)
 
     def Lock_all(self, assertion: int = 0) -> None:
         """Begin an RMA access epoch at all processes."""
         state = self._state("Lock_all")
         self._assertion(assertion, "Lock_all")
         self._no_epoch("Lock_all", exposed=False)
-        taken = 0
         try:
             for rank in range(state.size):
                 state.lock(rank, False, "Win.Lock_all")
-                taken += 1
+            state.all_locked = True
         except BaseException:
-            for rank in range(taken):
-                state.unlock(rank, False)
+            self._unlock_all(state)
             raise
-        state.locked = dict.fromkeys(range(state.size), False)
-        state.all_locked = True
         state.open(None)
 
     def Unlock_all(self) -> None:
@@ -232,9 +229,12 @@ class Epochs:
         if not state.all_locked:
             self._out_of_turn("Unlock_all", "Lock_all was not called; call it first")
         state.close(None)
-        for rank, writes in state.locked.items():
-            state.unlock(rank, writes)
-        state.locked = {}
+        self._unlock_all(state)
+
+    def _unlock_all(self, state: Any) -> None:
+        """Release all locks; what a handler of a signal has interrupted may be called again."""
+        for rank in list(state.locked):
+            state.unlock(rank)
         state.all_locked = False
 
     # -- completion within an epoch --

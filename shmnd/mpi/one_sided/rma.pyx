@@ -18,6 +18,7 @@ from shmnd.mpi.buffers.spec cimport (
 from shmnd.mpi.datatypes.type_state cimport MPI_KIND_END, TypeState, mpi_kinds
 from shmnd.mpi.one_sided.window cimport Target, WinState, shmpi_gate_return, target_of
 
+from shmnd.common.arguments import shown
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.op import NO_OP, REPLACE, SUM
 from shmnd.mpi.point_to_point.request import Request, ended
@@ -309,13 +310,16 @@ cdef int _rank(WinCalls win, object given, str call) except? -0x7fffffff:
         return rank
     try:
         return given
-    except TypeError:
-        raise TypeError(f"{call}: target_rank {given!r} is not an integer") from None
     except OverflowError:
-        mpi_error(
-            win, constants.ERR_RANK,
-            f"{call}: rank {given}; the window has ranks 0 to {win.state(call).size - 1}",
-        )
+        pass
+    except ValueError:  # NaN
+        raise ValueError(f"{call}: target_rank {given!r} is not a number") from None
+    except TypeError:
+        raise TypeError(f"{call}: target_rank {shown(given)} is not an integer") from None
+    mpi_error(
+        win, constants.ERR_RANK,
+        f"{call}: rank {shown(given)}; the window has ranks 0 to {win.state(call).size - 1}",
+    )
 
 
 cdef int _put(WinCalls win, origin, target_rank, target, str call) except -1:

@@ -8,6 +8,7 @@ import weakref
 from operator import index
 from typing import Any, NamedTuple, Self, SupportsIndex
 
+from shmnd.common.arguments import shown
 from shmnd.mpi import constants
 from shmnd.mpi.buffers.buffer import buffer
 from shmnd.mpi.buffers.sentinels import BOTTOM
@@ -154,7 +155,8 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
             raise_error(
                 self,
                 constants.ERR_RANK,
-                f"Win.Shared_query: rank {given}; the window has {state.size} ranks",
+                f"Win.Shared_query: rank {shown(given)}; {state.title()} has ranks 0 to "
+                f"{state.size - 1}",
             )
         part = state.part(rank)
         if part is None:

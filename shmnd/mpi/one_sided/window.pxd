@@ -60,6 +60,7 @@ cdef class WinState(State):
 cdef class Target:
     cdef WinState w
     cdef object where           # the window or request of the call, for its error handler
+    cdef str call               # its name, for errors
     cdef int rank
     cdef char *items            # where they lie here, if the window is mapped
     cdef uint64_t address       # where they lie at their rank

@@ -254,11 +254,13 @@ cdef class WinState(State):
         """Wait for the lock of a rank, in Win.Lock or in another call."""
         self.enter(rank, writes, call)
         self.held[rank] = 1
+        self.locked[rank] = writes  # here, where no handler of a signal comes between
 
-    def unlock(self, int rank, bint writes) -> None:
-        """Release the lock of a rank."""
+    def unlock(self, int rank) -> None:
+        """Release the lock of a rank, which is one of `locked`."""
         if shut:
             refuse(f"Win.Unlock of {self.title()}")
+        cdef bint writes = self.locked.pop(rank)
         self.held[rank] = 0
         shmpi_gate_leave(&self.gates[rank], writes)
 
@@ -344,6 +346,7 @@ cdef Target target_of(
         )
     t.w = w
     t.where = where
+    t.call = call
     t.rank = rank
     t.count = count
     t.type = type
@@ -397,7 +400,8 @@ cdef class Target:
                 why = shmpi_remote_runs(
                     E, job_rank, &type.runs, type.extent, row, self.address, nbytes, writes)
         if why:
-            text = f"Win: {nbytes} bytes at {self.address:#x} of rank {self.rank} cannot be reached"
+            text = (f"{self.call}: {nbytes} bytes at {self.address:#x} of rank {self.rank} cannot "
+                    "be reached")
             if why == EFAULT:
                 mpi_error(
                     <Handle>self.where, constants.ERR_RMA_RANGE,

@@ -141,7 +141,7 @@ cdef class CompletionCore(SleepingCore):
         cdef uint64_t end, now, last = UINT64_MAX
         cdef int _
         cdef list results
-        if timeout is not None and timeout < 1e9:
+        if timeout is not None and timeout < UNLIMITED:
             last = start + <uint64_t>(<double>timeout * 1e9)
         end = min(start + window, last)
         while True:

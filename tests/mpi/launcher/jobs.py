@@ -3,11 +3,14 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import pytest
+
+from census import census, described
 
 Results: TypeAlias = "dict[str, Future[subprocess.CompletedProcess[str]]]"
 Test = TypeVar("Test", bound=Callable[..., None])
@@ -93,9 +96,10 @@ _JOBS: Final[dict[Any, Jobs]] = {}
 def with_jobs(
     programs: dict[str, str] | str, ranks: int = 2, expect: int = 0
 ) -> Callable[[Test], Test]:
-    """Run jobs before the first test of a module; this test has their results as `results`.
+    """Run jobs before the first test of a module, together with those of its other tests.
 
-    Those of all tests run together. A test with one program has one result in it.
+    The fixture `results` has the results of the jobs of the test that asks for it, by their names;
+    a test with one program has one, without a name.
     """
     each = {"": programs} if isinstance(programs, str) else programs
 
@@ -114,8 +118,18 @@ def jobs_of_all(request: pytest.FixtureRequest) -> dict[Any, Results]:
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.module is request.module
     ]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return {test: _JOBS[test].start(pool) for test in tests if test in _JOBS}
+    before = census()  # that of a test is taken later, and would not show their leftovers
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        jobs = {test: _JOBS[test].start(pool) for test in tests if test in _JOBS}
+        pool.shutdown()
+    finally:
+        pool.shutdown(cancel_futures=True)
+    until = time.monotonic() + PATIENCE
+    while left := census() - before:
+        assert time.monotonic() < until, sorted(map(described, left))
+        time.sleep(0.05)
+    return jobs
 
 
 @pytest.fixture

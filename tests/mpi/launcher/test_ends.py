@@ -382,7 +382,7 @@ if not rank:
     other.join()
     print("well")
 """)
-def test_another_thread_may_send_what_a_rank_waits_for_after_all_others(results: Results) -> None:
+def test_another_thread_may_send_to_a_rank_when_all_others_have_ended(results: Results) -> None:
     assert results[""].stdout == "well\n", results
 
 

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job that `--timeout` ends shows what its ranks did: no error tells of a deadlock."""
 
+import sys
+from pathlib import Path
+
+import pytest
+
 from mpi.launcher.jobs import UNTIL_WAITS, launch
 
 DEADLOCK = """
@@ -30,28 +35,33 @@ def test_the_limit_names_the_call_each_rank_waited_in() -> None:
 
 
 STOPS = """
-import os, signal
+import os, signal, time
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
+if comm.rank:
+    comm.send(os.getpid(), 0)
 if comm.rank == 1:
     os.kill(os.getpid(), signal.SIGSTOP)
 elif comm.rank == 2:
-    comm.send(os.getpid(), 0)
-    comm.recv(source=1)
+    comm.recv(source=1, tag=1)
 else:
-    process = comm.recv(source=2)
+    both = [comm.recv(source=rank) for rank in (1, 2)]
     until_waits(2, "recv")
-    os.kill(process, signal.SIGSTOP)
-    comm.recv(source=1)
+    os.kill(both[1], signal.SIGSTOP)
+    while not all(") T " in open(f"/proc/{process}/stat").read() for process in both):
+        time.sleep(0.001)
+    os._exit(3)
 """
 
 
-def test_the_limit_names_ranks_that_are_stopped() -> None:
-    said = launch(3, "--timeout", "6", "-c", UNTIL_WAITS + STOPS, expect=124).stderr.splitlines()
+@pytest.mark.parametrize("shell", [False, True], ids=["", "under a shell"])
+def test_ranks_that_are_stopped_are_named(shell: bool, tmp_path: Path) -> None:
+    program = tmp_path / "stops.py"
+    program.write_text(UNTIL_WAITS + STOPS)
+    command = ["sh", "-c", f"{sys.executable} {program}; exit $?"] if shell else [str(program)]
+    said = launch(3, *command, expect=3).stderr.splitlines()
     waits = [line.removeprefix("shmnd mpiexec: ") for line in said[1:]]
-    assert waits[0].startswith("rank 0 waited in recv of MPI_COMM_WORLD for rank 1 (")
-    assert waits[0].endswith(" s)")
-    assert waits[1] == "rank 1 is stopped"
-    assert waits[2].startswith("rank 2 waited in recv of MPI_COMM_WORLD for rank 1 (")
-    assert waits[2].endswith(" s), and is stopped")
+    assert waits[0] == "rank 1 is stopped"
+    assert waits[1].startswith("rank 2 waited in recv of MPI_COMM_WORLD for rank 1, tag 1 (")
+    assert waits[1].endswith(" s), and is stopped")

@@ -111,11 +111,45 @@ def test_a_reader_that_ends_ends_the_job_with_a_line(tmp_path: Path) -> None:
     line += ["-c", FLOOD.format(""), str(tmp_path), "1"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
         assert launcher.stdout is not None
-        assert launcher.stdout.readline().startswith(b"[")
-        launcher.stdout.close()
-        assert launcher.wait(PATIENCE) == 1
         assert launcher.stderr is not None
+        try:
+            assert launcher.stdout.readline().startswith(b"[")
+            launcher.stdout.close()
+            assert launcher.wait(PATIENCE) == 1
+        finally:
+            launcher.kill()
         assert launcher.stderr.read().splitlines() == [
             b"shmnd mpiexec: the reader of the output has ended; the ranks are ended"
         ]
     until_gone(tmp_path)
+
+
+CAREFUL = """
+import os, signal, sys, time
+def interrupted(*_):
+    print("the last line", flush=True)
+    time.sleep(0.5)
+    open(sys.argv[1], "w").close()
+    os._exit(0)
+signal.signal(signal.SIGINT, interrupted)
+print("there", flush=True)
+time.sleep(60)
+"""
+
+
+def test_an_interrupt_leaves_ranks_their_time_without_a_reader(tmp_path: Path) -> None:
+    """Ctrl-C ends the reader of a pipe, too."""
+    done = tmp_path / "done"
+    line = [sys.executable, "-m", "shmnd.mpi", "--prefix", "-n", "1", "-c", CAREFUL, str(done)]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stderr is not None
+        try:
+            assert launcher.stdout.readline() == b"[0] there\n"
+            launcher.stdout.close()
+            launcher.send_signal(signal.SIGINT)
+            assert launcher.wait(PATIENCE) == 130
+        finally:
+            launcher.kill()
+        assert launcher.stderr.read() == b""
+    assert done.exists()
