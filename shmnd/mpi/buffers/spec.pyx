@@ -70,9 +70,9 @@ cdef Py_ssize_t number_of(object given, str what, str call) except? -0x7ffffffff
     try:
         return given
     except OverflowError:
-        raise ValueError(f"{at(call)}: a {what} of {shown(given)}; it must be below 2**62") from None
+        raise ValueError(f"{at(call)}: a {what} of {shown(given)}; expected below 2**62") from None
     except TypeError:
-        raise TypeError(f"{at(call)}: a {what} of {shown(given)}, which is not an integer") from None
+        raise TypeError(f"{at(call)}: a {what} of {shown(given)}, not an integer") from None
 
 
 cdef class Spec:
