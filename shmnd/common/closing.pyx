@@ -3,8 +3,8 @@
 """What every object with a `close()` has besides: `with`, the end of its life, and no copies.
 
 Compiled for the end of a life. A handler of a signal runs at the first instruction of any function
-in Python. If it raised there, in a `__del__`, the object would never be closed. In compiled code no
-handler runs, and what one has interrupted is called again.
+in Python. If it raised there, in a `__del__`, the object would never be closed. Compiled code has
+begun before a handler can run, and calls again what one has interrupted.
 """
 
 import sys
@@ -19,10 +19,14 @@ cdef str _TWICE = (
 # Kept by this module: its own globals may be gone when the last objects end.
 cdef object _is_finalizing = sys.is_finalizing
 cdef object _is_interruption = is_interruption
+# Raised by the search for a handler as well, which needs memory and calls.
+cdef tuple _FAULTS = (MemoryError, RecursionError)
 cdef set _ends = set()  # of objects that are there
 
 cdef enum:
-    _MOST = 100  # calls of one end: what looks like an interruption may be none
+    # Calls of one end: what looks like an interruption may be none. A close that waits is repeated
+    # as well, so that it may wait as often.
+    _MOST = 100
 
 
 def refuse_copy(obj, why=_TWICE):
@@ -50,8 +54,10 @@ def surely(end, *args) -> None:
             end(*args)
             break
         except BaseException as exc:
-            if not _interrupts(exc):
-                raise
+            if isinstance(exc, _FAULTS) or not _interrupts(exc):
+                if interruption is None:
+                    raise
+                raise interruption from exc
             interruption = exc
     if interruption is not None:
         raise interruption
@@ -63,7 +69,7 @@ cdef int end_of_life(object end) except -1:
     try:
         surely(end)
     except BaseException as exc:
-        if _interrupts(exc):
+        if isinstance(exc, _FAULTS) or _interrupts(exc):
             raise
         # Else the object is half-made, or the parts of its module are gone: no caller could take
         # the error.
@@ -78,13 +84,15 @@ cdef class _End:
 
     def _over(self, _) -> None:
         _ends.discard(self)
+        self.reference = None  # a cycle: its callback is a method of this object
         surely(self.end, *self.args)
 
 
 def when_dropped(obj, end, *args) -> None:
-    """Call a function once an object is gone, which it does not hold. It may be called again.
+    """Call a function once an object is gone.
 
-    As `weakref.finalize`, which a handler of a signal can end before it has begun.
+    The function must not hold the object, and may be called more than once. As `weakref.finalize`,
+    but a handler of a signal cannot end it before it has begun.
     """
     cdef _End made = _End.__new__(_End)
     made.end, made.args = end, args

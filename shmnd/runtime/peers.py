@@ -74,9 +74,10 @@ class _Process:
 
     def adopt(self, peer: PeerLike) -> None:
         self.known[peer.uid] = peer
-        self._living.add(id(peer))
-        # It refers to this process, and so keeps its descriptors open for the peer.
+        # It refers to this process, and so keeps its descriptors open for the peer. First: a handler
+        # of a signal may raise behind it, and what is counted then must be taken out again.
         when_dropped(peer, self._left, id(peer))
+        self._living.add(id(peer))
 
     def _left(self, number: int) -> None:
         self._living.discard(number)

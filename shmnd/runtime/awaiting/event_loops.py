@@ -18,11 +18,11 @@ class EventLoops(LoopPolls):
     def leave(self) -> None:
         """Take the descriptor out of all loops, before it is closed."""
         for loop, waiting in list(self._waiting.items()):
-            self._waiting.pop(loop, None)
             self._lingering.discard(loop)
             self._remove_reader(loop)
             for wake in list(waiting.values()):
                 wake()
+            self._waiting.pop(loop, None)  # last: what a handler has interrupted is called again
 
     def _remove_reader(self, loop: asyncio.AbstractEventLoop) -> None:
         if loop.is_closed():

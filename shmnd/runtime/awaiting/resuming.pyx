@@ -57,6 +57,9 @@ cdef class LoopPolls:
             self.forget_closed_loops()
             loop.add_reader(self._fd, self._poll_in, loop)
             waiting = self._waiting[loop] = {}
+        elif not waiting and loop not in self._lingering:
+            # A handler of a signal has ended its rest after the reader was removed.
+            loop.add_reader(self._fd, self._poll_in, loop)
         waiting[<size_t><void *>wake] = wake
 
     cdef forget_closed_loops(self):
@@ -83,9 +86,12 @@ cdef class LoopPolls:
         """End the rest of a loop: take its reader out unless a task waits there by now."""
         self._lingering.discard(loop)
         if self._waiting.get(loop) == {}:
-            self._remove_reader(loop)  # first: what a handler has interrupted is called again
-            self._waiting.pop(loop, None)
-            self.sleepers.end(None)  # what `rest` has left to do
+            self._remove_reader(loop)
+            self.sleepers.end(None)  # what `end_for_now` has left to do
+            if self._waiting.get(loop):  # a handler of a signal has begun a wait meanwhile
+                loop.add_reader(self._fd, self._poll_in, loop)
+            else:
+                self._waiting.pop(loop, None)  # last: what a handler has interrupted is repeated
 
     def _remove_reader(self, loop) -> None:
         raise NotImplementedError

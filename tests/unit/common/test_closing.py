@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of an object: handlers of signals that raise, however often, lose none of it."""
 
+import gc
 import itertools
 import os
 import signal
 import sys
+import weakref
 from collections.abc import Iterator
 from types import FrameType
 
 import pytest
 
 from interrupting import Alarm, Interrupted, interrupted
+from shmnd.common import interruption
 from shmnd.common.closing import Closing, Ending, surely, when_dropped
 
 
@@ -104,6 +107,70 @@ def test_a_fault_ends_it_and_an_endless_interruption_too() -> None:
     with pytest.raises(KeyboardInterrupt):
         surely(fails, KeyboardInterrupt)
     assert 10 < len(calls) < 1000
+
+
+@pytest.mark.parametrize("kind", [MemoryError, RecursionError])
+def test_a_want_of_memory_or_of_stack_is_a_fault(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search for a handler would want the same, and fail too."""
+    calls: list[int] = []
+
+    def fails() -> None:
+        calls.append(1)
+        raise kind
+
+    class Dropped(Ending):
+        def _end_of_life(self) -> None:
+            fails()
+
+    def search(_exc: BaseException) -> bool:
+        raise kind
+
+    monkeypatch.setattr(interruption, "_handles_a_signal", search)
+    with pytest.raises(kind):
+        surely(fails)
+    assert len(calls) == 1
+    reported: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: reported.append(found.exc_type))
+    Dropped()
+    assert len(calls) == 2
+    assert reported == [kind], "it has not ended"
+
+
+def test_a_fault_after_an_interruption_does_not_hide_it() -> None:
+    outcomes = [Alarm(), ZeroDivisionError()]
+
+    def fails() -> None:
+        raise outcomes.pop(0)
+
+    with pytest.raises(Alarm) as caught:
+        surely(fails)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_what_an_end_holds_is_freed_with_it_by_one_collection() -> None:
+    class Held:
+        """What the end holds."""
+
+    class InCycle:
+        """Found by the collector."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+    calls: list[int] = []
+
+    def end(_held: Held) -> None:
+        calls.append(1)
+
+    held, found = Held(), InCycle()
+    gone = weakref.ref(held)
+    when_dropped(found, end, held)
+    del held, found
+    gc.collect()
+    assert calls == [1]
+    assert gone() is None
 
 
 def test_what_is_called_when_an_object_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

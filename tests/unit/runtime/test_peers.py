@@ -2,6 +2,7 @@
 """What this process keeps of others, also after it has seen them dead."""
 
 import errno
+import gc
 import itertools
 import os
 import socket
@@ -174,6 +175,24 @@ def test_an_introduction_that_a_handler_interrupts_leaves_no_descriptor() -> Non
             if not came:
                 break
         assert at > 5
+
+
+def test_a_process_whose_adapter_a_handler_drops_is_watched_no_more() -> None:
+    waits: Any = Waits()
+    plane: Any = Plane()
+    for at in itertools.count():
+        peers = Peers(plane, waits)
+        came = interrupted(at, partial(met, peers), within)
+        met(peers)  # as the broker repeats it
+        (process,) = peers._processes.values()
+        peers.forget("a")
+        gc.collect()
+        assert not process._living, f"interrupted at {at}"
+        assert not waits.watched
+        peers.close()
+        if not came:
+            break
+    assert at > 5
 
 
 def test_the_end_of_an_adapter_that_a_handler_interrupts_is_repeated() -> None:
