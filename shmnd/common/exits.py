@@ -6,11 +6,14 @@ A thread whose object is closed by that end stays where it is.
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
-__all__ = ["begin_exit", "stay_at_exit"]
+__all__ = ["AtExit", "begin_exit", "stay_at_exit"]
 
 _LONGEST_EXIT: Final = 10.0
 """Seconds that an exit may take in which a handler waits for what a thread has locked."""
@@ -29,3 +32,22 @@ def stay_at_exit() -> None:
     """
     if _exit_began.is_set() and threading.current_thread() is not threading.main_thread():
         time.sleep(_LONGEST_EXIT)
+
+
+class AtExit:
+    """A function that runs when this process ends, and when a child does that has registered it.
+
+    A child of multiprocessing forgets, from CPython 3.13 on, what its parent has registered.
+    """
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+        self._pid = 0
+        self.register()
+
+    def register(self) -> None:
+        """Register it in this process, unless that was done: later ones run before it."""
+        if self._pid != os.getpid():
+            atexit.unregister(self._function)
+            atexit.register(self._function)
+            self._pid = os.getpid()  # last: what a handler of a signal has interrupted is repeated

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from typing import Final, Protocol
 
-from shmnd.common.exits import begin_exit
+from shmnd.common.exits import AtExit, begin_exit
 from shmnd.common.weak import Living
 
 __all__ = ["remember"]
@@ -25,6 +24,7 @@ _all: Final[Living[_Ending]] = Living()
 def remember(connection: _Ending) -> None:
     """Close it at the end of the process, and have it refuse all calls in a child."""
     _all.add(connection)
+    _exit.register()
 
 
 def _close_all() -> None:
@@ -42,5 +42,5 @@ def _after_fork_in_child() -> None:
         connection._end_in_child()
 
 
-atexit.register(_close_all)
+_exit: Final = AtExit(_close_all)
 os.register_at_fork(after_in_child=_after_fork_in_child)

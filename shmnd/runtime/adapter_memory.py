@@ -11,7 +11,7 @@ from shmnd.common.weak import Living
 from shmnd.ring import Segment, Sge
 from shmnd.ring.shared_memory.array import SharedArray, shared_array
 from shmnd.ring.shared_memory.held_buffer import copies_within_work
-from shmnd.runtime.named_memory import NamedMemory, open_segment
+from shmnd.runtime.named_memory import NamedMemory, forget_all, open_segment
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ class AdapterMemory:
 
     def remove_names(self) -> None:
         """Remove all names; the memory stays until its last mapping is gone."""
-        for each in self._names.those():
-            each.forget()
+        forget_all(self._names.those())
 
     def _wanted(self, nbytes: int, peers: str, call: str) -> int:
         nbytes = within(call, 1, "nbytes", nbytes, 1)
@@ -105,7 +104,9 @@ class AdapterMemory:
             )
         if peers not in ("write", "read"):
             raise error(
-                Status.INVALID_PARAMETER_2, call, f"peers {peers!r} is neither 'write' nor 'read'"
+                Status.INVALID_PARAMETER_2,
+                call,
+                f"peers {shown(peers)} is neither 'write' nor 'read'",
             )
         return nbytes
 

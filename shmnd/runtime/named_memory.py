@@ -9,7 +9,6 @@ either no name, or one with a record.
 
 from __future__ import annotations
 
-import atexit
 import errno
 import fcntl
 import json
@@ -20,9 +19,10 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.leftovers import RECORD, unlink_own
 from shmnd.common.arguments import shown
-from shmnd.common.closing import Ending
+from shmnd.common.closing import Ending, surely
 from shmnd.common.descriptors import Descriptor
-from shmnd.common.interruption import pass_on
+from shmnd.common.exits import AtExit
+from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.shortages import remedy
 from shmnd.common.weak import Living
 from shmnd.ring.shared_memory.bounds import require_room
@@ -32,7 +32,7 @@ from shmnd.status import NdError, Status, error
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["NamedMemory", "open_segment"]
+__all__ = ["NamedMemory", "forget_all", "open_segment"]
 
 _SHM: Final = "/dev/shm"
 _MOST: Final = 255
@@ -134,6 +134,7 @@ class NamedMemory(Ending):
         self._lock = Descriptor(-1)  # of the record; a child that is forked off closes its copy
         self.file = _make(nbytes, call)
         _all.add(self)
+        _exit.register()
         try:
             self._write_record(records, call)
             self._appear(call)
@@ -201,12 +202,24 @@ class NamedMemory(Ending):
 _all: Final[Living[NamedMemory]] = Living()
 
 
-def _forget_all() -> None:
-    for each in _all.those():
-        each.forget()
+def forget_all(those: list[NamedMemory]) -> None:
+    """Remove the names, each surely; what the last handler of a signal raised is raised then."""
+    raised = None
+    for each in those:
+        try:
+            surely(each.forget)
+        except BaseException as exc:
+            if raised is None or is_interruption(exc):
+                raised = exc
+    if raised is not None:
+        raise raised
 
 
-atexit.register(_forget_all)
+def _forget_at_exit() -> None:
+    forget_all(_all.those())
+
+
+_exit: Final = AtExit(_forget_at_exit)
 
 
 def _make(nbytes: int, call: str) -> Descriptor:
@@ -234,7 +247,8 @@ def _checked(name: object, call: str) -> str:
         raise error(
             Status.INVALID_PARAMETER_3,
             call,
-            f"name {name!r} is not a POSIX name: a slash, then up to {_MOST - 1} bytes without one",
+            f"name {shown(name)} is not a POSIX name: a slash, then up to {_MOST - 1} bytes without"
+            " one",
         )
     return str(name)
 

@@ -7,15 +7,14 @@ last end, and with the last sample that is still held.
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from shmnd.common.closing import Ending
-from shmnd.common.exits import begin_exit
+from shmnd.common.exits import AtExit, begin_exit
 from shmnd.common.held import Held
 from shmnd.common.weak import Living
 from shmnd.directory import Directory
@@ -153,6 +152,7 @@ _open: Living[_Closable] = Living()
 def remember(end: _Closable) -> None:
     """Close an end when the process ends, so that others see it closed and not dead."""
     _open.add(end)
+    _exit.register()
 
 
 def _close_all() -> None:
@@ -169,5 +169,5 @@ def _after_fork_in_child() -> None:
     NamespaceAdapter.forget()
 
 
-atexit.register(_close_all)
+_exit: Final = AtExit(_close_all)
 os.register_at_fork(after_in_child=_after_fork_in_child)

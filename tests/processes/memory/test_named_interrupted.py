@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A handler of a signal raises at each place of a call that opens memory with a name."""
 
+import atexit
 import gc
 import itertools
+import os
+import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -16,6 +20,7 @@ import shmnd
 from census import open_files
 from interrupting import Alarm, interrupted, interrupted_where
 from shmnd.broker.leftovers import RECORD
+from shmnd.runtime.named_memory import NamedMemory, forget_all
 
 SHM: Final = Path("/dev/shm")
 MODULES: Final = (
@@ -102,3 +107,54 @@ def test_a_name_ends_with_its_array_or_its_adapter(
             break
         gc.collect()
     assert at > 3
+
+
+@pytest.mark.parametrize("how", ["exit", "adapter"])
+@pytest.mark.parametrize("kind", [Alarm, OSError])
+def test_all_names_end_whatever_the_end_of_one_raises(
+    how: str,
+    kind: type[BaseException],
+    name: str,
+    adapter: shmnd.Adapter,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"{name}.{number}" for number in range(3)]
+    arrays = [adapter.allocate(4096, name=each) for each in names]
+    usual, calls = NamedMemory.forget, []
+
+    def forget(self: NamedMemory) -> None:
+        calls.append(self.name)
+        if len(calls) == 1:
+            raise kind
+        usual(self)
+
+    monkeypatch.setattr(NamedMemory, "forget", forget)
+    memory = adapter._memory
+    end = partial(forget_all, memory._names.those()) if how == "exit" else memory.remove_names
+    with pytest.raises(kind):
+        end()
+    left = [each for each in names if (SHM / each[1:]).exists()]
+    assert left == ([] if kind is Alarm else calls[:1])
+    assert len(calls) == (4 if kind is Alarm else 3)
+    monkeypatch.undo()
+    del arrays
+
+
+def test_a_name_that_a_child_made_ends_with_the_child(name: str, adapter: shmnd.Adapter) -> None:
+    """Also where the child has forgotten what its parent registered, as one of multiprocessing."""
+    assert adapter.allocate(4096, name=name).nbytes == 4096  # and is removed
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.alarm(20)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            atexit._clear()
+            other = shmnd.open_adapter()
+            array = other.allocate(4096, name=name)
+            made = (SHM / name[1:]).exists()
+            atexit._run_exitfuncs()
+            os._exit(0 if made and array.nbytes else 3)
+        finally:
+            os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert not (SHM / name[1:]).exists()
