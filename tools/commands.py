@@ -97,7 +97,8 @@ def _ipc_verbs() -> Mapping[str, str]:
 class Parser(argparse.ArgumentParser):
     """Reports an error in one line, with the nearest valid word; `--help` has the rest.
 
-    A shortened option would be another one: what one verb calls --for, another has no word for.
+    Options are not shortened: `--for`, an option of some verbs, would be read as `--format` by the
+    others.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -70,6 +70,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "     not end; stderr says more\n"
         "  2  an option is wrong",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument(
         "verb",

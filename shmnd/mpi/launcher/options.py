@@ -153,7 +153,9 @@ def options_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Job
 def parse(arguments: Sequence[str], prog: str) -> JobOptions:
     """Parse a command line of the launcher; end the program where it is wrong."""
     parser = _Parser(
-        prog=prog, description="Start a program as N ranks that talk by MPI, on this host."
+        prog=prog,
+        description="Start a program as N ranks that talk by MPI, on this host.",
+        allow_abbrev=False,
     )
     configure(parser)
     args, unknown = parser.parse_known_args(list(arguments))

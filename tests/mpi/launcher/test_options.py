@@ -32,6 +32,8 @@ from shmnd.mpi.launcher.options import parse
         ("-n 1 --timeout nan true", "'nan' is not a number of seconds above 0"),
         ("-n 1 --timeout soon true", "'soon' is not a number of seconds above 0"),
         ("-n 1 --map-by core true", "'--map-by' is not an option here; --help lists the options"),
+        ("-n 1 --time 5 true", "'--time' is not an option here; --help lists the options"),
+        ("-n 1 --hostf x true", "'--hostf' is not an option here; --help lists the options"),
         ("-n 1", "a program is missing"),
         ("--hostfile /no/such/file true", "--hostfile /no/such/file: No such file or directory"),
     ],

@@ -43,6 +43,16 @@ def broker() -> Iterator[subprocess.Popen[str]]:
             process.terminate()
 
 
+@pytest.mark.parametrize("word", ["--idl=1", "--name=tools", "--rep"])
+def test_a_shortened_option_of_the_program_is_none(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        serve(["status", word])
+    assert caught.value.code == 2
+    assert f"unrecognized arguments: {word}" in capsys.readouterr().err
+
+
 def test_no_broker_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["broker", "status", *HERE]) == 1
     assert capsys.readouterr().out == "namespace  tools\nrunning    False\n"
