@@ -105,6 +105,8 @@ cdef class InTime(Guard):
 cdef class Condition:
     """A condition of a lock that its holder may take again. A wait ends with the lock taken.
 
+    Except in a child that a handler forks within the wait: another thread of the parent may have
+    the lock there. The child does not take it, and a second wait there raises RuntimeError.
     Also where a handler raises: between the release of the lock and the sleep, and before it is
     taken again, `threading.Condition` has places where the exception would leave it free.
     """
@@ -123,7 +125,11 @@ cdef class Condition:
         cdef unsigned int born = _forks
         waiter.acquire()
         self._waiters.append(waiter)
-        taken = self._lock._release_save()
+        try:
+            taken = self._lock._release_save()
+        except BaseException:
+            self._waiters.remove(waiter)
+            raise
         try:
             if timeout is None:
                 return waiter.acquire()

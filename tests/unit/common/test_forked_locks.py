@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks in a child that is forked off while its parent holds them."""
 
+import gc
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -99,51 +99,61 @@ def test_a_guard_releases_no_lock_that_a_thread_of_the_child_has() -> None:
                 os._exit(3)
         os._exit(0 if waits._bells_lock.locked() else 5)  # of the thread, which has not left
 
-    forks_in_block()
+    parent = os.getpid()
+    try:
+        forks_in_block()
+    finally:
+        if os.getpid() != parent:
+            os._exit(4)
     assert not waits._bells_lock.locked()
 
 
-def test_a_wait_in_which_a_handler_forks_ends_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_in_which_a_handler_forks_ends_in_the_child() -> None:
     """Though another thread of the parent has the lock at the fork."""
     lock = threading.RLock()
     condition = Condition(lock)
     children: list[int] = []
-    holds, over = threading.Event(), threading.Event()
+    over = threading.Event()
+    main, parent = threading.get_ident(), os.getpid()
 
     def hold() -> None:
-        with lock:
-            holds.set()
+        with lock:  # the wait has released it, and cannot take it again meanwhile
+            signal.pthread_kill(main, signal.SIGUSR1)
             over.wait(PATIENCE)
+            condition.notify_all()
 
     def forks(*_: object) -> None:
-        thread.start()  # the wait has released the lock
-        holds.wait(PATIENCE)
         children.append(os.fork())
         if children[0] == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+            condition.notify_all()
         else:
             over.set()
 
     thread = threading.Thread(target=hold)
     before = signal.signal(signal.SIGUSR1, forks)
     try:
-        with Held(condition_lock := lock):
-            main = threading.main_thread().ident
-            assert main is not None
-            sender = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGUSR1))
-            sender.start()
-            end = time.monotonic() + 0.5
-            while not children and time.monotonic() < end + PATIENCE:
-                condition.wait(0.5)
-            if children[0] == 0:
-                os._exit(0)
-        assert condition_lock.acquire(timeout=PATIENCE)
-        condition_lock.release()
+        with Held(lock):
+            thread.start()
+            woken = condition.wait(PATIENCE)
+            if os.getpid() != parent:
+                os._exit(0 if woken else 3)
+        assert woken
+        assert len(children) == 1
+        assert lock.acquire(timeout=PATIENCE)
+        lock.release()
     finally:
-        if children and children[0] == 0:
+        if os.getpid() != parent:
             os._exit(4)
         signal.signal(signal.SIGUSR1, before)
-    sender.join(PATIENCE)
     thread.join(PATIENCE)
     assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
+
+
+def test_a_wait_without_the_lock_leaves_no_waiter() -> None:
+    """As the second wait of such a child."""
+    condition = Condition(threading.RLock())
+    with pytest.raises(RuntimeError):
+        condition.wait(0)
+    assert [] in gc.get_referents(condition)
