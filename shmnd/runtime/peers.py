@@ -74,8 +74,8 @@ class _Process:
 
     def adopt(self, peer: PeerLike) -> None:
         self.known[peer.uid] = peer
-        # It refers to this process, and so keeps its descriptors open for the peer. First: a handler
-        # of a signal may raise behind it, and what is counted then must be taken out again.
+        # It refers to this process, and so keeps its descriptors open for the peer. First: a peer
+        # that is counted and has no end, as a handler of a signal has raised, would count for ever.
         when_dropped(peer, self._left, id(peer))
         self._living.add(id(peer))
 

@@ -138,11 +138,11 @@ def within(path: str) -> bool:
     return path.endswith(("peers.py", "descriptors.py")) and "tests" not in path
 
 
-def met(peers: Peers, pidfd: int | None = None) -> None:
+def met(peers: Peers, pidfd: int | None = None, adapter: str = "a") -> None:
     """Meet an adapter of a process, or of this one. A handler may interrupt the introduction."""
     ours, theirs = socket.socketpair()
     fds = [ours.detach(), os.pidfd_open(os.getpid()) if pidfd is None else os.dup(pidfd)]
-    event = {"process": "p", "same_user": True, "pid": os.getpid(), "adapter": "a", "table": {}}
+    event = {"process": "p", "same_user": True, "pid": os.getpid(), "adapter": adapter, "table": {}}
     try:
         peers.meet(event, fds)
     finally:
@@ -182,10 +182,11 @@ def test_a_process_whose_adapter_a_handler_drops_is_watched_no_more() -> None:
     plane: Any = Plane()
     for at in itertools.count():
         peers = Peers(plane, waits)
-        came = interrupted(at, partial(met, peers), within)
-        met(peers)  # as the broker repeats it
+        met(peers, adapter="b")
         (process,) = peers._processes.values()
+        came = interrupted(at, partial(met, peers), within)
         peers.forget("a")
+        peers.forget("b")
         gc.collect()
         assert not process._living, f"interrupted at {at}"
         assert not waits.watched
