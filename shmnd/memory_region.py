@@ -158,7 +158,9 @@ class MemoryRegion(OverlappedObject):
         if held.nbytes == 0:
             raise error(Status.INVALID_BUFFER_SIZE, call, "a buffer of 0 bytes, at least 1 needed")
         if held.nbytes > most:
-            raise error(Status.INVALID_PARAMETER, call, f"{held.nbytes} bytes, at most {most}")
+            raise error(
+                Status.INVALID_PARAMETER, call, f"{shown(held.nbytes)} bytes, at most {most}"
+            )
         if not (held.address and is_mapped(held.address, held.nbytes)):
             raise error(
                 Status.ACCESS_VIOLATION,
@@ -375,4 +377,5 @@ def _bare(buffer: tuple[int, ...], call: str) -> _Bare:
     match numbers:
         case [int(address), int(nbytes)] if 0 <= address < 1 << 64 and nbytes >= 0:
             return _Bare(address, nbytes)
-    raise error(Status.ACCESS_VIOLATION, call, f"{buffer!r} names no memory by address and length")
+    text = f"{shown(buffer)} names no memory by address and length"
+    raise error(Status.ACCESS_VIOLATION, call, text)

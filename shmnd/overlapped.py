@@ -123,6 +123,8 @@ class OverlappedObject(Closing):
     _file: OverlappedFile | None
     _operation: ClassVar[type[Overlapped]] = Overlapped
     """The class of its operations; those of version 1 have other statuses."""
+    _title: ClassVar[str] = ""
+    """Its name in errors, if that is not the name of its class."""
 
     def __init__(self, engine: ProgressEngine, file: OverlappedFile | None = None) -> None:
         self._engine = engine
@@ -150,7 +152,7 @@ class OverlappedObject(Closing):
 
         PENDING while it is not over; with `wait` this blocks instead. It raises for no failure.
         """
-        call = f"{type(self).__name__}.get_overlapped_result"
+        call = f"{self._title or type(self).__name__}.get_overlapped_result"
         if not isinstance(overlapped, Overlapped):
             raise error(
                 Status.INVALID_PARAMETER_1,

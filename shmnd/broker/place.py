@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Final
 
 from shmnd.broker.access import Access, access_of, unusable
+from shmnd.common.arguments import shown
 from shmnd.common.interruption import pass_on
 from shmnd.common.steps import step
 from shmnd.common.streams import socket_clear_of_streams
@@ -55,8 +56,8 @@ def namespace_name(namespace: str | None) -> str:
         raise error(
             Status.INVALID_PARAMETER,
             _CALL,
-            f"namespace {name!r:.82}: 1 to 64 letters, digits, dots, hyphens or underscores are"
-            " allowed",
+            f"namespace {shown(name):.82}: 1 to 64 letters, digits, dots, hyphens or underscores"
+            " are allowed",
         )
     return name
 

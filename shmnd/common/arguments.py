@@ -33,6 +33,8 @@ _NEGATIVE: Final = {
     "rnr_timeout": "; pass a time above 0",
 }
 """What to pass in place of a negative number of seconds."""
+_LONGEST: Final = 200
+"""The most characters of a value in a message."""
 _MAKERS: Final = {
     "CompletionQueue": "Adapter.create_completion_queue",
     "Connector": "Adapter.create_connector",
@@ -56,9 +58,10 @@ def integer(value: object) -> int | None:
 
 
 def shown(value: object) -> str:
-    """Return a value as messages name it, also an int of more digits than Python writes."""
+    """Return a value as messages name it, at a bounded length; Python does not write every int."""
     try:
-        return repr(value)
+        text = repr(value)
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     except ValueError as exc:
         pass_on(exc)
         size = f" of {value.bit_length()} bits" if isinstance(value, int) else ""

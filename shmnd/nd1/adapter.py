@@ -113,7 +113,7 @@ class Adapter(OverlappedObject):
         """There is no device to control: NOT_SUPPORTED, and nothing is started."""
         call = "Adapter.control"
         self._core._check_open(call)
-        raise error(Status.NOT_SUPPORTED, call, f"control code {io_control_code!r}: no device")
+        raise error(Status.NOT_SUPPORTED, call, f"control code {shown(io_control_code)}: no device")
 
     # -- memory --
 

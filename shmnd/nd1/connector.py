@@ -27,6 +27,7 @@ __all__ = ["Connector"]
 
 class _Core(Connector2):
     _operation = Overlapped
+    _title = "Connector"
 
 
 class Connector(Front):

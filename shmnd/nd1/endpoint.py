@@ -40,7 +40,7 @@ def _ending_a_batch(post: _Post) -> _Post:
         try:
             return post(self, *args, **options)
         except BaseException:
-            self._pair._end_batch()
+            self._end_batch()
             raise
 
     return cast(_Post, call)
@@ -105,7 +105,7 @@ class Endpoint(EndpointCore, Front):
                 call,
                 f"flags {flags:#x}: at least one of {_ALLOW:#x}, none outside {_BIND_FLAGS:#x}",
             )
-        window, owned = memory_window._core, _owned(result, call)
+        window, owned = memory_window._core, _pending(result, call)
         with in_words_of_version_1(call):
             self._pair.bind(region, window, address, length, owned, flags=flags)
         return MwDescriptor(address, length, memory_window._core.remote_token)
@@ -126,7 +126,7 @@ class Endpoint(EndpointCore, Front):
             raise error(
                 Status.INVALID_PARAMETER_3, call, f"flags {flags:#x} outside {_INVALIDATE_FLAGS:#x}"
             )
-        owned = _owned(result, call)
+        owned = _pending(result, call)
         with in_words_of_version_1(call):
             self._pair.invalidate(memory_window._core, owned, flags=flags)
 
@@ -193,7 +193,7 @@ class Endpoint(EndpointCore, Front):
         return repr(self._pair)  # which is called Endpoint
 
 
-def _owned(result: Any, call: str) -> Result:
+def _pending(result: Any, call: str) -> Result:
     if not isinstance(result, Result):
         raise TypeError(f"{call}: result must be a Result, not {type(result).__name__}")
     result.status = Status.PENDING

@@ -24,6 +24,7 @@ _CLOSED: Final = MappingProxyType({Status.INVALID_DEVICE_STATE: Status.CANCELED}
 
 class _Listener(Listener):
     _operation = Overlapped
+    _title = "Listen"
 
 
 class Listen(Front):

@@ -207,6 +207,11 @@ cdef class EndpointCore:
             self._pair.do_periodic_work(method)
         return 0
 
+    def _end_batch(self) -> None:
+        """End an open batch, as a call that is refused does."""
+        if self._pair is not None:  # else the endpoint was not made by its connector
+            self._pair._end_batch()
+
     # -- data requests: one that is refused ends an open batch --
 
     def send(self, result, sges, flags=0) -> None:
@@ -214,7 +219,7 @@ cdef class EndpointCore:
         try:
             self._send(_owned(result, "Endpoint.send"), sges, flags)
         except BaseException:
-            self._pair._end_batch()
+            self._end_batch()
             raise
 
     cdef _send(self, Result result, object sges, object flags):
@@ -239,7 +244,7 @@ cdef class EndpointCore:
             self._send_and_invalidate(_owned(result, "Endpoint.send_and_invalidate"), sges,
                                       _window_of(descriptor, "Endpoint.send_and_invalidate"), flags)
         except BaseException:
-            self._pair._end_batch()
+            self._end_batch()
             raise
 
     cdef _send_and_invalidate(self, Result result, object sges, MwDescriptor descriptor,
@@ -265,7 +270,7 @@ cdef class EndpointCore:
         try:
             self._receive(_owned(result, "Endpoint.receive"), sges)
         except BaseException:
-            self._pair._end_batch()
+            self._end_batch()
             raise
 
     cdef _receive(self, Result result, object sges):
@@ -284,7 +289,7 @@ cdef class EndpointCore:
             self._rdma(c.SHMND_READ, "read", _owned(result, "Endpoint.read"), sges,
                        _window_of(descriptor, "Endpoint.read"), offset, flags)
         except BaseException:
-            self._pair._end_batch()
+            self._end_batch()
             raise
 
     def write(self, result, sges, descriptor, offset, flags=0) -> None:
@@ -293,7 +298,7 @@ cdef class EndpointCore:
             self._rdma(c.SHMND_WRITE, "write", _owned(result, "Endpoint.write"), sges,
                        _window_of(descriptor, "Endpoint.write"), offset, flags)
         except BaseException:
-            self._pair._end_batch()
+            self._end_batch()
             raise
 
     cdef _rdma(self, uint32_t type_, str method, Result result, object sges,

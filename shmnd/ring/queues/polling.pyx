@@ -11,6 +11,7 @@ from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
 from shmnd.ring.shared_memory.registry cimport release_contexts
 
+from shmnd.common.arguments import shown
 from shmnd.status import RequestType, Status, error
 
 cdef object _SUCCESS = Status.SUCCESS
@@ -55,15 +56,15 @@ cdef class Result:
             return self
         raise error(self.status, f"QueuePair.{self.request_type.name.lower()}",
                     f"{self.detail or 'the request failed'}; "
-                    f"its context is {self.request_context!r}")
+                    f"its context is {shown(self.request_context)}")
 
     def __repr__(self) -> str:
         about = f" {self.bytes} bytes" if self.bytes else ""
         if self.queue_pair_context is not None:
-            about += f" queue pair {self.queue_pair_context!r}"
+            about += f" queue pair {shown(self.queue_pair_context)}"
         why = f": {self.detail}" if self.detail else ""
         return (f"<Result {self.request_type.name} {self.status.name}{about} "
-                f"context={self.request_context!r}{why}>")
+                f"context={shown(self.request_context)}{why}>")
 
 
 cdef class FailedResult(Result):

@@ -26,7 +26,7 @@ from shmnd.common.closing cimport end_of_life
 from shmnd.common.closing import refuse_copy
 from shmnd.common.interruption import is_interruption
 from shmnd.status import Status, error
-from shmnd.common.arguments import within
+from shmnd.common.arguments import shown, within
 
 # At least this many scatter/gather elements are granted: programs ask for one and use two.
 cdef uint32_t _LEAST_SGE = 4
@@ -292,7 +292,7 @@ cdef class QueuePair(ConnectionCore):
         requests = self.q.wq.end - self.q.wq.oldest
         parts.append(f"{requests} of {self.q.wq.depth} requests outstanding")
         if self.context is not None:
-            parts.append(f"context={self.context!r}")
+            parts.append(f"context={shown(self.context)}")
         return f"<{self.title} {', '.join(parts)}>"
 
 

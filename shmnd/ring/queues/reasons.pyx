@@ -8,6 +8,7 @@ from shmnd.ring.queues.progress cimport ProgressCore
 from shmnd.ring.queues.shared_receive_queue cimport receive_reason
 from shmnd.ring.shared_memory.sge cimport Sge
 
+from shmnd.common.arguments import shown
 from shmnd.status import OpFlag, Status, error
 
 cdef tuple _STATES = ("not connected", "connecting", "not yet connected", "connected",
@@ -143,6 +144,6 @@ cdef str outstanding_requests(ProgressCore pair, bint requests, bint receives):
         parts.append(f"{pair.q.wq.end - pair.q.wq.oldest} requests")
     if receives and not pair.q.shared:
         parts.append(f"{c.shmnd_receives_outstanding(&pair.q.own)} Receives")
-    name = "" if pair.context is None else f" {pair.context!r}"
+    name = "" if pair.context is None else f" {shown(pair.context)}"
     return (f"{' and '.join(parts) or 'nothing'} of the {pair.title}{name} outstanding "
             f"with process {pair.peer.pid}")

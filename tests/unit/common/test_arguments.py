@@ -10,7 +10,6 @@ import pytest
 import shmnd
 import shmnd.nd1 as nd
 from shmnd.common.arguments import shown
-from shmnd.neighbours import Neighbour
 
 HUGE = 10**5000
 """Python raises ValueError for its digits."""
@@ -22,12 +21,19 @@ def test_a_value_as_messages_name_it() -> None:
     assert shown("a") == "'a'"
     assert shown(-HUGE) == SIZE
     assert shown(("127.0.0.1", HUGE)) == "<tuple>"
+    assert shown(10**4200) == "1" + "0" * 199 + "…"
 
 
 CALLS: dict[str, Callable[[shmnd.Adapter, Any], object]] = {
     "depth": lambda adapter, value: adapter.create_completion_queue(value),
     "affinity": lambda adapter, value: adapter.create_completion_queue(8, affinity=value),
     "allocate": lambda adapter, value: adapter.allocate(value),
+    "peers": lambda adapter, value: adapter.allocate(16, peers=value),
+    "name": lambda adapter, value: adapter.allocate(16, name=value),
+    "namespace": lambda _, value: shmnd.open_adapter(namespace=value),
+    "bare address": lambda adapter, value: adapter.create_memory_region().register((value, 1)),
+    "bare length": lambda adapter, value: adapter.create_memory_region().register((1, value)),
+    "control": lambda _, value: nd.Provider().open_adapter("127.0.0.1").control(value),
     "attach": lambda adapter, value: adapter.attach(value),
     "length": lambda _, value: shmnd.Sge(1, value, 1),
     "address": lambda _, value: shmnd.Sge(value, 1, 1),
@@ -46,7 +52,7 @@ CALLS: dict[str, Callable[[shmnd.Adapter, Any], object]] = {
 }
 
 
-@pytest.mark.parametrize("value", [HUGE, -HUGE], ids=["huge", "negative"])
+@pytest.mark.parametrize("value", [HUGE, -HUGE, 10**4200], ids=["huge", "negative", "just written"])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_number_of_more_digits_than_python_writes(
     call: Callable[[shmnd.Adapter, Any], object], value: int, adapter: shmnd.Adapter
@@ -54,6 +60,32 @@ def test_a_number_of_more_digits_than_python_writes(
     with pytest.raises(shmnd.NdError) as caught:
         call(adapter, value)
     assert len(str(caught.value)) < 500
+
+
+def test_contexts_that_python_does_not_write(adapter: shmnd.Adapter) -> None:
+    queue = adapter.create_completion_queue(8)
+    pair = adapter.create_queue_pair(queue, queue, context=HUGE)
+    pair.receive(None, HUGE)
+    assert SIZE in repr(pair)
+    listener = adapter.create_listener()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    here, there = adapter.create_connector(), adapter.create_connector()
+    offered = listener.get_connection_request(there)
+    connecting = here.connect(pair, listener.get_local_address())
+    offered.result(10)
+    other = adapter.create_queue_pair(queue, queue)
+    accepting = there.accept(other)
+    connecting.result(10)
+    here.complete_connect().result(10)
+    accepting.result(10)
+    with pytest.raises(TimeoutError, match=SIZE):
+        queue.wait_one(0.0)
+    pair.flush()
+    (result,) = queue.get_results()
+    assert repr(result).count(SIZE) == 2
+    with pytest.raises(shmnd.NdError, match=SIZE):
+        result.raise_if_failed()
 
 
 def test_a_group_of_too_many_digits_is_unknown() -> None:
@@ -88,7 +120,28 @@ def test_an_array_is_no_answer_to_yes_or_no(adapter: shmnd.Adapter) -> None:
     for option in ("writable", "trusted"):
         with pytest.raises(shmnd.NdError, match=f"{option} is ndarray"):
             adapter.attach("/none", **{option: both})
-    assert "writable" in Neighbour.view.__annotations__
+
+
+def test_calls_of_version_1_say_their_own_names() -> None:
+    with nd.Provider().open_adapter("127.0.0.1") as adapter:
+        pending = adapter.create_completion_queue(8).notify()
+        both: Any = np.zeros(2)
+        none: Any = None
+        for made, name in ((adapter.listen(), "Listen"), (adapter.create_connector(), "Connector")):
+            with pytest.raises(shmnd.NdError, match=rf"^{name}.get_overlapped_result: wait is nda"):
+                made.get_overlapped_result(pending, both)
+            with pytest.raises(shmnd.NdError, match=rf"^{name}.get_overlapped_result: NoneType is"):
+                made.get_overlapped_result(none)
+
+
+@pytest.mark.parametrize("call", ["send", "receive", "read", "write"])
+def test_an_endpoint_that_no_connector_made_says_so(call: str) -> None:
+    window = (nd.MwDescriptor(1, 1, 1), 0) if call in ("read", "write") else ()
+    endpoint = nd.Endpoint.__new__(nd.Endpoint)
+    with pytest.raises(TypeError, match="result must be a Result, not NoneType"):
+        getattr(endpoint, call)(None, [], *window)
+    with pytest.raises(TypeError, match="an endpoint is made by its connector"):
+        getattr(endpoint, call)(nd.Result(), [], *window)
 
 
 def test_a_time_of_polling_below_zero_says_what_to_pass(adapter: shmnd.Adapter) -> None:
