@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmnd.common.interruption import is_interruption
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
 __all__ = [
     "Closed",
@@ -48,10 +48,12 @@ def require_process(pid: int, call: str, what: str, exc: BaseException | None = 
         raise unusable(call, what, closed=False) from exc
 
 
-async def in_process(pid: int, call: str, what: str, wait: Awaitable[_T]) -> _T:
-    """Await, and raise as `require_process` does, whatever the wait ends with."""
+async def in_process(
+    pid: int, call: str, what: str, wait: Callable[..., Awaitable[_T]], *args: Any
+) -> _T:
+    """Await `wait(*args)`, and raise as `require_process` does, whatever that ends with."""
     try:
-        found = await wait
+        found = await wait(*args)
         require_process(pid, call, what)
     except BaseException as exc:
         require_process(pid, call, what, exc)
@@ -67,7 +69,7 @@ def parents_call(call: str) -> Closed:
 
 
 def require_caller(pid: int, call: str, exc: BaseException | None = None) -> None:
-    """Raise as `require_process` does, of an object that children may use, too."""
+    """Raise as `require_process` does, for an object that children may also use."""
     if pid != os.getpid() and not (exc is not None and is_interruption(exc)):
         raise parents_call(call) from exc
 

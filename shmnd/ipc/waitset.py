@@ -11,12 +11,12 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
-from shmnd.common.closing import Closing
+from shmnd.common.closing import Closing, surely
 from shmnd.common.deadline import end_of
 from shmnd.common.descriptors import EventCount, taking_from_the_system
 from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
-from shmnd.common.streams import duplicate
+from shmnd.common.owned import Owned
 from shmnd.ipc.common.closed import observe
 from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.common.sleeping_tasks import finish
@@ -216,7 +216,8 @@ class WaitSet(Closing):
         """Wait as `wait` does, and let other tasks run meanwhile."""
         pid = os.getpid()  # first: a handler may fork from here on
         call = "WaitSet.await_ready"
-        return await in_process(pid, call, "wait", self._await(end_of(timeout, call), call, pid))
+        end = end_of(timeout, call)
+        return await in_process(pid, call, "wait", self._await, end, call, pid)
 
     async def _await(self, end: float, call: str, pid: int) -> tuple[Any, ...]:
         loop = asyncio.get_running_loop()
@@ -233,22 +234,23 @@ class WaitSet(Closing):
             later = loop.call_later(longest, finish, came)
             # Descriptors of its own, so that readers of others in this loop are left alone. An
             # epoll around them would be one too deep for the kernel.
-            own: list[int] = []
+            own: list[Owned] = []
             with contextlib.ExitStack() as stack:
                 stack.callback(later.cancel)
-                stack.callback(_remove, loop, own, pid)
+                stack.callback(surely, _remove, loop, own, pid)
                 for each in self._groups:
                     stack.enter_context(each.resolving(came))
                 for descriptor in self._descriptors() | {waker.fd}:
                     try:
                         with taking_from_the_system(call):
-                            own.append(duplicate(descriptor))
+                            own += (Owned.of(os.dup, descriptor),)
                     except OSError as exc:
                         if exc.errno != errno.EBADF:
                             raise
                         finish(came)  # closed by another thread: ask again
                         break
-                    loop.add_reader(own[-1], finish, came)
+                    require_process(pid, call, "wait")  # a child has the epoll of its parent
+                    loop.add_reader(own[-1].fd, finish, came)
                 await came
 
     async def __aiter__(self) -> AsyncIterator[Any]:
@@ -298,8 +300,11 @@ def _require_open(obj: Any) -> None:
         raise Closed(f"WaitSet: {obj!r} was closed; remove it from the set")
 
 
-def _remove(loop: asyncio.AbstractEventLoop, descriptors: list[int], pid: int) -> None:
-    for descriptor in descriptors:
-        if pid == os.getpid():  # a forked child has the epoll of its parent's loop
-            loop.remove_reader(descriptor)
-        os.close(descriptor)
+def _remove(loop: asyncio.AbstractEventLoop, descriptors: list[Owned], pid: int) -> None:
+    """Let a loop poll them no more. What a handler of a signal has interrupted is called again."""
+    while descriptors:
+        last = descriptors[-1]
+        if last.fd >= 0 and pid == os.getpid():  # a child has the epoll of its parent's loop
+            loop.remove_reader(last.fd)
+        last.close()
+        descriptors.pop()

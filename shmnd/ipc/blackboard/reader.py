@@ -296,7 +296,7 @@ class BlackboardReader(Closing):
         call = "BlackboardReader.await_change"
         end = end_of(timeout, call)
         since = self._since(key, after, call)
-        return await in_process(self._pid, call, "reader", self._await(key, since, end, call))
+        return await in_process(self._pid, call, "reader", self._await, key, since, end, call)
 
     async def _await(self, key: str, since: _Since, end: float, call: str) -> Any:
         while True:

@@ -210,7 +210,7 @@ class Bell:
         found = self._loops.get(loop)
         if found is None:
             found = self._loops[loop] = _Polled(self.fd)
-            if found.copy.fd >= 0:
+            if found.copy.fd >= 0 and self.fd >= 0:  # not in a child: the epoll is its parent's
                 loop.add_reader(found.copy.fd, self._rung, loop)
         found.tasks.add(task)
         return found.copy.fd >= 0

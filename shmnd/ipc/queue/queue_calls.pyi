@@ -28,6 +28,7 @@ class QueueCalls:
         block: bool,
         timeout: float | None,
         noted: tuple[MutableMapping[int, int], int],
+        born: int = 0,
     ) -> None: ...
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Remove and return the first item; `queue.Empty` when none comes in time."""

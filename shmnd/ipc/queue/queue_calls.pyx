@@ -46,15 +46,18 @@ cdef class QueueCalls:
 
     def put(self, obj, block=True, timeout=None):
         """Append an object; `queue.Full` when there is no room in time, ValueError when closed."""
-        self._put(obj, block, timeout, None)
+        self._put(obj, block, timeout, None, forks)
 
-    def _put_noted(self, obj, block, timeout, tuple noted):
-        """Put, and enter the position of the item in a dict: (dict, key)."""
-        self._put(obj, block, timeout, noted)
+    def _put_noted(self, obj, block, timeout, tuple noted, uint32_t born=0):
+        """Put, and enter the position of the item in a dict: (dict, key).
 
-    cdef int _put(self, obj, block, timeout, tuple noted) except -1:
+        `born` is of the process that has begun the call: a child of it does not put.
+        """
+        self._put(obj, block, timeout, noted, born or forks)
+
+    cdef int _put(self, obj, block, timeout, tuple noted, uint32_t born) except -1:
+        require_born(born, "Queue.put")
         cdef QueueCore core = self.open_core(timeout)
-        cdef uint32_t born = forks
         cdef uint64_t packed
         end = None  # of the time that a wait for room has begun to use up
         if self._maxsize and not core._has_room():

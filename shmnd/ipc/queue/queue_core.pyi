@@ -21,6 +21,9 @@ class QueueCore(QueueItems):
     @property
     def limited(self) -> bool:
         """Whether the program limits how many there are."""
+    @property
+    def process(self) -> int:
+        """The number of this process, for `born`: a child that is forked off has another one."""
     def push(
         self,
         box: list[int],
@@ -43,8 +46,11 @@ class QueueCore(QueueItems):
         """How many items there are; a guess while others put and get."""
     def empty(self) -> bool:
         """Whether nothing is there to be taken."""
-    def keep(self, found: object) -> None:
-        """Keep an item that was taken for an interrupted caller: the next get returns it."""
+    def keep(self, found: object, born: int = 0) -> None:
+        """Keep an item that was taken for an interrupted caller: the next get returns it.
+
+        `born` is of the process that took it: a child that was forked meanwhile keeps nothing.
+        """
     def wait_for_room(self, timeout_ns: int) -> bool:
         """Wait until an item may have room; False when none came in time."""
     def end_stream(self, number: int) -> None:

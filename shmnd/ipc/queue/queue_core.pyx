@@ -62,6 +62,11 @@ cdef class QueueCore(QueueItems):
         """Whether the program limits how many there are."""
         return self.shape.limited
 
+    @property
+    def process(self) -> int:
+        """The number of this process, for `born`: a child that is forked off has another one."""
+        return forks
+
     # -- putting --
 
     def push(self, list box, bint wake=True, tuple noted=None, uint32_t born=0) -> bool:
@@ -130,8 +135,10 @@ cdef class QueueCore(QueueItems):
     # on there is none, up to the program's own; where there is (an object that unpickles itself, a
     # ring of descriptors), the item is kept for the next get of this process.
 
-    def keep(self, found) -> None:
+    def keep(self, found, uint32_t born=0) -> None:
         """Keep an item that was taken for an interrupted caller: the next get returns it."""
+        if born and born != forks:
+            return  # the parent keeps it
         self.keep_again((found,))
         self._open(&self.head.items, 1 << 30)  # also for those that sleep in this process
 

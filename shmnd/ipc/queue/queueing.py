@@ -313,7 +313,7 @@ class Queue(QueueCalls, Waits):
 
     async def aget(self, timeout: float | None = None) -> Any:
         """Get as `get` does, and let other tasks run meanwhile."""
-        pid = os.getpid()  # first: a handler may fork from here on
+        pid, born = os.getpid(), self._core.process  # first: a handler may fork from here on
         deadline = _deadline(True, timeout)
         box: list[Any] = []
         loop = None  # in whose line it has waited
@@ -336,22 +336,22 @@ class Queue(QueueCalls, Waits):
         except BaseException as exc:
             require_caller(pid, "Queue.aget", exc)
             if box:
-                self._core.keep(box[0])
+                self._core.keep(box[0], born)
             self._pass_on(loop, ITEM, self.ready)
             raise
 
     async def aput(self, obj: object, timeout: float | None = None) -> None:
         """Put as `put` does, and let other tasks run meanwhile."""
         pid = os.getpid()  # first: a handler may fork from here on
-        await self._put_in_loop(lambda: self.put(obj, False), timeout, pid)
+        await self._put_in_loop(partial(self.put, obj, False), timeout, pid)
 
     async def _put_in_loop(self, put: Callable[[], None], timeout: float | None, pid: int) -> None:
         deadline = _deadline(True, timeout)
         loop = None  # in whose line it has waited
         try:
             while True:
-                require_caller(pid, "Queue.aput")
                 with contextlib.suppress(queue.Full):
+                    require_caller(pid, "Queue.aput")  # no call comes between this and the put
                     put()
                     break
                 if deadline <= time.monotonic():

@@ -107,11 +107,13 @@ class Client(Answers, Closing):
             self._put(pending, item, left_until(end), call)
         else:
             self._unsent.send(pending, item, loop)
+        require_process(self._pid, call, "client")
         return pending
 
     def _put(self, pending: Pending, item: Any, timeout: float | None, call: str) -> None:
         try:
-            self._requests._put_noted(item, True, timeout, self._under_way.entry_of(pending))
+            noted = self._under_way.entry_of(pending)
+            self._requests._put_noted(item, True, timeout, noted, self._unsent.process)
         except queue.Full:
             pending._over = True
             raise self._late(call) from None
@@ -133,7 +135,8 @@ class Client(Answers, Closing):
     async def _aput(self, pending: Pending, item: Any, timeout: float | None, call: str) -> None:
         try:
             noted = self._under_way.entry_of(pending)
-            put = partial(self._requests._put_noted, item, False, None, noted)
+            born = self._unsent.process
+            put = partial(self._requests._put_noted, item, False, None, noted, born)
             await self._requests._put_in_loop(put, timeout, self._pid)
         except queue.Full:
             pending._over = True
@@ -226,7 +229,7 @@ class Client(Answers, Closing):
         return found
 
     def _wait_here(self, pending: Pending, end: float, call: str) -> bool:
-        if pending._unsent:
+        if not self._has_come(pending, call) and pending._unsent:
             self._unsent.send_now(pending, end)
         while True:
             if self._has_come(pending, call):
@@ -274,7 +277,7 @@ class Client(Answers, Closing):
     async def _await(self, pending: Pending, end: float, call: str) -> bool:
         if self._has_come(pending, call):
             return True  # without taking more of a stream
-        return await in_process(self._pid, call, "client", self._await_here(pending, end, call))
+        return await in_process(self._pid, call, "client", self._await_here, pending, end, call)
 
     async def _await_here(self, pending: Pending, end: float, call: str) -> bool:
         waiter = Waiter(self._awaiting, pending)

@@ -38,7 +38,8 @@ class Unsent:
         self._requests: Final = requests
         self._under_way: Final = under_way
         self._waiting: Final[deque[tuple[Pending, list[int]]]] = deque()
-        self._lock: Final = threading.RLock()
+        self._lock = threading.RLock()
+        self.process: Final = requests._core.process
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -56,7 +57,7 @@ class Unsent:
     def send_now(self, pending: Pending, end: float) -> None:
         """Wait for the room of a request in this thread, which may be that of the loop."""
         self._put_some()
-        while pending._unsent and (left := end - time.monotonic()) > 0:
+        while pending._unsent and self._is_here() and (left := end - time.monotonic()) > 0:
             if self._requests._core.full():
                 with contextlib.suppress(queue.Full):
                     self._requests._await_room(True, min(left, _PAUSE))
@@ -64,37 +65,48 @@ class Unsent:
                 time.sleep(min(left, _STEP))
             self._put_some()
 
+    def _is_here(self) -> bool:
+        """Return whether this is the process of the client: a child has only copies."""
+        return self._requests._core.process == self.process
+
     def _put_some(self) -> None:
-        """Put the requests that there is room for."""
-        core = self._requests._core
+        """Put the requests that there is room for; in a child, none of its parent."""
+        if not self._is_here():
+            return
+        core, born = self._requests._core, self.process
         with Held(self._lock):
             while self._waiting and not self._requests._closed:
                 pending, box = self._waiting[0]  # an empty one: put by a call that was interrupted
                 if box and pending._over:  # a stream that was closed before
-                    core.drop(box.pop())
-                elif box and not core.push(box, True, self._under_way.entry_of(pending)):
+                    core.drop(box.pop(), born)
+                elif box and not core.push(box, True, self._under_way.entry_of(pending), born):
                     return
                 pending._unsent = False
                 self._waiting.popleft()
 
     async def _put_all(self) -> None:
         try:
-            while self._waiting and not self._requests._closed:
+            while self._waiting and not self._requests._closed and self._is_here():
                 self._put_some()
                 if self._waiting and self._requests._core.full():
                     await self._requests._await_long(ROOM, _PAUSE)
                 elif self._waiting:
                     await asyncio.sleep(_STEP)
         finally:
-            self._end("the event loop that was to send the request has ended")
+            self._end(
+                "the event loop that was to send the request has ended; read what it sends in that"
+                " loop, or pass a timeout, which waits for room"
+            )
 
     def _end(self, why: str, kind: type[RuntimeError] = RuntimeError) -> None:
-        """End the requests that are not sent."""
+        """End the requests that are not sent; their memory is that of the parent of a child."""
+        if not self._is_here():
+            self._lock = threading.RLock()  # another thread of the parent may have had it
         with Held(self._lock):
             while self._waiting:
                 pending, box = self._waiting.popleft()
                 if box and not self._requests._closed:
-                    self._requests._core.drop(box[0])
+                    self._requests._core.drop(box[0], self.process)
                 pending._failure = kind(f"Client.send: {why}")
                 pending._over, pending._unsent = True, False
                 for each in tuple(pending._waiters):

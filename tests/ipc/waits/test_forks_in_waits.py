@@ -13,6 +13,8 @@ import contextlib
 import os
 import queue
 import select
+import selectors
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType
@@ -29,10 +31,15 @@ PATIENCE = 30.0
 SOON = 0.2
 """Seconds until that comes which a call waits for, unless a handler causes it: more than a short
 sleep takes."""
+BRIEF = 0.02
+"""Seconds within which a thread has answered what was sent, unless the machine is loaded."""
 CHECKS = ("require_process", "require_caller")
 """Where a call compares the processes last."""
 MOMENT = 1.0
 """Seconds after which a child that sleeps in an event loop has taken nothing."""
+SLEEPS, HANGS = 3, 4
+"""How such a child ends, and one that does something else by then."""
+ENDS = {1: "the child got it", 2: "the child failed", SLEEPS: "it sleeps", HANGS: "it hangs"}
 REFUSED = (ipc.Closed, NdError)
 
 Case = tuple[Callable[[], Any], Callable[[], object], Any, Callable[[], bool]]
@@ -214,7 +221,7 @@ def server_areceive(name: str) -> Iterator[Case]:
 
 
 @contextlib.contextmanager
-def client_acall(name: str) -> Iterator[Case]:
+def pending_await(name: str) -> Iterator[Case]:
     with ipc.Server(name) as server, ipc.Client(name) as client:
         pending = client.send("ask", PATIENCE)
         request = server.receive(PATIENCE)
@@ -228,6 +235,65 @@ def client_acall(name: str) -> Iterator[Case]:
             "answer",
             lambda: not client._answers.empty(),
         )
+
+
+@contextlib.contextmanager
+def asked(name: str, requests: int, make: Callable[[ipc.Client], Any]) -> Iterator[Case]:
+    """Answer so many requests of a call, each of which is received once; there is room for one."""
+    with ipc.Server(name, buffer=1) as server, ipc.Client(name, buffer=1) as client:
+        got: list[Any] = []
+
+        def answer() -> None:
+            for _ in range(requests):
+                request = server.receive(PATIENCE)
+                got.append(request.value)
+                request.respond(f"answer to {request.value}")
+
+        answering = threading.Thread(target=answer)
+
+        def begin() -> None:
+            answering.start()
+            answering.join(BRIEF)  # it may need a request that the call has not sent yet
+
+        yield (
+            lambda: [make(client), answering.join(), got][::2],
+            begin,
+            [f"answer to {requests - 1}", list(range(requests))],
+            lambda: not client._answers.empty(),
+        )
+        with pytest.raises(TimeoutError):
+            server.receive(0.001)
+
+
+def client_acall(name: str) -> Any:
+    async def call(client: ipc.Client) -> Any:
+        return (await client.acall(0, PATIENCE)).value
+
+    return asked(name, 1, lambda client: in_loop(lambda: call(client)))
+
+
+def client_acall_of_a_full_queue(name: str) -> Any:
+    async def call(client: ipc.Client) -> Any:
+        first = client.send(0)
+        return (await client.acall(1, PATIENCE)).value, first
+
+    return asked(name, 2, lambda client: in_loop(lambda: call(client))[0])
+
+
+def unsent_await(name: str) -> Any:
+    async def call(client: ipc.Client) -> Any:
+        pending = [client.send(number) for number in range(2)]
+        return [(await each).value for each in pending][-1]
+
+    return asked(name, 2, lambda client: in_loop(lambda: call(client)))
+
+
+def unsent_result(name: str) -> Any:
+    async def call(client: ipc.Client) -> Any:
+        pending = [client.send(number) for number in range(2)]
+        return [each.result(PATIENCE).value for each in pending][-1]
+
+    return asked(name, 2, lambda client: in_loop(lambda: call(client)))
 
 
 @contextlib.contextmanager
@@ -289,9 +355,20 @@ CASES = [
     subscriber_receive, listener_wait, reader_wait, wait_set,
 ]  # fmt: skip
 IN_LOOPS = [
-    queue_aget, queue_aput, server_areceive, client_acall,
+    queue_aget, queue_aput, server_areceive, pending_await, client_acall,
+    client_acall_of_a_full_queue, unsent_await, unsent_result,
     subscriber_areceive, listener_await_ids, reader_await_change, wait_set_await_ready,
 ]  # fmt: skip
+ASKED = [client_acall, client_acall_of_a_full_queue, unsent_await, unsent_result]
+"""Those of which a run has many places, so that fewer of them are tried."""
+SLEEPING = [each for each in IN_LOOPS if each not in (subscriber_areceive, unsent_result)]
+"""Those whose child may sleep in the loop, which is that of its parent and does not wake it."""
+
+
+def end_of_moment() -> None:
+    """End a child by what its first thread does: it sleeps in its loop, or in a call."""
+    frame = sys._current_frames()[threading.main_thread().ident or 0]
+    os._exit(SLEEPS if frame.f_code.co_filename == selectors.__file__ else HANGS)
 
 
 def attempt(case: Any, at: int, name: str, package: Any = shmnd) -> bool:
@@ -312,7 +389,7 @@ def attempt(case: Any, at: int, name: str, package: Any = shmnd) -> bool:
             taken = not there()
             child.append(os.fork())
             if child[0] == 0 and case in IN_LOOPS:
-                last = threading.Timer(MOMENT, os._exit, (0,))
+                last = threading.Timer(MOMENT, end_of_moment)
                 last.daemon = True
                 last.start()
             if child[0] != 0:
@@ -350,7 +427,8 @@ def attempt(case: Any, at: int, name: str, package: Any = shmnd) -> bool:
         later.cancel()
         if child:
             code = os.waitstatus_to_exitcode(os.waitpid(child[0], 0)[1])
-            assert code == 0, f"place {at}: {'the child got it' if code == 1 else code}"
+            ended = code == 0 or (code == SLEEPS and case in SLEEPING)
+            assert ended, f"place {at}: {ENDS.get(code, code)}"
         assert end is None, f"place {at}: {end!r}"
         assert got == [wanted], f"place {at}"
         return came
@@ -374,5 +452,5 @@ def test_a_child_takes_nothing_of_its_parent(case: Any, first: int, step: int) -
 def test_a_child_takes_nothing_in_an_event_loop_either(case: Any, first: int, step: int) -> None:
     at = first
     while attempt(case, at, f"forks-{os.getpid()}-{at}", ipc):
-        at += step
+        at += step * 3 if case in ASKED and step > 1 else step
     assert at > first
