@@ -38,6 +38,9 @@ _NUMBERS: Final = 1 << 63
 """No request has this number, or a larger one."""
 _LAST: Final = ("value", "failure", "end")
 """The kinds of the last message of a server about a request."""
+_KINDS: Final = ("part", "taken", *_LAST)
+_WORD: Final = 1 << 64
+"""No number in the claim of a server is as large."""
 
 
 def _server_of(sent: Any) -> tuple[int, int] | None:
@@ -45,7 +48,7 @@ def _server_of(sent: Any) -> tuple[int, int] | None:
     if type(sent) is not tuple or len(sent) != 4:
         return None  # not of a server of this library
     member, space, number, likely = sent
-    if not type(member) is type(space) is type(number) is type(likely) is int:
+    if any(type(each) is not int or not 0 <= each < _WORD for each in sent):
         return None
     return member, known_as(Process(space, number), likely)
 
@@ -53,6 +56,7 @@ def _server_of(sent: Any) -> tuple[int, int] | None:
 class Answers:
     """The part of a client that takes answers: one thread does, for all."""
 
+    name: str
     _answers: Queue
     _ended: dict[int, int]
     _pending: weakref.WeakValueDictionary[int, Pending]
@@ -122,34 +126,31 @@ class Answers:
             self._news = news + self._news
             raise
 
-    def _take_answers(self, wanted: Pending | None = None, *, lost: bool = True) -> None:
-        """Take all answers that are there, unless another thread does; find those that are lost."""
+    def _take_answers(self, *, lost: bool = True) -> None:
+        """Take the answers that are there, unless another thread does; find those that are lost."""
         if self._begin():
             try:
-                self._take_all(wanted)
+                self._take_all()
                 if lost:
                     self._find_lost()
             finally:
                 self._busy = 0
                 self._end()
 
-    def _take_all(self, wanted: Pending | None = None) -> None:
-        """Take the answers that are there; all until something of the request that is wanted came.
+    def _take_all(self) -> None:
+        """Take the answers that are there, and few of those that come meanwhile.
 
-        A server of a stream may compute values as fast as this takes them: they are not to fill the
-        memory of the client while the program, which would read them, waits for this call.
+        A server of a stream may compute values as fast as this takes them. They are not to fill the
+        memory of the client, nor to outlast the time-out of the call, which looks for its own here.
         """
-        while True:
-            try:
-                for _ in range(self._answers._core.qsize() + _MORE):
-                    self._take_one(False)
-            except queue.Empty:
-                return  # where the next one rings
-            if wanted is None or wanted._is_answered():
-                break
+        try:
+            for _ in range(self._answers._core.qsize() + _MORE):
+                self._take_one(False)
+        except queue.Empty:
+            return  # the next answer rings
         bell = self._answers._bell
         if bell is not None:
-            bell.ring()  # there are more, and the ring of these was taken, it may be
+            bell.ring()  # there may be more, and their ring may have been taken with these
 
     def _take_one(self, block: bool, timeout: float | None = None) -> None:
         if not self._taken:
@@ -175,7 +176,7 @@ class Answers:
         if not type(number) is type(sequence) is type(server) is int or type(kind) is not str:
             self._drop(item)  # a comparison below might call methods of its own
             return
-        if not 0 < number < _NUMBERS:
+        if not 0 < number < _NUMBERS or kind not in _KINDS:
             self._drop(item)
             return
         pending = self._pending.get(number)
@@ -183,8 +184,8 @@ class Answers:
         self._sorted = True
         if marked and kind in _LAST:
             self._unmark(number)
-        if pending is None and kind == "part" and not marked:
-            self._mark(number)
+        if (pending is None or pending._over) and kind == "part" and not marked:
+            self._mark(number)  # also where it ended without a mark, as one that counts as lost
         if pending is None or pending._over:
             self._drop(item)  # the program waits for it no more
             self._under_way.unsaid.pop(number, None)
@@ -217,7 +218,7 @@ class Answers:
         elif kind == "taken":
             claim = self._claim_of(value)
         elif kind == "failure":
-            failure = raised_from(value)
+            failure = raised_from(value, self.name)
         elif kind != "end" and not full:
             answer = Answer(value, sequence, server)
         over = kind in _LAST or failure is not None
@@ -226,12 +227,14 @@ class Answers:
             return
         if claim is not None:
             pending._server = claim
-        if failure is not None:
+        if pending._over:  # closed meanwhile: what came is dropped
+            answer = None
+        else:
             pending._failure = failure
         if answer is not None:
             pending._answers += (answer,)
             pending._streamed = not over
-        pending._over = over
+        pending._over = pending._over or over
         if over or answer is not None:
             unseen[pending._number] = None
             self._news += (pending,)

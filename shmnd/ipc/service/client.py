@@ -188,8 +188,8 @@ class Client(Answers, Closing):
     def _end_stream(self, pending: Pending) -> None:
         """Read no more of a stream."""
         # Without a lock where no thread waits: the collector may call this at any point.
-        if not pending._over and not self._closed and self._pid == os.getpid():
-            if not pending._unsent:
+        if not self._closed and self._pid == os.getpid():
+            if not pending._over and not pending._unsent:
                 self._mark(pending._number)
             pending._over = True  # after it: what a handler has interrupted is called again
             if pending._waiting:
@@ -255,7 +255,7 @@ class Client(Answers, Closing):
         """Take answers until there is one for a request, or a process has died."""
         try:
             self._take_one(True, max(0.0, min(left, PAUSE)))
-            self._take_all(pending)
+            self._take_all()
             return
         except queue.Empty:
             pass
@@ -267,7 +267,7 @@ class Client(Answers, Closing):
         if left > 0 and not self._find_lost():
             longest = min(left, self._under_way.until_lost())
             self._answers._wait_long(0, longest, lambda: self._came(pending))
-            self._take_all(pending)
+            self._take_all()
         self._find_lost()
 
     def _came(self, pending: Pending) -> bool:
@@ -299,7 +299,7 @@ class Client(Answers, Closing):
         while not self._has_come(pending, call):
             with self._answers._task() as sleeper:
                 try:
-                    self._take_answers(pending)
+                    self._take_answers()
                 except ValueError:
                     self._check(call)  # another thread has closed it
                     raise

@@ -204,11 +204,14 @@ def _text_of(exc: BaseException) -> str:
         return f"<its __str__ raised {type(failure).__name__}>"
 
 
-def raised_from(failure: Any) -> Exception:
+def raised_from(failure: Any, service: str) -> Exception:
     """Return the exception that a server sent: the same built-in type, else RemoteError."""
-    name, args, text = failure if isinstance(failure, tuple) and len(failure) == 3 else (0, (), 0)
+    name, args, text = failure if type(failure) is tuple and len(failure) == 3 else (0, (), 0)
     if type(name) is not str or type(text) is not str:
-        return RemoteError("Client: a server sent an exception that makes no sense; end it")
+        return RemoteError(
+            f"Client: a server of {service!r} sent an exception that makes no sense; end that"
+            " server, which does not answer by this library"
+        )
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
@@ -225,8 +228,11 @@ class Unreadable:
         self.error: Final = error
 
 
-def in_part(pickled: bytes, error: BaseException) -> tuple[Any, ...]:
-    """Return an answer without its value, which cannot be unpickled: it has to end its request."""
+def in_part(pickled: bytes, error: BaseException) -> tuple[Any, ...] | None:
+    """Return an answer without its value, which cannot be unpickled: it has to end its request.
+
+    None for an item that names no request.
+    """
     import pickletools  # few programs receive such an answer
 
     parts: list[Any] = []
@@ -237,4 +243,4 @@ def in_part(pickled: bytes, error: BaseException) -> tuple[Any, ...]:
             if len(parts) == 4:
                 error.add_note("Client: the answer cannot be unpickled in this process")
                 return (*parts, Unreadable(error))
-    raise error
+    return None

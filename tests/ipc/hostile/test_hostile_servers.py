@@ -11,6 +11,14 @@ from shmnd import ipc
 PATIENCE = 60.0
 HUGE = 2**70
 
+
+class Unpicklable:
+    """Whose item names no request, and cannot be read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("no number",)
+
+
 NONSENSE: list[Any] = [
     None, 5, "abcde", (), (1, 2, 3, 4), (1, 2, 3, 4, 5, 6), np.arange(5), dict.fromkeys("abcde"),
     *((number, "part", 0, 0, "wrong") for number in (0, -1, HUGE, 1.0, True, None, "x", [1])),
@@ -21,7 +29,10 @@ NONSENSE: list[Any] = [
     (1, "value", 0, None, "wrong"),
     *((1, "taken", 0, 0, claim) for claim in (
         None, (), (1, 2), (float("inf"),) * 4, ("1",) * 4, (np.arange(2),) * 4,
+        *((1, 5, 5, word) for word in (-1, HUGE, 10**5000)), (1, 5, 10**5000, 5),
     )),
+    *((1, kind, 0, 0, "wrong") for kind in ("", "Value", "parts", "x" * 1000)),
+    Unpicklable(),
 ]  # fmt: skip
 
 
@@ -45,7 +56,7 @@ def test_a_server_that_there_is_not_is_lost() -> None:
     with ipc.Server("s") as server, ipc.Client("s") as client:
         pending = client.send("ask")
         request = server.receive(PATIENCE)
-        request._send("taken", (HUGE,) * 4)
+        request._send("taken", (2**63,) * 4)
         with pytest.raises(ipc.PeerLost):
             pending.result(PATIENCE)
         again = client.send("ask")
@@ -68,7 +79,7 @@ def test_a_failure_that_makes_no_sense_ends_its_request_alone(failure: Any) -> N
         server.receive(PATIENCE)._send("failure", failure)
         server.receive(PATIENCE).respond("right")
         assert other.result(PATIENCE).value == "right"
-        with pytest.raises(ipc.RemoteError):
+        with pytest.raises(ipc.RemoteError, match=r"text|a server of 's' sent"):
             failed.result(PATIENCE)
 
 
