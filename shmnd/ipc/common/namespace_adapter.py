@@ -125,10 +125,10 @@ class Attachment(Ending):
     def __init__(
         self, shared: NamespaceAdapter, neighbour: Neighbour, announcement: Announcement
     ) -> None:
-        shared.take(self)
         self._shared: NamespaceAdapter | None = shared
         self._neighbour = neighbour
         self._announcement = announcement
+        shared.take(self)  # last: from here on its end gives it back
 
     def close(self) -> None:
         """Let the publisher have the memory. Harmless twice."""

@@ -113,7 +113,8 @@ def is_another(process: Process, pid: int, space: int) -> bool:
         return False
     entry = str(pid)
     try:
-        return _number_of(entry) != process.number or _space_of(entry) != process.space
+        # A process to which /proc does not show its namespace announces 0.
+        return _number_of(entry) != process.number or 0 != process.space != _space_of(entry)
     except (FileNotFoundError, ProcessLookupError) as exc:
         pass_on(exc)
         return not _exists(pid)  # /proc may hide those of other users

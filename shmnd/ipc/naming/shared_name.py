@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedName", "identity", "is_hidden", "is_seen", "open_of_process"]
 
+_LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _PATIENCE: Final = 10.0
 _PAUSE: Final = 0.0005
 _LONGEST_PAUSE: Final = 0.1
@@ -189,7 +190,7 @@ class SharedName:
     def _opens(self, entry: Entry) -> bool:
         """Return whether the process of a record opens a name, as far as this one sees.
 
-        One that invents another process has announced it with no call of this library.
+        A record that names a process which did not announce it is of no call of this library.
         """
         process = _process_in(entry.data.get("process"))
         with self._seeing():
@@ -244,11 +245,13 @@ class SharedName:
 
     @contextlib.contextmanager
     def _seeing(self) -> Iterator[None]:
-        """Name what a process is short of that cannot see others."""
+        """Raise NdMemoryError where this process has no descriptor or memory to see others."""
         try:
             yield
         except OSError as exc:
             pass_on(exc)
+            if exc.errno not in _LIMITS:
+                raise
             raise self._no_descriptor(exc) from exc
 
     def _hidden(self, pid: int) -> NdError:
@@ -278,7 +281,7 @@ class SharedName:
             return None
         except OSError as exc:
             pass_on(exc)
-            if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            if exc.errno in _LIMITS:
                 raise self._no_descriptor(exc) from exc
             raise error(
                 Status.ACCESS_VIOLATION,

@@ -15,6 +15,7 @@ from shmnd.directory import Directory
 from shmnd.ipc.common import processes
 from shmnd.ipc.naming import cards, shared_name
 from shmnd.ipc.naming.cards import Card, label_of
+from shmnd.status import NdMemoryError
 
 PATIENCE = 60.0
 
@@ -102,6 +103,8 @@ def test_the_kernel_shows_the_owner_of_a_number(monkeypatch: pytest.MonkeyPatch)
     assert processes.is_another(own._replace(space=4), pid, here)
     assert processes.is_another(own._replace(number=pid + 1), pid, here)
     assert processes.is_another(own, (1 << 22) + 1, here)
+    # To a process in a container, /proc may not show its own namespace.
+    assert not processes.is_another(own._replace(space=0), pid, here)
     # The number is of another PID namespace, or the process itself has said it.
     assert not processes.is_another(own._replace(space=4), pid, here + 1)
     assert not processes.is_another(own._replace(space=4), pid, 0)
@@ -118,6 +121,24 @@ def test_the_kernel_shows_the_owner_of_a_number(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(processes, "_number_of", hidden)
     assert not processes.is_another(own._replace(space=4), pid, here)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES])
+def test_a_failure_to_see_others_is_a_shortage_only_if_it_is_one(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: Any) -> bool:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(shared_name, "is_another", fails)
+    expected = {errno.EMFILE: NdMemoryError, errno.EACCES: PermissionError}[number]
+    with shmnd.open_adapter() as adapter:
+        by = {"process": processes.own_process()._asdict()}
+        with (
+            Directory(adapter).announce("ipc.queue.door", "blocked", {"chooses": True} | by),
+            pytest.raises(expected),
+        ):
+            MAKE["ipc.queue"]()
 
 
 def test_a_process_that_chooses_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,14 @@ import gc
 import itertools
 import sys
 import time
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from interrupting import Alarm, interrupted
 from shmnd import ipc
+from shmnd.ipc.common.namespace_adapter import Attachment
 
 PATIENCE = 20.0
 WHERE = ("announcements.py", "subscriber.py", "client.py", "records.py")
@@ -45,3 +47,25 @@ def test_a_publisher_does_not_wait_for_a_subscriber_that_was_never_opened(
             if not was:
                 break
     assert at > 20
+
+
+def test_an_attachment_that_was_interrupted_gives_its_adapter_back() -> None:
+    class Shared:
+        users: ClassVar[set[int]] = set()
+
+        def take(self, user: object) -> None:
+            self.users.add(id(user))
+            raise Alarm
+
+        def give_back(self, user: object) -> None:
+            self.users.discard(id(user))
+
+    class Part:
+        def close(self) -> None:
+            pass
+
+    made: Any = Attachment
+    with pytest.raises(Alarm):
+        made(Shared(), Part(), Part())
+    gc.collect()
+    assert not Shared.users
