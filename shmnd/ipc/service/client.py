@@ -215,8 +215,8 @@ class Client(Answers, Closing):
         if not self._has_come(pending, call):
             try:
                 self._take_answers()
-            except ValueError:
-                self._check(call)  # another thread has closed it
+            except (ValueError, RuntimeError):
+                self._check(call)  # another thread has closed it, or a handler has forked
                 raise
 
     def _wait(self, pending: Pending, end: float, call: str) -> bool:

@@ -259,17 +259,17 @@ class Server(Closing):
         A request that cannot be read is left out with a RuntimeWarning: its client raises PeerLost.
         """
         while not self._closed:
-            request = self._next(None)
+            request = self._next(None, "Server")
             if request is not None:
                 yield request
 
-    def _next(self, timeout: float | None) -> Request | None:
+    def _next(self, timeout: float | None, call: str) -> Request | None:
         """Take a request; None when none comes in time or can be read, or the server was closed."""
         try:
             return self._received(timeout)
         except (Closed, TimeoutError) as exc:
             pass_on(exc)
-            require_process(self._pid, "Server.serve", "server")
+            require_process(self._pid, call, "server")
             return None
         except NdMemoryError:
             time.sleep(POLL)  # until a descriptor is free
@@ -289,7 +289,7 @@ class Server(Closing):
             try:
                 request = await self._areceived(None)
             except Closed:
-                require_process(self._pid, "Server.serve", "server")
+                require_process(self._pid, "Server", "server")
                 return
             except NdMemoryError:
                 await asyncio.sleep(POLL)  # until a descriptor is free
@@ -336,7 +336,7 @@ class Server(Closing):
                 if going:
                     return
                 timeout = turns.rest(self._requests)
-        request = self._next(timeout)
+        request = self._next(timeout, "Server.serve")
         if request is None:
             return
         try:

@@ -71,6 +71,7 @@ def dtype_of(
     """
     try:
         found: np.dtype[Any] = np.dtype(type_, align=align)
+        wanted = _SHORTER  # of one that numpy makes
         _require_whole(found)
     except (MemoryError, RecursionError):
         raise

@@ -67,6 +67,13 @@ def in_a_child(do: Callable[[], object]) -> str:
         os.waitpid(child, 0)
 
 
+def test_the_error_of_a_loop_over_requests_names_the_server_in_a_child() -> None:
+    with ipc.Server(f"forks-{os.getpid()}") as server:
+        requests = iter(server)
+        said = in_a_child(lambda: next(requests))
+        assert said.startswith("Closed('Server: the server belongs to the parent"), said
+
+
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__.strip("_"))
 def test_a_child_may_close_all_descriptors_and_open_others(
     make: Callable[[str], list[Any]], tmp_path: Path

@@ -31,19 +31,32 @@ class Four:
 
 
 FIELDS = [(name, *GIB) for name in "abcd"] + [("last", "i8")]
-TYPES = [Two, Four, FIELDS, np.dtype(FIELDS), [("inner", np.dtype(FIELDS)), ("x", "u1")]]
-ENDS: list[Callable[[Any], Any]] = [
-    lambda type_: ipc.Publisher("large", type_),
-    lambda type_: ipc.Subscriber("large", type_),
-    lambda type_: ipc.Array(type_, ()),
-    lambda type_: ipc.Blackboard("large", {"key": type_}),
+TYPES: dict[str, Any] = {
+    "two": Two,
+    "four": Four,
+    "list": FIELDS,
+    "dtype": np.dtype(FIELDS),
+    "within": [("inner", np.dtype(FIELDS)), ("x", "u1")],
+}
+ENDS: dict[str, Callable[[Any], Any]] = {
+    "publisher": lambda type_: ipc.Publisher("large", type_),
+    "subscriber": lambda type_: ipc.Subscriber("large", type_),
+    "array": lambda type_: ipc.Array(type_, ()),
+    "server": lambda type_: ipc.Server("large", type_),
+    "blackboard": lambda type_: ipc.Blackboard("large", {"key": type_}),
+}
+CASES = [
+    pytest.param(end, type_, id=f"{name}-{of}")
+    for name, end in ENDS.items()
+    for of, type_ in TYPES.items()
+    # The others take a dataclass as an object, or not at all.
+    if name in ("publisher", "subscriber") or not isinstance(type_, type)
 ]
 
 
-@pytest.mark.parametrize("end", ENDS, ids=["publisher", "subscriber", "array", "blackboard"])
-@pytest.mark.parametrize("type_", TYPES, ids=["two", "four", "list", "dtype", "within"])
+@pytest.mark.parametrize(("end", "type_"), CASES)
 def test_no_type_has_a_field_beyond_its_end(end: Callable[[Any], Any], type_: Any) -> None:
-    with pytest.raises((ValueError, TypeError), match=r"cannot be used|objects"):
+    with pytest.raises((ValueError, TypeError), match=r"; pass parts of less than 2 GiB"):
         end(type_)
 
 
