@@ -227,7 +227,7 @@ class Answers:
             return
         if claim is not None:
             pending._server = claim
-        if pending._over:  # closed meanwhile: what came is dropped
+        if pending._over:  # closed meanwhile: the value is dropped
             answer = None
         else:
             pending._failure = failure

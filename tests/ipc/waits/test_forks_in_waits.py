@@ -32,7 +32,7 @@ SOON = 0.2
 """Seconds until that comes which a call waits for, unless a handler causes it: more than a short
 sleep takes."""
 BRIEF = 0.02
-"""Seconds within which a thread has answered what was sent, unless the machine is loaded."""
+"""Seconds within which a thread has answered a request, unless the machine is loaded."""
 CHECKS = ("require_process", "require_caller")
 """Where a call compares the processes last."""
 MOMENT = 1.0
