@@ -16,6 +16,7 @@ import select
 import selectors
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -33,12 +34,13 @@ SOON = 0.2
 sleep takes."""
 BRIEF = 0.02
 """Seconds within which a thread has answered a request, unless the machine is loaded."""
-CHECKS = ("require_process", "require_caller")
-"""Where a call compares the processes last."""
-MOMENT = 1.0
-"""Seconds after which a child that sleeps in an event loop has taken nothing."""
+CHECKS = ("require_process", "require_caller", "__repr__")
+"""Where a call compares the processes last; asyncio.run prints the result behind it."""
+MOMENT, SHORT = 1.0, 0.1
+"""Seconds in an event loop after which a child sleeps there: where none should, and where any may.
+"""
 SLEEPS, HANGS = 3, 4
-"""How such a child ends, and one that does something else by then."""
+"""How such a child ends, and one that neither sleeps there nor ends by itself."""
 ENDS = {1: "the child got it", 2: "the child failed", SLEEPS: "it sleeps", HANGS: "it hangs"}
 REFUSED = (ipc.Closed, NdError)
 
@@ -365,10 +367,22 @@ SLEEPING = [each for each in IN_LOOPS if each not in (subscriber_areceive, unsen
 """Those whose child may sleep in the loop, which is that of its parent and does not wake it."""
 
 
-def end_of_moment() -> None:
-    """End a child by what its first thread does: it sleeps in its loop, or in a call."""
-    frame = sys._current_frames()[threading.main_thread().ident or 0]
-    os._exit(SLEEPS if frame.f_code.co_filename == selectors.__file__ else HANGS)
+def end_sleep(case: Any) -> None:
+    """End a child once it sleeps in its loop; one that does neither that nor end by itself hangs.
+
+    Where a child may sleep, a short look is enough: there are many of them.
+    """
+    moment = SHORT if case in SLEEPING else MOMENT
+    began = asleep = time.monotonic()
+    while asleep - began < PATIENCE / 2:
+        time.sleep(moment / 4)
+        frame = sys._current_frames()[threading.main_thread().ident or 0]
+        now = time.monotonic()
+        if frame.f_code.co_filename != selectors.__file__:
+            asleep = now
+        elif now - asleep >= moment:
+            os._exit(SLEEPS)
+    os._exit(HANGS)
 
 
 def attempt(case: Any, at: int, name: str, package: Any = shmnd) -> bool:
@@ -389,9 +403,7 @@ def attempt(case: Any, at: int, name: str, package: Any = shmnd) -> bool:
             taken = not there()
             child.append(os.fork())
             if child[0] == 0 and case in IN_LOOPS:
-                last = threading.Timer(MOMENT, end_of_moment)
-                last.daemon = True
-                last.start()
+                threading.Thread(target=end_sleep, args=(case,), daemon=True).start()
             if child[0] != 0:
                 ready = os.pidfd_open(child[0])
                 assert select.select([ready], [], [], PATIENCE)[0], "the child hangs"

@@ -37,7 +37,7 @@ from shmnd_tools.main import main
         (["pingpong", "-I", "1025"], "'1025' is not a number from 0 to 1024"),
         (["read-lat", "-I", "64"], "'-I' is not an option here; --help lists the options"),
         (["pingpong", "--rate", "0"], "'0' is not a number from 0.1 to"),
-        (["pingpong", "--rate", "0"], "'0' is not a number from 0.1 to"),
+        (["pingpong", "--rat", "9"], "'--rat' is not an option here, did you mean '--rate'?"),
         (["pingpong", "--raet", "5"], "'--raet' is not an option here, did you mean '--rate'?"),
         (["ping", "--rate", "5"], "'--rate' is not an option here; --help lists the options"),
         (
