@@ -211,8 +211,8 @@ def test_time_outs_are_checked_and_name_the_peer(pair: Pair) -> None:
     with pytest.raises(TimeoutError, match=rf"recv_bytes: .*{host}:{port} has sent no message"):
         far.recv_bytes(0.01)
     for call in (far.recv_bytes, far.poll):
-        for less in (-1, -(10**400)):
-            with pytest.raises(ValueError, match=f"timeout {less} is negative"):
+        for less, words in ((-1, "-1"), (-(10**400), "-1000+…")):  # long values are cut
+            with pytest.raises(ValueError, match=f"timeout {words} is negative"):
                 call(less)
         with pytest.raises(ValueError, match="timeout"):
             call("1")  # type: ignore[arg-type]
