@@ -7,7 +7,7 @@ import enum
 import math
 import operator
 from numbers import Integral, Real
-from typing import Final
+from typing import Any, Final
 
 from shmnd.common.interruption import pass_on
 from shmnd.status import OpFlag, Status, error
@@ -131,11 +131,11 @@ def seconds(call: str, parameter: int, name: str, value: object) -> float:
     )
 
 
-def index_given(call: str, name: str, value: object) -> int:
+def index_given(call: str, name: str, value: Any) -> int:
     """Return a number as an int. Raise TypeError for any other type, and for a bool."""
     try:
         if not isinstance(value, bool):
-            return operator.index(value)  # type: ignore[arg-type]  # a TypeError refuses it
+            return operator.index(value)
     except TypeError:
         pass
     kind = type(value).__name__

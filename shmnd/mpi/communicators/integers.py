@@ -15,11 +15,11 @@ __all__ = ["c_int", "integer", "integers"]
 _LARGEST: Final = (1 << 31) - 1
 
 
-def integer(given: object, family: str, call: str, role: str) -> int:
+def integer(given: Any, family: str, call: str, role: str) -> int:
     """Return an argument as an integer. As in mpi4py, a fraction is lost."""
     small_number(given, call, role, family)  # raises where it is none
     try:
-        return int(given)  # type: ignore[call-overload, no-any-return]
+        return int(given)
     except OverflowError:
         raise OverflowError(f"{family}.{call}: {role} {given} is not finite") from None
 
@@ -34,10 +34,10 @@ def c_int(comm: Any, given: object, call: str, role: str) -> int:
     return number
 
 
-def integers(given: Iterable[object], family: str, call: str, role: str) -> list[int]:
+def integers(given: Iterable[Any], family: str, call: str, role: str) -> list[int]:
     """Return the items of an argument as integers. In a list mpi4py takes no fractions."""
     try:
-        return [operator.index(each) for each in given]  # type: ignore[arg-type]
+        return [operator.index(each) for each in given]
     except TypeError:
         text = f"{family}.{call}: {role} {shown(given)} is not a sequence of integers"
         raise TypeError(text) from None
