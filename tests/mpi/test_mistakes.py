@@ -375,6 +375,8 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
     (TypeError, lambda: comm.group.Incl([0.5]), "Group.Incl: ranks [0.5] is not a sequence of int"),
     (TypeError, lambda: comm.Create_cart([1.5]), "Comm.Create_cart: dims [1.5] is not a sequence"),
     (TypeError, lambda: comm.Create_dist_graph([0], [1], [0], ["x"]), "weights ['x'] is not a seq"),
+    (TypeError, lambda: comm.Create_graph(["a"], [0]), "Comm.Create_graph: index ['a'] is not a s"),
+    (TypeError, lambda: comm.Create_graph([1], [0.5]), "Comm.Create_graph: edges [0.5] is not a s"),
     (TypeError, lambda: comm.group.Range_incl(["x"]), "Group.Range_incl: the range 'x' is not a s"),
     (
         ValueError,

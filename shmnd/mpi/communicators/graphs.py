@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -57,7 +56,7 @@ class Graphcomm(Topocomm):
     @classmethod
     def _make(cls, parent: Intracomm, index: Sequence[int], edges: Sequence[int]) -> Graphcomm:
         parent._state("Create_graph")
-        index = counted_up([int(each) for each in index], len(edges))
+        index = counted_up(integers(index, "Comm", "Create_graph", "index"), len(edges))
         nodes = len(index)
         size = parent.Get_size()
         if nodes > size:
@@ -66,7 +65,8 @@ class Graphcomm(Topocomm):
                 constants.ERR_ARG,
                 f"Comm.Create_graph: {nodes} nodes, the communicator has {size}",
             )
-        edges = tuple(operator.index(each) for each in edges[: index[-1] if index else 0])
+        known = edges[: index[-1] if index else 0]
+        edges = tuple(integers(known, "Comm", "Create_graph", "edges"))
         _check_edges(parent, edges, nodes, "Create_graph", constants.ERR_ARG)
         if index != sorted(index) or any(each < 0 for each in index) or index[-1:] > [len(edges)]:
             raise_error(

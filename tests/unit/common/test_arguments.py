@@ -112,11 +112,12 @@ def test_a_bool_is_no_part_of_a_descriptor(place: int) -> None:
 def test_an_array_is_no_answer_to_yes_or_no(adapter: shmnd.Adapter) -> None:
     queue = adapter.create_completion_queue(8)
     pending = queue.notify()
-    both = np.zeros(2)
+    both: Any = np.zeros(2)
+    no: Any = np.False_
     with pytest.raises(shmnd.NdError, match="wait is ndarray") as caught:
-        queue.get_overlapped_result(pending, both)  # type: ignore[arg-type]
+        queue.get_overlapped_result(pending, both)
     assert caught.value.status is shmnd.Status.INVALID_PARAMETER_2
-    assert queue.get_overlapped_result(pending, np.False_) is shmnd.Status.PENDING  # type: ignore[arg-type]
+    assert queue.get_overlapped_result(pending, no) is shmnd.Status.PENDING
     for option in ("writable", "trusted"):
         with pytest.raises(shmnd.NdError, match=f"{option} is ndarray"):
             adapter.attach("/none", **{option: both})
