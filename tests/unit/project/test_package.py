@@ -16,6 +16,7 @@ from setuptools import Distribution, Extension
 
 import shmnd
 from shmnd_tools.dev.extensions import BuildExtensions
+from shmnd_tools.dev.in_place import find_by
 from shmnd_tools.dev.index_page import with_whole_links
 
 ROOT = Path(__file__).parents[3]
@@ -183,6 +184,28 @@ def test_every_package_is_declared() -> None:
         for path in (ROOT / folder).rglob("__init__.py")
     }
     assert sorted(there - {"shmnd_tools.dev"}) == sorted(declared)
+
+
+def test_packages_in_place_are_found_without_further_imports(tmp_path: Path) -> None:
+    """Each start of an interpreter imports what finds them."""
+    package = tmp_path / "of another name"
+    package.mkdir()
+    (package / "__init__.py").write_text("from named.part import value")
+    (package / "part.py").write_text("value = 5")
+    (tmp_path / "finder.py").write_text(find_by({"named": str(package)}))
+    program = f"""
+import sys
+sys.path.append({str(tmp_path)!r})
+there = {{*sys.modules}}
+import finder
+finder.install()
+print(*({{*sys.modules}} - there & {{"contextlib", "pathlib", "re", "urllib"}}))
+import named
+print(named.value, named.__file__)
+"""
+    command = [sys.executable, "-I", "-S", "-c", program]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert out.splitlines() == ["", f"5 {package / '__init__.py'}"]
 
 
 def test_every_name_declared_of_the_headers_is_used() -> None:
