@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shmnd import OpFlag, Status
@@ -25,7 +26,8 @@ MakePair = Callable[..., Pair]
 @functools.cache
 def pattern(length: int) -> bytes:
     """Bytes that show a shift or a tear: no two neighbouring kilobytes are alike."""
-    return bytes((i * 7 + (i >> 10) + 1) & 0xFF for i in range(length))
+    places = np.arange(length)
+    return (places * 7 + (places >> 10) + 1).astype("u1").tobytes()
 
 
 def too_long(end: End, buffer: Buffer) -> list[Any]:
