@@ -48,7 +48,7 @@ def find_by(mapping: Mapping[str, str]) -> str:
 
 
 def main() -> None:
-    """Rewrite the finders of shmnd in this environment; an uninstallation removes them as before."""
+    """Rewrite the finder of shmnd in this environment; pip removes it as it would the other."""
     for module in Path(sysconfig.get_path("purelib")).glob("__editable___shmnd_*_finder.py"):
         module.write_text(find_by(runpy.run_path(str(module))["MAPPING"]))
 
