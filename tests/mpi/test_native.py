@@ -19,10 +19,10 @@ FLAVOURS: Final = {
     "threads": ["-O1", "-fsanitize=thread", "-Wno-tsan"],
 }
 CASES: Final = [
-    ("test_ranks", "plain"),
+    pytest.param("test_ranks", "plain", marks=pytest.mark.further),
     ("test_ranks", "sanitized"),
     ("test_receive_now", "sanitized"),
-    ("test_schedules", "plain"),
+    pytest.param("test_schedules", "plain", marks=pytest.mark.further),
     ("test_schedules", "sanitized"),
     ("test_arena", "sanitized"),
     ("test_arena", "threads"),

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C headers of the data plane, compiled and run without an interpreter.
 
-Each `test_*.c` is a program of its own. It is built plain, and with the address and
-undefined-behaviour sanitizers; programs with threads also with the thread sanitizer. Programs that
+Each `test_*.c` is a program of its own. It is built with the address and undefined-behaviour
+sanitizers; programs with threads also plain, whose speed has them meet at other places, and with
+the thread sanitizer. The other ones are built plain on request (-m further). Programs that
 include the same header are compiled together, see `together.py`. Conventions of the headers
 (labels, memory orders, lengths) are checked in their text.
 """
@@ -110,7 +111,9 @@ def built(
 @pytest.mark.parametrize(
     ("program", "flavour"),
     [
-        (program, flavour)
+        pytest.param(program, flavour, marks=pytest.mark.further)
+        if flavour == "plain" and program not in THREADED
+        else (program, flavour)
         for program in PROGRAMS
         for flavour in FLAVOURS
         # The thread sanitizer is of use only for programs with threads.
