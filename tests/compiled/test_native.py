@@ -26,6 +26,8 @@ RIGHTS: Final = MrFlag.ALLOW_LOCAL_WRITE | MrFlag.ALLOW_REMOTE_READ | MrFlag.ALL
 DEPTH: Final = 16
 PATIENCE: Final = 20.0
 
+pytestmark = pytest.mark.timeout(400)  # the first one waits for the compiler
+
 
 def built(folder: Path, name: str, *sources: Path) -> ModuleType:
     """Build as the example's page says, in a folder of its own, and load the module."""

@@ -52,12 +52,14 @@ class Alarms:
     def take(self, take: Callable[[list[Any]], object], enough: Callable[[list[Any]], bool]) -> Any:
         """Have a function add to a list what it takes, until that is enough."""
         got: list[Any] = []
-        end = time.monotonic() + PATIENCE
+        end, had = time.monotonic() + PATIENCE, 0
         while True:
             try:
                 self._try(lambda: take(got), lambda: enough(got))
                 return got
             except Alarm:
+                if len(got) > had:
+                    end, had = time.monotonic() + PATIENCE, len(got)
                 assert time.monotonic() < end, f"{len(got)} after {self.raised} alarms"
 
     def _try(self, take: Callable[[], object], is_enough: Callable[[], bool]) -> None:
