@@ -330,3 +330,28 @@ def test_a_deadlock_of_three_ranks_can_be_read_off(monkeypatch: pytest.MonkeyPat
         said = f"Recv of MPI_COMM_WORLD for rank {(each.rank + 1) % 3}, tag 5 ("
         assert each.waits.startswith(said)
     assert jobs.ranks("another") == []
+
+
+SYNC = """
+from mpi4py.util import sync
+mutex, semaphore = sync.Mutex(comm=comm), sync.Semaphore(1, comm=comm)
+if comm.rank == 2:
+    mutex.acquire()
+    semaphore.acquire()
+    for rank in (0, 1):
+        comm.sendrecv("taken", rank, source=rank)  # which has both by then
+    LEAVES
+comm.sendrecv("made", 2, source=2)
+for call in (mutex.acquire, semaphore.acquire):
+    error = fails(call)
+    assert error.Get_error_class() == MPI.ERR_PROC_FAILED, error
+    assert f"{call.__qualname__} of the window of 3: rank 2 " in str(error), error
+print("well")
+"""
+
+
+@pytest.mark.parametrize("leaves", ["dies()", "os._exit(0)"])
+def test_a_wait_for_what_a_dead_rank_holds_ends_with_an_error(leaves: str) -> None:
+    """Without one the rank would wait until the end of the job."""
+    ran = launch(3, SYNC.replace("LEAVES", leaves), "--enable-recovery")
+    assert ran.stdout.count("well") == 2

@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from shmnd.mpi.collectives.op import NO_OP, SUM
 from shmnd.mpi.communicators.intracomm import Intracomm
-from shmnd.mpi.constants import MODE_NOCHECK
+from shmnd.mpi.constants import ERR_PROC_FAILED, MODE_NOCHECK
 from shmnd.mpi.datatypes.datatype import Datatype
+from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.info import Info
 from shmnd.mpi.one_sided.win import Win
+from shmnd.mpi.transport import engine
 
 _Q: Final = Datatype.fromcode("q")
 
@@ -70,8 +72,10 @@ class Words:
         self.win.Free()
 
 
-_LONG: Final = 1000
-"""Polls of a wait, a tenth of a second, after which it is published, and from time to time anew."""
+_SHORT: Final = 100
+"""Polls of a wait without a sleep, and between two checks whether a rank has died."""
+_LONG: Final = 10 * _SHORT
+"""Polls, a tenth of a second, after which it is published, and from time to time anew."""
 
 
 def wait_until(
@@ -82,8 +86,19 @@ def wait_until(
     try:
         while not done():
             polls += 1
-            time.sleep(0 if polls < 100 else 0.0001)
+            time.sleep(0 if polls < _SHORT else 0.0001)
             if polls % _LONG == 0:
                 words.win.ob.begin_wait(call, holder())
+            if polls % _SHORT == 0:
+                _check_deaths(words.win, call)
     finally:
         words.win.ob.end_wait()
+
+
+def _check_deaths(win: Win, call: str) -> None:
+    """Raise the error of a wait that may have no end, because a rank of the window has died."""
+    engine.progress()
+    dead = win.ob.comm.ob.failed()
+    if dead:
+        text = f"{call} of {win.ob.title()}: rank {dead[0]} of the job has died"
+        raise_error(win, ERR_PROC_FAILED, text)
