@@ -204,7 +204,7 @@ cdef class WinState(State):
         cdef int published = -1
         try:
             while not shmpi_gate_enter(&self.gates[rank], writes):
-                _yield(self)
+                _yield(self, call or "Win.Lock")
                 wait.idle += 1
                 if wait.idle % _LONG == 0:
                     self.publish(&wait, rank, &published, call or f"Win.Lock({rank})")
@@ -228,7 +228,7 @@ cdef class WinState(State):
         if shut:
             refuse(f"a one-sided call of {self.title()}")
         while not shmpi_gate_take(&self.gates[rank]):
-            _yield(self)
+            _yield(self, "Win.Accumulate or its kin")
         return 0
 
     def begin_wait(self, call: str, int holder) -> None:
@@ -316,9 +316,10 @@ cdef class WinState(State):
         return self.name or f"the window of {self.size}"
 
 
-cdef int _yield(WinState w) except -1:
+cdef int _yield(WinState w, str call) except -1:
     poll()
     if E.failures:
+        (<CommState>w.comm.ob).call = call
         check_context((<CommState>w.comm.ob).context, w.comm)
     with nogil:
         sched_yield()

@@ -187,6 +187,7 @@ for name, call in calls.items():
         call()
     except MPI.Exception as error:
         assert error.Get_error_class() == MPI.ERR_PROC_FAILED, (name, error)
+        assert f"Win.{name} of the window of 2" in str(error), (name, str(error))
     else:
         raise AssertionError(name)
     assert called == [("win", wins[name], MPI.ERR_PROC_FAILED)], (name, called)
