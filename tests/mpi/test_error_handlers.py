@@ -3,7 +3,7 @@
 
 import pytest
 
-from mpi.launcher.jobs import launch
+from mpi.launcher.jobs import FAILS, launch
 from shmnd.mpi import constants
 
 MADE = """
@@ -161,3 +161,19 @@ comm.Barrier()
 os.unlink(path) if comm.rank == 0 else None
 """
     assert launch(2, "-c", program).stdout.count("well") == 2
+
+
+@pytest.mark.slow
+def test_the_handler_of_the_null_file_is_that_of_open_and_delete() -> None:
+    program = f"""{MADE}{FAILS}
+handler = MPI.File.Create_errhandler(lambda where, code: calls.append((where, code)))
+MPI.FILE_NULL.Set_errhandler(handler)
+for call, *where in ((MPI.File.Open, comm, path), (MPI.File.Delete, path)):
+    assert fails(call, *where).Get_error_class() == MPI.ERR_NO_SUCH_FILE
+    assert calls == [(MPI.FILE_NULL, MPI.ERR_NO_SUCH_FILE)], (call, calls)
+    calls.clear()
+MPI.FILE_NULL.Set_errhandler(MPI.ERRORS_ARE_FATAL)
+MPI.File.Delete(path)
+"""
+    job = launch(1, "-c", program, expect=constants.ERR_NO_SUCH_FILE)
+    assert "the error handler of File ends the job" in job.stderr

@@ -127,7 +127,9 @@ class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
             os.unlink(filename)  # noqa: PTH108
         except OSError as error:
             pass_on(error)
-            raise_error(None, class_of(error), f"File.Delete({filename!r}): {error.strerror}")
+            why = f"File.Delete({filename!r}): {error.strerror}"
+            handlers.handle_by(_default.errhandler, FILE_NULL, class_of(error), why)
+            raise MPIException(class_of(error), why) from error
 
     # -- the file --
 
@@ -208,11 +210,11 @@ class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
     # -- errors --
 
     def Get_errhandler(self) -> Errhandler:
-        """Get the error handler for a file; that of the null file is for new ones and for Open."""
+        """Get the error handler for a file; the null file has that of new ones, Open and Delete."""
         return handlers.refer((_default if self.ob is None else self.ob).errhandler)
 
     def Set_errhandler(self, errhandler: Errhandler) -> None:
-        """Set the error handler for a file; that of the null file is for new ones and for Open."""
+        """Set the error handler for a file; the null file has that of new ones, Open and Delete."""
         if self.ob is not None:
             super().Set_errhandler(errhandler)
         elif errhandler.ob is None:
