@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reductions: the kernels against numpy, pairs, functions of the program, refusals."""
 
+import ctypes
 import pickle
+from array import array
 
 import numpy as np
 import pytest
@@ -81,6 +83,21 @@ def test_a_function_of_the_program_sees_both_buffers_and_the_type() -> None:
     made.Free()
     assert seen == [(b"\xf0" * 4, datatype.INT)]
     assert memory == b"\xf1\xf2\xf3\xf4"
+
+
+def test_a_function_of_the_program_may_use_both_buffers_as_arrays_of_ctypes() -> None:
+    """Which takes memory that can be written, also where the function only reads it."""
+
+    def add(first, second, kind) -> None:
+        left, right = ((ctypes.c_int * 2).from_buffer(each) for each in (first, second))
+        for place, value in enumerate(left):
+            right[place] += value
+
+    made = op.Op.Create(add, commute=True)
+    result = array("i", [10, 20])
+    made.Reduce_local(array("i", [1, 2]), result)
+    made.Free()
+    assert result.tolist() == [11, 22]
 
 
 def test_an_exception_in_a_function_comes_out() -> None:

@@ -104,7 +104,7 @@ cdef class OpState(State):
         self, const void *invec, void *inoutvec, Py_ssize_t count, TypeState type
     ) except -1:
         cdef Py_ssize_t nbytes = count * type.extent
-        cdef buffer first = view_at(<char *> invec + type.lb, nbytes, True)
+        cdef buffer first = view_at(<char *> invec + type.lb, nbytes, False)
         cdef buffer second = view_at(<char *> inoutvec + type.lb, nbytes, False)
         try:
             self.function(first, second, wrap(type))
