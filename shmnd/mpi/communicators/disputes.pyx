@@ -34,7 +34,7 @@ cdef extern from "communicators/disputes.h" nogil:
 
 cdef int _MASK = (1 << SHMPI_CALL_BITS) - 1
 _SAME_CALLS = "all ranks begin the same collectives in the same order"
-_SAME_BYTES = "counts and types of all ranks have to agree"
+_SAME_BYTES = "counts, types and roots of all ranks have to agree"
 
 
 cdef void send_call(int peer, shmpi_call mine) noexcept:

@@ -128,6 +128,17 @@ for name, own, call in (
     assert launch(2, "-c", program).stdout.count("well") == 18
 
 
+def test_large_data_of_different_roots_get_an_error_that_names_the_roots() -> None:
+    """Its parts have other lengths, which a rank may find before it finds the root."""
+    program = f"""{_BEGIN}
+try:
+    comm.Bcast(z(100_000), rank % 2)
+except MPI.Exception as error:
+    print("well" if "root" in str(error) or "two ranks disagree" in str(error) else error)
+"""
+    assert launch(3, "-c", program).stdout == "well\n" * 3
+
+
 def test_the_error_goes_to_the_handler_of_the_communicator() -> None:
     program = f"""{_BEGIN}
 half, handled = comm.Dup(), []
