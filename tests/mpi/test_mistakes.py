@@ -410,6 +410,7 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
     (ValueError, lambda: comm.alltoall([]), "Comm.alltoall: expecting 1 items, got 0"),
     (ValueError, lambda: comm.Create_dist_graph([0], [2], [0]), "degrees [2] and 1 destinations"),
     (MemoryError, lambda: MPI.Alloc_mem(2**62), "Alloc_mem(4611686018427387904): so much memory"),
+    (TypeError, lambda: MPI.Alloc_mem(8, "hint"), "Alloc_mem: info 'hint' is not an Info"),
 ]
 
 

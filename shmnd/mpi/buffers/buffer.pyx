@@ -305,15 +305,30 @@ cdef class buffer:
 memory = buffer
 
 
+def _alignment(info: Any) -> int:
+    """Return the alignment in bytes that an info asks for; 1 where it asks for none."""
+    from shmnd.mpi.objects.info import hints_of
+
+    asked = hints_of(info, "Alloc_mem").get("mpi_minimum_memory_alignment", "")
+    number = int(asked) if asked.isdecimal() else 0
+    return number if number.bit_count() == 1 else 1
+
+
 def Alloc_mem(size: int, info: Any = None) -> buffer:
     """Allocate memory for message passing and remote memory access."""
     cdef Py_ssize_t nbytes = size
+    cdef buffer memory
     if nbytes < 0:
         raise ValueError(f"Alloc_mem({nbytes}): expected a length of 0 or more")
+    alignment = 1 if info is None else _alignment(info)
     try:
-        return as_buffer(hooks.allocate(nbytes), False)
-    except MemoryError:
+        memory = as_buffer(hooks.allocate(nbytes + alignment - 1), False)
+    except (MemoryError, OverflowError):
         raise MemoryError(f"Alloc_mem({nbytes}): so much memory is not free") from None
+    if alignment == 1:
+        return memory
+    start = -<size_t>memory.view.buf % alignment
+    return memory[start:start + nbytes]
 
 
 def Free_mem(mem: buffer) -> None:

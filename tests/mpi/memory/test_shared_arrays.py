@@ -200,6 +200,24 @@ for n in (0, 5, 100_000, 20 << 20):
 
 
 @pytest.mark.slow
+def test_memory_of_alloc_mem_is_aligned_as_its_info_asks() -> None:
+    """An alignment that is no power of two is a hint that says nothing."""
+    run("""
+for asked, alignment in (("64", 64), ("65536", 65536), ("3", 1), ("0", 1), ("none", 1)):
+    info = MPI.Info.Create({"mpi_minimum_memory_alignment": asked})
+    for n in (0, 100, 1 << 20):
+        memory = MPI.Alloc_mem(n, info)
+        assert len(memory) == n and MPI.Get_address(memory) % alignment == 0, (asked, n)
+        memory[:] = bytes([1 + rank]) * n
+        there = MPI.Alloc_mem(n, info)
+        exchange(memory, there)
+        assert there.tobytes() == bytes([1 + other]) * n
+        MPI.Free_mem(memory)
+        assert len(memory) == 0
+""")
+
+
+@pytest.mark.slow
 def test_threads_make_arrays_at_the_same_time() -> None:
     run("""
 import contextvars
