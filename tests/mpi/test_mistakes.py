@@ -411,6 +411,29 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
     (ValueError, lambda: comm.Create_dist_graph([0], [2], [0]), "degrees [2] and 1 destinations"),
     (MemoryError, lambda: MPI.Alloc_mem(2**62), "Alloc_mem(4611686018427387904): so much memory"),
     (TypeError, lambda: MPI.Alloc_mem(8, "hint"), "Alloc_mem: info 'hint' is not an Info"),
+    (TypeError, lambda: comm.Barrier_init("hint"), "Comm.Barrier_init: info 'hint' is not an Info"),
+    (
+        TypeError,
+        lambda: comm.Allreduce_init(a, np.zeros(10), MPI.SUM, 0),
+        "Comm.Allreduce_init: info 0 is not an Info",
+    ),
+    (TypeError, lambda: comm.Psend_init(a, 2, 0, 0, "hint"), "Comm.Psend_init: info 'hint' is not"),
+    (
+        TypeError,
+        lambda: comm.Create_dist_graph([], [], [], None, True),
+        "Comm.Create_dist_graph: info True is not an Info",
+    ),
+    (
+        TypeError,
+        lambda: comm.Create_dist_graph_adjacent([], [], None, None, True),
+        "Comm.Create_dist_graph_adjacent: info True is not an Info",
+    ),
+    (
+        TypeError,
+        lambda: MPI.Intracomm.Create_from_group(comm.group, "tag", "hint"),
+        "Intracomm.Create_from_group: info 'hint' is not an Info",
+    ),
+    (TypeError, lambda: MPI.File.Delete("none", 0), "File.Delete: info 0 is not an Info"),
 ]
 
 

@@ -32,6 +32,7 @@ from shmnd.mpi.point_to_point.status cimport Status
 
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.op import NO_OP as _NO_OP, REPLACE as _REPLACE
+from shmnd.mpi.objects.info import hints_of
 
 cdef list _left = []
 
@@ -392,5 +393,6 @@ cdef Request started_apart(Plan plan):
 
 
 cdef Prequest prepared(Plan plan, object info):
+    hints_of(info, full_name(plan.call))
     plan.count()
     return prequest_of(plan)

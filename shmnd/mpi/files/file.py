@@ -123,6 +123,7 @@ class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
 
         Raise Exception(ERR_NO_SUCH_FILE) where there is none.
         """
+        hints_of(info, "File.Delete")
         try:
             os.unlink(filename)  # noqa: PTH108
         except OSError as error:

@@ -20,7 +20,7 @@ from shmnd.mpi.point_to_point.persistent cimport Prequest, prequest_of
 from shmnd.mpi.buffers.spec cimport spec_simple
 
 from shmnd.mpi import constants
-from shmnd.mpi.objects.info import INFO_NULL
+from shmnd.mpi.objects.info import INFO_NULL, hints_of
 
 cdef int PROC_NULL = constants.PROC_NULL
 
@@ -109,10 +109,11 @@ cdef class Partitioned(Point):
 
 
 cdef Prequest _prepared(
-    CommBase comm, bint receives, buf, int partitions, place, tag, str call
+    CommBase comm, bint receives, buf, int partitions, place, tag, info, str call
 ):
     cdef CommState c = comm.state(call)
     cdef Partitioned op = Partitioned.__new__(Partitioned)
+    hints_of(info, f"Comm.{call}")
     if partitions <= 0:
         mpi_error(comm, constants.ERR_ARG, f"Comm.{call}: {partitions} partitions; at least 1")
     op.comm = comm
@@ -140,10 +141,10 @@ class PartitionedCalls:
         self, buf: Any, partitions: int, dest: int, tag: int = 0, info: Any = INFO_NULL
     ) -> Prequest:
         """Create request for a partitioned send operation."""
-        return _prepared(self, False, buf, partitions, dest, tag, "Psend_init")
+        return _prepared(self, False, buf, partitions, dest, tag, info, "Psend_init")
 
     def Precv_init(
         self, buf: Any, partitions: int, source: int = -1, tag: int = -1, info: Any = INFO_NULL
     ) -> Prequest:
         """Create request for a partitioned recv operation."""
-        return _prepared(self, True, buf, partitions, source, tag, "Precv_init")
+        return _prepared(self, True, buf, partitions, source, tag, info, "Precv_init")
