@@ -201,7 +201,7 @@ for n in (0, 5, 100_000, 20 << 20):
 
 @pytest.mark.slow
 def test_memory_of_alloc_mem_is_aligned_as_its_info_asks() -> None:
-    """An alignment that is no power of two is a hint that says nothing."""
+    """A number that is not a power of two asks for nothing."""
     run("""
 for asked, alignment in (("64", 64), ("65536", 65536), ("3", 1), ("0", 1), ("none", 1)):
     info = MPI.Info.Create({"mpi_minimum_memory_alignment": asked})
