@@ -169,8 +169,8 @@ class Neighbour(Closing):
         """Part from it: segments that it announces later are not mapped here. Harmless twice."""
         if self._closed:
             return
-        self._closed = True
         self._adapter._engine.meetings.part(self._adapter, self.uid, id(self))
+        self._closed = True  # last: what a handler of a signal has interrupted is called again
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "dead" if self.dead else "alive"

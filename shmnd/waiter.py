@@ -265,15 +265,13 @@ class Waiter(Closing):
 
     def close(self) -> None:
         """End every wait: a waiter finds it ready. Harmless twice."""
-        if self._closed:
-            return
         self._closed = True
         self._engine.pending_operations.remove(self)
         for wake in [*self._tasks, *itertools.chain(*self._lines.values())]:
             wake()
-        readiness, self._readiness = self._readiness, None
-        if readiness is not None:
-            readiness.close()
+        if self._readiness is not None:
+            self._readiness.close()
+            self._readiness = None  # last: an interrupted close is called again
         self._engine.news()
 
 

@@ -183,9 +183,10 @@ class Announcement:
 
     def close(self) -> None:
         """Retract the record. Harmless twice."""
-        retract, self._retract = self._retract, None
+        retract = self._retract
         if retract is not None:
             retract()
+            self._retract = None  # last: what a handler of a signal has interrupted is called again
 
     def __enter__(self) -> Announcement:
         return self

@@ -182,17 +182,18 @@ class Watch(Closing):
 
     def __init__(self, *, namespace: str | None = None, group: int | str | None = None) -> None:
         self._adapter = open_adapter(namespace=namespace, group=group)
-        self._closed = False
+        self._closed = self._has_left = False
         self._pid = os.getpid()
+        self._watches: list[records.Watch] = []
         self._changes: deque[records.Change] = deque()
         self._wakers: set[Callable[[], None]] = set()  # of the tasks that wait
         try:
             directory = Directory(self._adapter)
-            self._watches = [directory.watch(kind) for kind in _KINDS]
-            for each in self._watches:
-                each.wake = without_owner(self._wake)
+            for kind in _KINDS:
+                self._watches.append(directory.watch(kind))
+                self._watches[-1].wake = without_owner(self._wake)
         except BaseException:
-            self._adapter.close()
+            self.close()
             raise
 
     def _take(self) -> bool:
@@ -291,7 +292,7 @@ class Watch(Closing):
 
     def close(self) -> None:
         """End the watch. Harmless when repeated."""
-        if getattr(self, "_closed", True):
+        if getattr(self, "_has_left", True):
             return
         self._closed = True
         for each in self._watches:
@@ -299,6 +300,7 @@ class Watch(Closing):
         self._wake()
         self._adapter._engine.news()  # for threads
         self._adapter.close()
+        self._has_left = True  # last: what a handler of a signal has interrupted is called again
 
     def __enter__(self) -> Self:
         return self

@@ -265,13 +265,13 @@ class WaitSet(Closing):
 
     def close(self) -> None:
         """Forget the objects, which stay as they are; a wait ends. Harmless when repeated."""
-        if getattr(self, "_closed", True):
-            return
+        if not hasattr(self, "_waker"):
+            return  # it is half-made
         self._closed = True
         self._objects = {}
-        groups, self._groups = self._groups, []
-        for each in groups:
+        for each in self._groups:
             each.close()
+        self._groups = []
         self._waker.wake()
 
     def __repr__(self) -> str:

@@ -336,13 +336,12 @@ class Readiness:
     def close(self) -> None:
         """Release the descriptors."""
         self._closed = True
-        epoll, self._epoll = self._epoll, None
-        event, self._event = self._event, None
-        if event is not None:  # also when Ctrl-C came before there was a descriptor
+        if self._event is not None:  # also when Ctrl-C came before there was a descriptor
             self._engine.request_progress.end(self)
-            event.close()
-        if epoll is not None:
-            close_epoll(epoll)
+            self._event.close()
+        if self._epoll is not None:
+            close_epoll(self._epoll)
+        self._event = self._epoll = None  # last: an interrupted close is called again
 
 
 def _after_fork_in_child() -> None:

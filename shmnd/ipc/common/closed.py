@@ -45,6 +45,8 @@ def announce_closed(obj: Any) -> None:
     if not _observers:
         return
     with Held(_lock):
-        observers = list(_observers.pop(obj, ()))
+        observers = list(_observers.get(obj, ()))
     for each in observers:
         each.object_closed()
+    with Held(_lock):
+        _observers.pop(obj, None)  # last: where a handler of a signal raises, it is called again

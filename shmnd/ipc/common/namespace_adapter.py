@@ -33,6 +33,8 @@ __all__ = ["Attachment", "NamespaceAdapter", "PublisherId", "remember"]
 class AttendingEnd(Protocol):
     """An end that something may have happened to."""
 
+    _shared: NamespaceAdapter
+
     def _attend(self) -> None:
         """Take note of it; never wait for others."""
 
@@ -44,14 +46,17 @@ class NamespaceAdapter:
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
     @classmethod
-    def of(cls, namespace: str | None, group: int | str | None, user: object) -> NamespaceAdapter:
-        """Return the one of a namespace and group, and note a user of it."""
+    def share(cls, namespace: str | None, group: int | str | None, user: AttendingEnd) -> None:
+        """Have an end use the one of a namespace and group, as its `_shared`.
+
+        Where a handler of a signal raises, the end has it or it has no user: `give_back` ends both.
+        """
         with Held(cls._lock):
             shared = cls._all.get((namespace, group))
             if shared is None:
                 shared = cls._all[namespace, group] = cls(namespace, group)
+            user._shared = shared
             shared._users.add(id(user))
-            return shared
 
     def __init__(self, namespace: str | None, group: int | str | None) -> None:
         self._key = namespace, group

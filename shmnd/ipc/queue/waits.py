@@ -141,9 +141,10 @@ class Waits:
 
     def _leave_bell(self) -> None:
         """At the end: those that sleep at it check again, and others ring it no more."""
-        bell, self._bell = self._bell, None
+        bell = self._bell
         if bell is not None:
             bell.wake_all()
+            self._bell = None
             del bell
             if (os.getpid(), id(self._core)) not in _bells:
                 self._core.disarm_descriptor()

@@ -51,7 +51,7 @@ class Client(Answers, Closing):
         namespace: str | None = None,
         group: int | str | None = None,
     ) -> None:
-        self._closed = True
+        self._closed = self._has_left = True  # until it is opened
         self._pid = os.getpid()
         self.request: Final = request
         self.response: Final = response
@@ -85,7 +85,7 @@ class Client(Answers, Closing):
         self._under_way = UnderWay(self._requests._core, self._answers._core, self._pending)
         self._unsent: Final = Unsent(self._requests, self._under_way)
         self._awaiting: Final = Awaiting()
-        self._closed = False
+        self._closed = self._has_left = False
         clients_here.add(self._answers._core)
 
     # -- asking --
@@ -386,7 +386,7 @@ class Client(Answers, Closing):
 
     def close(self) -> None:
         """Wait for no more answers. Harmless when repeated."""
-        if self._closed:
+        if self._has_left:
             return
         self._closed = True
         if self._pid != os.getpid():
@@ -400,6 +400,7 @@ class Client(Answers, Closing):
         self._requests.close()
         self._named.close()
         announce_closed(self)
+        self._has_left = True  # last: what a handler of a signal has interrupted is called again
 
     def __repr__(self) -> str:
         under_way = sum(not each._over for each in self._known())

@@ -98,7 +98,7 @@ class Server(Closing):
         namespace: str | None = None,
         group: int | str | None = None,
     ) -> None:
-        self._closed = True
+        self._closed = self._has_left = True  # until it is opened
         self._pid = os.getpid()
         self.request: Final = request
         self.response: Any = response
@@ -112,7 +112,7 @@ class Server(Closing):
         )
         self._seen_as = self._named.seen_as()
         self._clients: dict[tuple[int, int], Asking] = {}  # by the files of their answers
-        self._closed = False
+        self._closed = self._has_left = False
 
     # -- taking --
 
@@ -403,7 +403,7 @@ class Server(Closing):
 
     def close(self) -> None:
         """Take no more requests. Harmless when repeated."""
-        if self._closed:
+        if self._has_left:
             return
         self._closed = True
         if self._pid != os.getpid():
@@ -412,6 +412,7 @@ class Server(Closing):
         self._clients.clear()
         self._named.close()
         announce_closed(self)
+        self._has_left = True  # last: what a handler of a signal has interrupted is called again
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._requests.qsize()} requests wait"

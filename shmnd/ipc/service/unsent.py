@@ -104,13 +104,14 @@ class Unsent:
             self._lock = threading.RLock()  # another thread of the parent may have had it
         with Held(self._lock):
             while self._waiting:
-                pending, box = self._waiting.popleft()
+                pending, box = self._waiting[0]
                 if box and not self._requests._closed:
-                    self._requests._core.drop(box[0], self.process)
+                    self._requests._core.drop(box.pop(), self.process)
                 pending._failure = kind(f"Client.send: {why}")
                 pending._over, pending._unsent = True, False
                 for each in tuple(pending._waiters):
                     each.wake()
+                self._waiting.popleft()  # last: what a handler interrupts is called again
 
     def close(self) -> None:
         """Send no more, before the queue is closed."""

@@ -65,6 +65,9 @@ class Publisher(Sender, Closing):
     is called with a `SlowSubscriber` when a subscriber begins to lose samples or to block.
     """
 
+    _shared: NamespaceAdapter
+    _has_left = False
+
     def __init__(
         self,
         name: str,
@@ -95,22 +98,16 @@ class Publisher(Sender, Closing):
         self._shrunk = time.monotonic()
         self._groups = 0
         self._making = 0  # slots whose memory threads are about to make
-        self._shared = NamespaceAdapter.of(namespace, group, self)
         try:
+            NamespaceAdapter.share(namespace, group, self)
             self._adapter = open_adapter(namespace=namespace, group=group)
-        except BaseException:
-            self._shared.give_back(self)
-            raise
-        try:
             self._join(type, history, seats, call)
+            remember(self)
+            here.enter(self._adapter.uid, self)
+            here.announce(self.name)
         except BaseException:
-            self._shut()
-            self._adapter.close()
-            self._shared.give_back(self)
+            self.close()
             raise
-        remember(self)
-        here.enter(self._adapter.uid, self)
-        here.announce(self.name)
 
     def _find_members(self) -> None:
         """Find members, after the broker has reported all subscribers."""
@@ -338,17 +335,23 @@ class Publisher(Sender, Closing):
 
         Harmless twice. Samples that subscribers hold stay as they are.
         """
-        if self.closed:
+        if self._has_left:
             return
         self._shut()
-        self._announcement.close()
-        self._watch.close()
+        self._close_parts("_announcement", "_watch")
         self._ring_all()
-        self._waiter.close()
-        self._arrivals.close()
-        self._seats.close()
-        self._adapter.close()
-        self._shared.give_back(self)
+        self._close_parts("_waiter", "_arrivals", "_seats", "_adapter")
+        shared = getattr(self, "_shared", None)
+        if shared is not None:
+            shared.give_back(self)
+        self._has_left = True  # last: what a handler of a signal has interrupted is called again
+
+    def _close_parts(self, *names: str) -> None:
+        """Close these parts, as far as it was opened."""
+        for name in names:
+            part = getattr(self, name, None)
+            if part is not None:
+                part.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self._seats.count} subscribers"

@@ -44,7 +44,7 @@ class MeetsPublishers(ReaderCore, Closing):
 
     def _prepare(self) -> None:
         """Have met no publisher."""
-        self._opened = False
+        self._opened = self._has_left = False
         self._lost_before = 0
         self._mismatch: TypeMismatch | None = None
         self._evicted: PeerLost | None = None
@@ -177,12 +177,11 @@ class MeetsPublishers(ReaderCore, Closing):
 
     def _part(self, source: Source) -> None:
         """A publisher is gone, and all that it sent was received."""
-        self._lost_before += source.lost
-        self._remove(source)
         source.close()
         self._parted[id(source)] = source
         if source.held == 0:
             source.owner.close()
+        self._remove(source)  # last: what a handler of a signal has interrupted is called again
 
     def _part_from_all(self) -> None:
         self._shut()

@@ -94,8 +94,10 @@ cdef class ReaderCore:
         self.sources.append(source)
 
     def _remove(self, Source source not None):
+        """Read from it no more, and count what it lost, once."""
         if source in self.sources:
             self.sources.remove(source)
+            self._lost_before += source.lost
 
     def _shut(self):
         self.closed = True

@@ -73,25 +73,20 @@ class Subscriber(MeetsPublishers):
         self._wait_for_publisher = bool(wait_for_publisher)
         self._has_descriptor = False
         self._prepare()
-        self._shared = NamespaceAdapter.of(namespace, group, self)
         try:
+            NamespaceAdapter.share(namespace, group, self)
             self._waiter = Waiter(self._shared.adapter, self._anything, self._doze)
             self._watch = self._shared.directory.watch(TOPIC, self.name)
             self._changes = Changes(self._watch)
             self._watch.wake = without_owner(self._wake)
             self._take_changes()
-        except BaseException:
-            self._part_from_all()
-            self._shared.give_back(self)
-            raise
-        try:
             self._require_served()
+            self._opened = True
+            remember(self)
+            here.enter_subscriber(self)
         except BaseException:
             self.close()
             raise
-        self._opened = True
-        remember(self)
-        here.enter_subscriber(self)
 
     # -- receiving --
 
@@ -276,13 +271,17 @@ class Subscriber(MeetsPublishers):
 
     def close(self) -> None:
         """End it. Samples that are held stay as they are. Harmless twice."""
-        if self.closed:
+        if self._has_left:
             return
         self._part_from_all()
-        self._watch.close()
-        self._waiter.close()
-        self._shared.give_back(self)
+        for part in (getattr(self, "_watch", None), getattr(self, "_waiter", None)):
+            if part is not None:  # it is half-made where it was not opened
+                part.close()
+        shared = getattr(self, "_shared", None)
+        if shared is not None:
+            shared.give_back(self)
         announce_closed(self)
+        self._has_left = True  # last: what a handler of a signal has interrupted is called again
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._sources)} publishers"

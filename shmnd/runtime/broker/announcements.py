@@ -66,8 +66,8 @@ class Names:
             raise
 
     def _retract(self, number: int) -> None:
-        if self._announced.pop(number, None) is not None:
-            self._engine.post("retract", object=number)
+        self._announced.pop(number, None)  # first: a new broker does not hear of it
+        self._engine.post("retract", object=number)
 
     # -- what others announce --
 
@@ -108,8 +108,8 @@ class Names:
                 return
             watches.discard(watch)
             if not watches:
-                del self._watches[key]
                 self._engine.post("unwatch", kind=watch.kind, name=watch.name)
+                del self._watches[key]  # last: an interrupted end is continued
 
     def take(self, event: Event, *, gone: bool) -> None:
         """Pass a record that came or went to the watches that it concerns."""

@@ -13,7 +13,7 @@ import pytest
 
 from interrupting import Alarm, interrupted
 from shmnd import ipc
-from shmnd.ipc.common.namespace_adapter import Attachment
+from shmnd.ipc.common.namespace_adapter import Attachment, NamespaceAdapter
 
 PATIENCE = 20.0
 WHERE = ("announcements.py", "subscriber.py", "client.py", "records.py")
@@ -47,6 +47,26 @@ def test_a_publisher_does_not_wait_for_a_subscriber_that_was_never_opened(
             if not was:
                 break
     assert at > 20
+
+
+@pytest.mark.parametrize("kind", [ipc.Publisher, ipc.Subscriber])
+def test_the_adapter_of_an_end_that_was_never_opened_is_closed(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", bool)  # for exceptions in destructors
+
+    def in_adapters(path: str) -> bool:
+        return path.endswith("namespace_adapter.py")
+
+    made: list[Any] = []
+    for at in itertools.count():
+        was = interrupted(at, lambda: made.append(kind("t")), in_adapters, Alarm, made=True)
+        while made:
+            made.pop().close()
+        assert not NamespaceAdapter._all, f"interrupted at {at}"
+        if not was:
+            break
+    assert at > 5
 
 
 def test_an_attachment_that_was_interrupted_gives_its_adapter_back() -> None:

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A handler of a signal raises at each place of a `close`: a second `close` ends what is left."""
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shmnd
+from census import open_files
+from interrupting import Alarm, inside, interrupted
+from shmnd import ipc
+from shmnd.ipc.common.namespace_adapter import NamespaceAdapter
+
+PATIENCE = 30.0
+WITHIN = inside(shmnd)
+Case = tuple[Any, list[Any]]
+"""An object that has been used, and those at its other side."""
+
+
+@pytest.fixture(autouse=True)
+def _other_adapter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have an engine that outlives the objects: it would end what they left."""
+    monkeypatch.setattr(sys, "unraisablehook", bool)  # for exceptions in destructors
+    with shmnd.open_adapter():
+        yield
+
+
+def _topic(name: str) -> tuple[ipc.Publisher, ipc.Subscriber]:
+    pub, sub = ipc.Publisher(name, "f8"), ipc.Subscriber(name, "f8")
+    pub.wait_for_subscribers(1, PATIENCE)
+    pub.send(np.zeros(100))
+    sub.receive(PATIENCE).release()
+    sub.fileno()
+    return pub, sub
+
+
+def _publisher(name: str) -> Case:
+    pub, sub = _topic(name)
+    return pub, [sub]
+
+
+def _subscriber(name: str) -> Case:
+    pub, sub = _topic(name)
+    return sub, [pub]
+
+
+def _service(name: str) -> tuple[ipc.Server, ipc.Client]:
+    server, client = ipc.Server(name), ipc.Client(name)
+    pending = client.send(1)
+    server.receive(PATIENCE).respond(2)
+    assert pending.result(PATIENCE).value == 2
+    server.fileno()
+    client.fileno()
+    return server, client
+
+
+def _server(name: str) -> Case:
+    server, client = _service(name)
+    return server, [client]
+
+
+def _client(name: str) -> Case:
+    server, client = _service(name)
+    return client, [server]
+
+
+def _listener(name: str) -> Case:
+    listener, notifier = ipc.Listener(name), ipc.Notifier(name)
+    notifier.notify(3)
+    assert listener.wait(PATIENCE) == {3}
+    listener.fileno()
+    return listener, [notifier]
+
+
+def _reader(name: str) -> Case:
+    board, reader = ipc.Blackboard(name, {"x": "f8"}), ipc.BlackboardReader(name)
+    board["x"] = 1.0
+    assert reader.wait("x", timeout=PATIENCE) == 1
+    reader.fileno()
+    return reader, [board]
+
+
+def _queue(name: str) -> Case:
+    made = ipc.Queue(name=name)
+    made.fileno()
+    return made, []
+
+
+def _wait_set(name: str) -> Case:
+    sub, queue = ipc.Subscriber(name), ipc.Queue()
+    made = ipc.WaitSet(sub, queue)
+    assert not made.wait(0)
+    return made, [sub, queue]
+
+
+def _watch(name: str) -> Case:
+    made = ipc.watch()
+    return made, []
+
+
+CASES: dict[str, Callable[[str], Case]] = {
+    "publisher": _publisher,
+    "subscriber": _subscriber,
+    "server": _server,
+    "client": _client,
+    "listener": _listener,
+    "reader": _reader,
+    "member": _queue,
+    "wait set": _wait_set,
+    "watch": _watch,
+}
+LISTS = (ipc.topics, ipc.services, ipc.events, ipc.queues)
+
+
+def _listed(name: str, role: str) -> bool:
+    return any(role in each.counts for find in LISTS for each in find() if each.name == name)
+
+
+@pytest.mark.parametrize("role", CASES)
+def test_a_second_close_continues(role: str) -> None:
+    def left(at: int) -> tuple[list[str], bool]:
+        """Interrupt a close there; return the files open after another one, and `came`."""
+        name = f"closed-{os.getpid()}-{at}"
+        made, others = CASES[role](name)
+        came = interrupted(at, made.close, WITHIN, Alarm)
+        made.close()
+        assert not _listed(name, role), at
+        for each in others:
+            each.close()
+        assert not NamespaceAdapter._all, at
+        return open_files(), came
+
+    never = 1 << 20
+    left(never)  # what a process opens once is there from now on
+    usual, _ = left(never)
+    for at in itertools.count():
+        files, came = left(at)
+        assert len(files) <= len(usual), at
+        if not came:
+            break
+    assert at > 5
