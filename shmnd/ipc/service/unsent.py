@@ -111,7 +111,8 @@ class Unsent:
                 pending._over, pending._unsent = True, False
                 for each in tuple(pending._waiters):
                     each.wake()
-                self._waiting.popleft()  # last: what a handler interrupts is called again
+                if self._waiting and self._waiting[0][0] is pending:
+                    self._waiting.popleft()  # last: what a handler interrupts is called again
 
     def close(self) -> None:
         """Send no more, before the queue is closed."""

@@ -109,7 +109,7 @@ class Names:
             watches.discard(watch)
             if not watches:
                 self._engine.post("unwatch", kind=watch.kind, name=watch.name)
-                del self._watches[key]  # last: an interrupted end is continued
+                self._watches.pop(key, None)  # last: an interrupted end is continued
 
     def take(self, event: Event, *, gone: bool) -> None:
         """Pass a record that came or went to the watches that it concerns."""

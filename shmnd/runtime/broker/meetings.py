@@ -73,13 +73,13 @@ class Meetings:
             if len(tokens) > 1:
                 self._tokens[key] = tokens - {token}
                 return
-            left = [each for each in self._tokens if each != key]
+            left = [each for each in list(self._tokens) if each != key]
             if not any(met == peer for _, met in left):
                 self._came.pop(peer, None)
             if not any(own == adapter.uid for own, _ in left):
                 self._own.pop(adapter.uid, None)
             self._engine.post("part", adapter=adapter.uid, peer=peer)
-            del self._tokens[key]  # last: an interrupted end is continued
+            self._tokens.pop(key, None)  # last: an interrupted end is continued
 
     def replay(self, client: BrokerLike) -> None:
         """Replay to a new broker, in whatever order the processes come back."""

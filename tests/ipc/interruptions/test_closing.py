@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A handler of a signal raises at each place of a `close`: a second `close` ends what is left."""
+"""A handler of a signal runs at each place of a `close`: a second `close` ends what is left."""
 
 import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 import shmnd
 from census import open_files
-from interrupting import Alarm, inside, interrupted
+from interrupting import Alarm, handled_where, inside, interrupted
 from shmnd import ipc
 from shmnd.ipc.common.namespace_adapter import NamespaceAdapter
 
@@ -69,26 +70,12 @@ def _client(name: str) -> Case:
     return client, [server]
 
 
-def _listener(name: str) -> Case:
-    listener, notifier = ipc.Listener(name), ipc.Notifier(name)
-    notifier.notify(3)
-    assert listener.wait(PATIENCE) == {3}
-    listener.fileno()
-    return listener, [notifier]
-
-
 def _reader(name: str) -> Case:
     board, reader = ipc.Blackboard(name, {"x": "f8"}), ipc.BlackboardReader(name)
     board["x"] = 1.0
     assert reader.wait("x", timeout=PATIENCE) == 1
     reader.fileno()
     return reader, [board]
-
-
-def _queue(name: str) -> Case:
-    made = ipc.Queue(name=name)
-    made.fileno()
-    return made, []
 
 
 def _wait_set(name: str) -> Case:
@@ -108,26 +95,40 @@ CASES: dict[str, Callable[[str], Case]] = {
     "subscriber": _subscriber,
     "server": _server,
     "client": _client,
-    "listener": _listener,
     "reader": _reader,
-    "member": _queue,
     "wait set": _wait_set,
     "watch": _watch,
 }
-LISTS = (ipc.topics, ipc.services, ipc.events, ipc.queues)
+LISTS = (ipc.topics, ipc.services)
 
 
 def _listed(name: str, role: str) -> bool:
     return any(role in each.counts for find in LISTS for each in find() if each.name == name)
 
 
+def _raises(at: int, made: Any) -> bool:
+    return interrupted(at, made.close, WITHIN, Alarm)
+
+
+def _closes(at: int, made: Any) -> bool:
+    def place(frame: FrameType, event: str) -> bool:
+        return event in ("call", "c_return") and WITHIN(frame.f_code.co_filename)
+
+    return handled_where(at, made.close, place, made.close)
+
+
+@pytest.mark.parametrize(
+    ("handler", "step"), [(_raises, 1), (_closes, 9)], ids=["raises", "closes"]
+)
 @pytest.mark.parametrize("role", CASES)
-def test_a_second_close_continues(role: str) -> None:
+def test_a_second_close_continues(
+    role: str, handler: Callable[[int, Any], bool], step: int
+) -> None:
     def left(at: int) -> tuple[list[str], bool]:
-        """Interrupt a close there; return the files open after another one, and `came`."""
+        """Have the handler run there; return the files open after the second close, and `came`."""
         name = f"closed-{os.getpid()}-{at}"
         made, others = CASES[role](name)
-        came = interrupted(at, made.close, WITHIN, Alarm)
+        came = handler(at, made)
         made.close()
         assert not _listed(name, role), at
         for each in others:
@@ -138,7 +139,7 @@ def test_a_second_close_continues(role: str) -> None:
     never = 1 << 20
     left(never)  # what a process opens once is there from now on
     usual, _ = left(never)
-    for at in itertools.count():
+    for at in itertools.count(0, step):
         files, came = left(at)
         assert len(files) <= len(usual), at
         if not came:
