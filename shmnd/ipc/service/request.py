@@ -6,12 +6,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import pickle
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex
 
 import numpy as np
 
 from shmnd.common.closing import Ending, refuse_copy
+from shmnd.common.interruption import is_interruption
 from shmnd.common.late import asyncio, running_loop
 from shmnd.ipc.errors import PeerLost, RemoteError
 from shmnd.ipc.queue.waits import ROOM
@@ -81,7 +83,15 @@ class Request(Ending):
         answers = self._answers
         if answers is None:
             raise RuntimeError("Request: it was answered before; a request has one answer")
-        answers._put_or_drop((self._number, kind, self._sent, os.getpid(), value))
+        try:
+            answers._put_or_drop((self._number, kind, self._sent, os.getpid(), value))
+        except (pickle.PicklingError, AttributeError, TypeError) as exc:
+            if is_interruption(exc):
+                raise
+            raise TypeError(
+                f"Request: the answer cannot be pickled: {exc}; respond with numbers, text, "
+                "arrays, or objects of classes that a module defines"
+            ) from exc
         self._sent += 1
 
     def _refuse_in_stream(self) -> None:

@@ -86,6 +86,12 @@ def _wrong_answer(e: Ends) -> None:
     e.server.receive(10).respond("text")
 
 
+def _unpicklable_answer(_: Ends) -> None:
+    with ipc.Server("any") as server, ipc.Client("any") as client:
+        client.send(1)
+        server.receive(10).respond(lambda: 1)
+
+
 def _loans(e: Ends) -> None:
     loans = [e.pub.loan(100) for _ in range(9)]
     for loan in loans:
@@ -197,6 +203,7 @@ MISTAKES: dict[str, Call] = {
     "serve without a handler": lambda e: e.server.serve(None),
     "answer twice": _answered_twice,
     "answer of another type": _wrong_answer,
+    "answer that cannot be pickled": _unpicklable_answer,
     "call of a closed client": lambda e: e.closed[ipc.Client].call(1),
     "receive of a closed server": lambda e: e.closed[ipc.Server].receive(),
     # events
