@@ -115,10 +115,13 @@ class BlackboardReader(Closing):
         if trouble is not None and before is None:
             raise trouble
 
-    def _current(self, call: str) -> Board:
-        """Return the newest writer's board."""
+    def _check(self, call: str) -> None:
         if self._closed or self._pid != os.getpid():
             raise unusable(call, "reader", closed=self._closed)
+
+    def _current(self, call: str) -> Board:
+        """Return the newest writer's board."""
+        self._check(call)
         if time.monotonic() >= self._next_search:
             self._search()
         if self._board is None:
@@ -280,11 +283,8 @@ class BlackboardReader(Closing):
 
     def _late(self, call: str, key: str, since: _Since) -> TimeoutError:
         writer = f"process {self.writer} writes it" if self.writer else "no process writes it"
-        how = (
-            "was written anew during each reading"
-            if self._is_newer(key, since, call)
-            else ("did not change")
-        )
+        newer = self._is_newer(key, since, call)
+        how = "was written anew during each reading" if newer else "did not change"
         return TimeoutError(
             f"{call}: the time-out ended; {key!r} of {self.name!r} {how}, and {writer}"
         )
@@ -328,10 +328,12 @@ class BlackboardReader(Closing):
 
     def _waits_by(self) -> tuple[Waiter, int]:
         """Return what a wait set sleeps by: a waiter and a descriptor."""
+        self._check("BlackboardReader.fileno")
         return self._waiter, self._bell_of().fd
 
     def ready(self) -> bool:
         """Return whether a key has changed since this reader read it; and quieten `fileno`."""
+        self._check("BlackboardReader.ready")
         if self._bell is not None:
             self._calm(self._bell)
         try:
@@ -344,6 +346,7 @@ class BlackboardReader(Closing):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when a key may have changed since `ready`."""
+        self._check("BlackboardReader.fileno")
         bell = self._bell_of()
         number = self._waiter.fileno()
         if not self._has_descriptor:

@@ -203,6 +203,7 @@ class Listener(_End):
             try:
                 found = self.wait()
             except Closed:
+                require_process(self._pid, "Listener", "listener")
                 return
             yield found
 
@@ -213,6 +214,7 @@ class Listener(_End):
 
         It stays readable until a `wait` finds none.
         """
+        self._open("Listener.fileno")
         return self._bell_of().fd
 
     def _bell_of(self) -> Bell:
@@ -269,6 +271,7 @@ class Listener(_End):
             try:
                 found = await self.await_ids()
             except Closed:
+                require_process(self._pid, "Listener", "listener")
                 return
             yield found
 

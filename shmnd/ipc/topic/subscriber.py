@@ -159,6 +159,7 @@ class Subscriber(MeetsPublishers):
                 sample = box[0]
                 del box[0]
             except (Closed, NoPublisher):
+                self._require_own("Subscriber")  # in a child, nothing has closed it
                 return
             except BaseException:
                 self._keep(box)
@@ -171,6 +172,7 @@ class Subscriber(MeetsPublishers):
             try:
                 sample = await self.areceive()
             except (Closed, NoPublisher):
+                self._require_own("Subscriber")  # in a child, nothing has closed it
                 return
             yield sample
 

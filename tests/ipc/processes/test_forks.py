@@ -166,3 +166,31 @@ def test_an_end_is_harmless_after_the_program_has_closed_all_descriptors(
         return ["closed"]
 
     assert in_a_child(closes_first) == "['closed']"
+
+
+ENDS: dict[str, Callable[[str], Any]] = {
+    "Subscriber": ipc.Subscriber,
+    "Listener": ipc.Listener,
+    "Server": ipc.Server,
+    "BlackboardReader": ipc.BlackboardReader,
+}
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "loop": list,
+    "fileno": lambda end: end.fileno(),
+    "ready": lambda end: end.ready(),
+    "wait set": ipc.WaitSet,
+}
+OF_PARENT = "belongs to the parent", "was opened before fork"
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("kind", ENDS)
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
+def test_an_end_of_its_parent_is_refused_in_a_child(kind: str, call: str, used: bool) -> None:
+    with ENDS[kind](f"forks-{os.getpid()}") as end, ipc.Blackboard(f"forks-{os.getpid()}", {}):
+        if used:
+            end.fileno()
+        said = in_a_child(lambda: CALLS[call](end))
+    call = {"loop": "", "wait set": ".fileno"}.get(call, f".{call}")
+    assert said.startswith((f"Closed('{kind}{call}", f'Closed("{kind}{call}')), said
+    assert any(each in said for each in OF_PARENT), said
