@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A handler of a signal runs at each place of a `close`: a second `close` ends what is left."""
+"""A handler of a signal runs at each place of a `close`: a second `close` ends the rest."""
 
 import itertools
 import os
