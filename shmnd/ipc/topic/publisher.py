@@ -50,7 +50,8 @@ class SlowSubscriber:
     behind: int
     """How many samples it has not received."""
     evict: Callable[[], None] = field(repr=False, compare=False, default=lambda: None)
-    """Let go of it: it receives no more, and the publisher waits for it no longer."""
+    """Let go of it: the publisher waits for it no longer. It gets PeerLost behind the samples that
+    it still finds, and `lost` counts those that it does not."""
 
 
 class Publisher(Sender, Closing):
