@@ -7,6 +7,8 @@ cdef class buffer:
 
     cdef Py_buffer view             # of an object with the buffer protocol, or filled by hand
     cdef bint held                  # view.obj has to be released
+    cdef object hold                # or what does it, for parts and views as well
+    cdef Py_ssize_t views           # that others have of it
     cdef bint stated                # it is of `fromaddress`
     cdef bint device                # memory of a device: not to be touched item by item
     cdef object owner               # what `obj` returns
@@ -15,6 +17,7 @@ cdef class buffer:
     cdef Py_ssize_t itemsize_
     cdef object __weakref__
     cdef _take(self, buffer other)
+    cdef object _share(self)
     cdef int _touch(self) except -1
     cdef Py_ssize_t _place(self, object item) except -1
     cdef object _range(self, slice item)

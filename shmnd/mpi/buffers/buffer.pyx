@@ -64,6 +64,16 @@ cdef buffer buffer_for(object obj, bint readonly, str call):
         raise type(exc)(f"{full_name(call)}: {exc.args[0]}") from exc
 
 
+@cython.final
+cdef class _Hold:
+    """The memory of an object, which is released when nothing refers to it."""
+
+    cdef Py_buffer view
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
 cdef buffer as_buffer(object obj, bint readonly):
     """Return the memory of an object; writable unless `readonly`."""
     cdef buffer self = _blank()
@@ -140,13 +150,23 @@ cdef class buffer:
 
     cdef const char *letters(self) noexcept:
         """Return the format of an item; NULL is that of bytes."""
-        return self.view.format if self.held else self.format_
+        return self.view.format if self.held or self.hold is not None else self.format_
 
     def __dealloc__(self) -> None:
         # Here, and not after it: releasing may run code, and an exception may be on its way.
         if self.held:
             PyBuffer_Release(&self.view)
-        self.kept = self.owner = None
+        self.hold = self.kept = self.owner = None
+
+    cdef object _share(self):
+        """Return what keeps the memory, for a part or a view: they may outlast the buffer."""
+        cdef _Hold hold
+        if self.held:
+            hold = _Hold.__new__(_Hold)
+            hold.view = self.view
+            self.held = False
+            self.hold = hold
+        return self.kept if self.hold is None else self.hold
 
     @staticmethod
     def allocate(nbytes: int, clear: bool = False) -> buffer:
@@ -184,6 +204,12 @@ cdef class buffer:
         if self.device:
             raise BufferError("memory of a device has no view")
         PyBuffer_FillInfo(view, self, self.view.buf, self.view.len, self.view.readonly, flags)
+        self.views += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.views -= 1
+        if self.views == 0 and self.view.buf == NULL:
+            self.hold = None  # the buffer was released before
 
     @property
     def address(self) -> int:
@@ -229,16 +255,18 @@ cdef class buffer:
         cdef buffer other
         if self.owner is None:
             other = view_at(self.view.buf, self.view.len, True)
-            other.kept = self
+            other.kept = self._share()
             return other
         return buffer.frombuffer(self.owner, True)
 
     def release(self) -> None:
-        """Release the underlying buffer exposed by the buffer object."""
+        """Release the underlying buffer, which parts of it and views of them keep until they end."""
+        cdef object shared = self._share() if self.views else None
         if self.held:
             PyBuffer_Release(&self.view)
         self.held = False
         self.owner = self.kept = None
+        self.hold = shared
         memset(&self.view, 0, sizeof(self.view))
         self.device = False
 
@@ -272,7 +300,7 @@ cdef class buffer:
             part = view_at(
                 <char *> self.view.buf + <Py_ssize_t> start, stop - start, self.view.readonly
             )
-            part.kept = self
+            part.kept = self._share()
             part.owner = self.owner
             return part
         return (<unsigned char *> self.view.buf)[self._place(item)]

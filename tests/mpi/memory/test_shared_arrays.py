@@ -217,6 +217,27 @@ for asked, alignment in (("64", 64), ("65536", 65536), ("3", 1), ("0", 1), ("non
 """)
 
 
+def test_views_and_parts_of_memory_outlive_its_end() -> None:
+    memory = MPI.Alloc_mem(1 << 20)  # so long that its pages go back to the system
+    view, part, words = np.frombuffer(memory, "u1"), memory[10:20], memory[:].toreadonly()
+    MPI.Free_mem(memory)
+    assert len(memory) == 0
+    view[:] = 5
+    assert (part[0], words[1 << 19]) == (5, 5)
+
+
+def test_released_memory_is_free_when_its_last_view_has_ended() -> None:
+    source = bytearray(100)
+    memory = MPI.buffer.frombuffer(source)
+    views = [memoryview(memory), memoryview(memory)]
+    memory.release()
+    for view in views:
+        with pytest.raises(BufferError):
+            source.append(1)
+        view.release()
+    source.append(1)
+
+
 @pytest.mark.slow
 def test_threads_make_arrays_at_the_same_time() -> None:
     run("""
