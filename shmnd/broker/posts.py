@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Final
+
+from shmnd.common.held import Attempted
 
 __all__ = ["Posts"]
 
@@ -22,10 +25,16 @@ class Posts:
     def __init__(self) -> None:
         self._left: deque[bytes] = deque()
         self._sent: deque[int] = deque()  # not empty: the first that is left was sent already
-        self.flushing = False
+        self._flushing = threading.Lock()
+        """Held while they are sent: a guard releases it, wherever an interruption comes."""
 
     def __len__(self) -> int:
         return len(self._left)
+
+    @property
+    def flushing(self) -> bool:
+        """Whether this thread sends them, further down its stack."""
+        return self._flushing.locked()
 
     @property
     def too_many(self) -> bool:
@@ -48,15 +57,10 @@ class Posts:
         `send` appends to the list once it has sent, and returns False where it has no room. A call
         within it, by a handler or a finaliser, may begin a new session, which drops the posts.
         """
-        if self.flushing:
-            return True  # by this thread, further down its stack
-        self.flushing = True
-        try:
-            while self._left:
+        with Attempted(self._flushing) as first:
+            while first and self._left:
                 if not self._sent and not send(self._left[0], self._sent):
                     return False
                 if self._sent:
                     del self._left[0], self._sent[0]
-            return True
-        finally:
-            self.flushing = False
+        return True

@@ -71,7 +71,8 @@ class BrokerExchange(EventDispatch):
         """Adapters of which descriptors were lost, with a mark for the last loss of each."""
         self._inbox: deque[tuple[Event, list[int]]] = deque()
         self._begun: Event | None = None  # the last one whose sorting was begun
-        self._sorting = False
+        self._sorting = threading.Lock()
+        """Held while the inbox is sorted: a guard releases it, wherever an interruption comes."""
 
     @abc.abstractmethod
     def check(self, call: str) -> None:
@@ -192,7 +193,7 @@ class BrokerExchange(EventDispatch):
             kept = self.call("sync").get("unheard", ())
             self._intake()
             # Within an intake that a handler of a signal interrupted, none of it is sorted yet.
-            for adapter, mark in [] if self._sorting else lost:
+            for adapter, mark in [] if self._sorting.locked() else lost:
                 if self._unheard.get(adapter) is mark and adapter not in kept:
                     self._unheard.pop(adapter, None)  # all of it has come
         if self._undelivered:
@@ -207,11 +208,16 @@ class BrokerExchange(EventDispatch):
         them to the call that it interrupted. A handler that raises ends it after the last of them,
         or leaves the rest to the next poll.
         """
-        if self._sorting:
-            return
+        with Attempted(self._sorting) as first:
+            if not first:
+                return
+            self._sort_all()
+        if not self.client.alive:
+            self._lose_broker()
+
+    def _sort_all(self) -> None:
         interruption: BaseException | None = None
         try:
-            self._sorting = True
             self._inbox += self.client.events()  # no call takes them over
             while self._inbox:
                 try:
@@ -221,10 +227,7 @@ class BrokerExchange(EventDispatch):
             if interruption is not None:
                 raise interruption
         finally:
-            self._sorting = False
             interruption = None  # it refers to this frame
-        if not self.client.alive:
-            self._lose_broker()
 
     def _sort(self, event: Event, fds: list[int]) -> None:
         """Sort the first message, and take it out of the inbox as the last step, without a call.
