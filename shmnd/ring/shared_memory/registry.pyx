@@ -43,13 +43,12 @@ cdef class Registry:
         # Reserved as a whole, so that an entry never moves; pages are committed on use.
         cdef void *at = mmap(NULL, _MOST * sizeof(c.shmnd_region), PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-        if at == MAP_FAILED:
+        if at != MAP_FAILED:
+            self.raw.regions = <c.shmnd_region *>at
+        self._generations = <uint16_t *>calloc(_MOST, sizeof(uint16_t))
+        if at == MAP_FAILED or self._generations == NULL:
             raise error(Status.INSUFFICIENT_RESOURCES, "open_adapter",
                         f"no address space for a registry of {_MOST} regions (ulimit -v)")
-        self.raw.regions = <c.shmnd_region *>at
-        self._generations = <uint16_t *>calloc(_MOST, sizeof(uint16_t))
-        if self._generations == NULL:
-            raise MemoryError
 
         self._announce = announce
         self._counter_table = counter_table

@@ -149,11 +149,12 @@ def _require_shared(fd: int, writable: bool, call: str) -> tuple[int, bool]:
     return found.st_size, missing <= 0 or writable
 
 
-cdef object _no_mapping(int failure, size_t nbytes, str call):
-    return error(
-        Status.INSUFFICIENT_RESOURCES, call,
-        f"cannot map {nbytes} bytes: {os.strerror(failure)}; {remedy_of_mapping(failure)}",
-    )
+cdef object _require_mapped(int failure, size_t nbytes, str call):
+    if failure:
+        raise error(
+            Status.INSUFFICIENT_RESOURCES, call,
+            f"cannot map {nbytes} bytes: {os.strerror(failure)}; {remedy_of_mapping(failure)}",
+        )
 
 
 cdef class Segment:
@@ -189,7 +190,7 @@ cdef class Segment:
         try:
             self.counted = nbytes if committed is None else committed
             _commit(self.fd, self.counted, nbytes, call)
-            self._map(nbytes, True)
+            _require_mapped(self._map(nbytes, True), nbytes, call)
             _held += self.counted
             self.sealed = not writable
             seals = _SEALED_SIZE if writable else _SEALED_SIZE | _SEAL_FUTURE_WRITE
@@ -215,7 +216,7 @@ cdef class Segment:
             _require_sealed(fd, nbytes, nbytes if committed is None else committed)
             self.fd = fd
             self.counted = nbytes if committed is None else committed  # of its owner
-            self._map(nbytes, writable)
+            _require_mapped(self._map(nbytes, writable), nbytes, "Segment.attach")
             self.sparse = committed is not None
         finally:
             self.counted = 0
@@ -245,7 +246,7 @@ cdef class Segment:
                 raise error(Status.ACCESS_VIOLATION, call,
                             "the shared memory is sealed against writing; pass writable=False")
             self.counted = nbytes if committed else 0
-            self._map(nbytes, writable)
+            _require_mapped(self._map(nbytes, writable), nbytes, call)
             self.counted = 0
             self.sealed = not writable
             if not committed or not seals & fcntl.F_SEAL_SHRINK:
@@ -282,6 +283,7 @@ cdef class Segment:
         return self._fragile != NULL
 
     cdef _map(self, size_t nbytes, bint writable):
+        """Map it. Return 0, or the number of the error."""
         cdef int protection = PROT_READ | PROT_WRITE if writable else PROT_READ
         cdef void *at
         if self.counted < nbytes:
@@ -289,10 +291,11 @@ cdef class Segment:
         else:
             at = mmap(NULL, nbytes, protection, MAP_SHARED, self.fd, 0)
         if at == MAP_FAILED:
-            raise _no_mapping(errno, nbytes, "Segment.map")
+            return errno
         self.base = <unsigned char *>at
         self.size = nbytes
         self.writable = writable
+        return 0
 
     @property
     def address(self) -> int:
@@ -358,8 +361,7 @@ cdef class SparseMapping:
             raise RuntimeError("this mapping is made already")
         cdef int protection = PROT_READ | PROT_WRITE if writable else PROT_READ
         cdef void *at = shmnd_map_sparse(nbytes, protection, fd)
-        if at == MAP_FAILED:
-            raise _no_mapping(errno, nbytes, call)
+        _require_mapped(errno if at == MAP_FAILED else 0, nbytes, call)
         self._base, self._size, self._writable = at, nbytes, writable
 
     def __getbuffer__(self, Py_buffer *view, int flags):
