@@ -206,6 +206,54 @@ def test_window_token_is_useless_to_another_queue_pair(connected: Pair) -> None:
     assert status == Status.SUCCESS, "the peer of its own queue pair may still use it"
 
 
+def test_a_window_bound_to_another_region_leaves_the_first_one(connected: Pair) -> None:
+    """The first region can be deregistered, and the window still grants access to the second."""
+    owner, peer = connected.active, connected.passive
+    first, second = owner.memory(64), owner.memory(64)
+    window = connected.window(owner, first, READ)
+    owner.qp.invalidate(window)
+    owner.qp.bind(second.mr, window, second.address, 64, flags=READ)
+    assert statuses(connected.reap(owner, 2)) == [Status.SUCCESS] * 2
+    assert final(first.mr.deregister()) == Status.SUCCESS
+    with nd_error(Status.DEVICE_BUSY, match="1 windows are bound"):
+        second.mr.deregister()
+    peer.qp.read(peer.memory(64).sge(), second.address, window.remote_token)
+    assert statuses(connected.reap(peer)) == [Status.SUCCESS]
+
+
+class _Rebinding:
+    """The windows of a region; another thread binds one while it is taken out."""
+
+    def __init__(self, windows: Any, bind: Any) -> None:
+        self._windows, self._bind = windows, [bind]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._windows, name)
+
+    def discard(self, window: Any) -> None:
+        if self._bind:
+            self._bind.pop()()
+        self._windows.discard(window)
+
+
+@pytest.mark.active_end_here
+def test_a_window_that_is_bound_while_it_is_invalidated_keeps_its_region(
+    connected: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = connected.active
+    near = owner.memory(64)
+    window = connected.window(owner, near, READ)
+
+    def bind() -> None:
+        owner.qp.bind(near.mr, window, near.address, 64, flags=READ)
+
+    monkeypatch.setattr(near.mr, "_windows", _Rebinding(near.mr._windows, bind))
+    owner.qp.invalidate(window)
+    assert statuses(connected.reap(owner, 2)) == [Status.SUCCESS] * 2
+    with nd_error(Status.DEVICE_BUSY, match="1 windows are bound"):
+        near.mr.deregister()
+
+
 def test_window_can_be_bound_by_another_queue_pair_after_invalidate(connected: Pair) -> None:
     owner = connected.passive
     far, near = owner.memory(64), connected.active.memory(64)

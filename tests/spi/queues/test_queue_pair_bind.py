@@ -73,6 +73,26 @@ def test_bind_access_violation_when_the_region_is_not_registered(connected: Pair
     connected.exchange()
 
 
+def test_bind_checks_its_arguments_when_the_peer_has_left(connected: Pair) -> None:
+    """A request that is correct ends with CANCELED there; another one is refused as ever."""
+    end = connected.active
+    readable, unregistered = end.memory(16, 0), end.memory(16)
+    assert final(unregistered.mr.deregister()) == Status.SUCCESS
+    connected.hang_up(connected.passive)
+    with nd_error(Status.ACCESS_VIOLATION, match="without ALLOW_LOCAL_WRITE"):
+        post(end, "bind", readable, flags=OpFlag.ALLOW_WRITE)
+    with nd_error(Status.ACCESS_VIOLATION, match="no registered buffer"):
+        post(end, "bind", readable, memory_region=unregistered.mr)
+    with nd_error(Status.ACCESS_VIOLATION, match="are not all within the region"):
+        post(end, "bind", readable, length=17)
+    window = end.adapter.create_memory_window()
+    window.close()
+    with nd_error(Status.INVALID_PARAMETER_3, match="the window is closed"):
+        post(end, "bind", readable, memory_window=window)
+    post(end, "bind", readable)
+    assert statuses(end.reap()) == [Status.CANCELED], "those that were refused have no result"
+
+
 def test_bind_refuses_other_objects_and_objects_of_another_adapter(ends: Ends) -> None:
     pair = ends.pair("one").connect()
     end, other = pair.active, pair.passive
