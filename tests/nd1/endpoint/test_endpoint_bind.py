@@ -5,10 +5,13 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import shmnd.nd1 as nd
 from nd1.endpoint.endpoint_kit import FEW, READ, done, target
 from nd1.ends import End, Pair
 from shmnd import Status
+from shmnd.status import error
 from spi.harness import WAIT, nd_error
 
 
@@ -56,6 +59,47 @@ def test_bindings_that_are_over_take_no_memory(connected: Pair) -> None:
     finally:
         tracemalloc.stop()
     window.close()
+
+
+class _Full:
+    """A registry without room for a window."""
+
+    def __init__(self, registry: Any) -> None:
+        self._registry = registry
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registry, name)
+
+    def bind(self, *_: Any) -> int:
+        raise error(Status.INSUFFICIENT_RESOURCES, "QueuePair.bind", "no entry is free")
+
+
+def test_bindings_that_fail_take_no_memory(
+    connected: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place in the inbound queue is free again."""
+    end, memory = connected.passive, connected.passive.memory(16)
+    window = end.adapter.create_memory_window(nd.Result())
+    arguments = nd.Result(), memory.handle, window, memory.address, 16, READ
+
+    def fail(times: int) -> int:
+        for _ in range(times):
+            with nd_error(Status.INSUFFICIENT_RESOURCES):
+                end.endpoint.bind(*arguments)
+        return tracemalloc.get_traced_memory()[0]
+
+    core = end.adapter._core
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "_registry", _Full(core._registry))
+        tracemalloc.start()
+        try:
+            before = fail(20)
+            grown = fail(1000) - before
+            assert grown < 1000 * 100, "a place takes 128 bytes and more"
+        finally:
+            tracemalloc.stop()
+    end.endpoint.bind(*arguments)
+    assert len(end.reap()) == 1, "the endpoint and the window are usable"
 
 
 def test_bind_completes_success_anew_after_invalidate(connected: Pair) -> None:

@@ -216,3 +216,29 @@ def test_a_window_does_not_outlive_an_end_by_another_thread_within_its_bind(
     assert "bound to" not in repr(window)
     assert not end.adapter._registry.is_bound(window.remote_token)
     assert statuses(end.reap()) == [Status.SUCCESS]
+
+
+class _Copied(_Registry):
+    """The same, of memory that a peer copies meanwhile: its deregistration waits for that."""
+
+    copied = True
+
+    def settled(self, token: int) -> bool:
+        return not self.copied and bool(self._registry.settled(token))
+
+
+def test_a_window_is_not_bound_to_memory_whose_deregistration_waits_for_a_copy(
+    connected: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = connected.active
+    buffer, window = end.memory(64), end.adapter.create_memory_window()
+    ended: list[Any] = []
+    copied = _Copied(end.adapter._registry, lambda: ended.append(buffer.mr.deregister()))
+    monkeypatch.setattr(end.adapter, "_registry", copied)
+    bind(end, buffer, window)
+    assert not ended[0].done()
+    assert "bound to" not in repr(window)
+    assert not end.adapter._registry.is_bound(window.remote_token)
+    copied.copied = False
+    assert final(ended[0]) == Status.SUCCESS
+    assert statuses(end.reap()) == [Status.SUCCESS]

@@ -89,8 +89,10 @@ def test_bind_checks_its_arguments_when_the_peer_has_left(connected: Pair) -> No
     window.close()
     with nd_error(Status.INVALID_PARAMETER_3, match="the window is closed"):
         post(end, "bind", readable, memory_window=window)
-    post(end, "bind", readable)
+    window = end.adapter.create_memory_window()
+    post(end, "bind", readable, memory_window=window)
     assert statuses(end.reap()) == [Status.CANCELED], "those that were refused have no result"
+    assert (window.remote_token, window.length) == (0, 0), "nothing is bound"
 
 
 def test_bind_refuses_other_objects_and_objects_of_another_adapter(ends: Ends) -> None:

@@ -19,6 +19,7 @@ from interrupting import interrupted
 from shmnd.broker.untaken import close_all
 from shmnd.common.owned import Owned
 from shmnd.runtime.peers import Peers
+from shmnd.status import Status, error
 
 
 class Peer:
@@ -104,6 +105,101 @@ def test_a_segment_arrives_after_the_death_of_its_process(child: Any) -> None:
     peers.add_segment(event, fds)  # its record is gone
     os.close(fds[0])
     theirs.close()
+    peers.close()
+
+
+def introduction(adapter: str, child: Any) -> tuple[dict[str, Any], list[int]]:
+    """Return the event that introduces an adapter of a child, with its descriptors."""
+    event = {"process": "p", "same_user": True, "pid": child.pid, "adapter": adapter, "table": {}}
+    return event, [os.open(os.devnull, os.O_RDWR), os.pidfd_open(child.pid)]
+
+
+def test_the_death_of_a_process_ends_adapters_that_are_introduced_later(child: Any) -> None:
+    """The broker has introduced them before it knew of the death."""
+    waits: Any = Waits()
+    plane: Any = Plane()
+    peers = Peers(plane, waits)
+    peers.meet(*introduction("a", child))
+    first: Any = peers.get("a")
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # still there for a pidfd
+    peers.take_dead(list(waits.watched))
+    assert first.dead
+    peers.meet(*introduction("b", child))
+    second: Any = peers.get("b")
+    assert waits.watched, "the process is watched again"
+    peers.take_dead(list(waits.watched))
+    assert second.dead
+    assert not waits.watched
+    peers.close()
+
+
+def test_a_process_that_lives_is_asked_before_it_counts_as_dead(child: Any) -> None:
+    """A descriptor may have been closed since it was readable, and its number used again."""
+    waits: Any = Waits()
+    plane: Any = Plane()
+    peers = Peers(plane, waits)
+    peers.meet(*introduction("a", child))
+    peer: Any = peers.get("a")
+    peers.take_dead(list(waits.watched))
+    assert not peer.dead
+    assert peers.get("a") is peer
+    assert waits.watched
+    peers.close()
+
+
+def test_a_process_is_not_watched_for_an_adapter_that_is_malformed(
+    child: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: Any = Waits()
+    plane: Any = Plane()
+    peers = Peers(plane, waits)
+
+    def refuse(*_: Any) -> Peer:
+        raise error(Status.INTERNAL_ERROR, "peer", "its table is malformed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plane, "peer_adapter", refuse, raising=False)
+        peers.meet(*introduction("a", child))
+    assert peers.get("a") is None
+    assert not waits.watched
+    peers.meet(*introduction("b", child))
+    assert len(waits.watched) == 1
+    peers.close()
+    assert not waits.watched
+
+
+def test_a_segment_that_is_gone_may_be_announced_again(child: Any) -> None:
+    """The end of it may be read twice, where the handler of a signal has interrupted the first."""
+    waits: Any = Waits()
+    plane: Any = Plane()
+    peers = Peers(plane, waits)
+    peers.meet(*introduction("a", child))
+    peer: Any = peers.get("a")
+    peers.add_segment(*segment(1))
+    for _ in range(2):
+        peers.remove_segment({"adapter": "a", "seg": 1})
+        assert not peer.segments
+    peers.add_segment(*segment(1))
+    assert peer.segments == {1: "4096 bytes"}
+    peers.close()
+
+
+def test_adapters_of_a_process_that_lives_on_take_no_memory_when_they_are_closed(
+    child: Any,
+) -> None:
+    waits: Any = Waits()
+    plane: Any = Plane()
+    peers = Peers(plane, waits)
+    peers.meet(*introduction("stays", child))
+    (process,) = peers._processes.values()
+    for number in range(3):
+        peers.meet(*introduction(f"a{number}", child))
+        peers.forget(f"a{number}")
+    gc.collect()
+    assert process.introduced == {"stays"}
+    assert set(process.known) == {"stays"}
+    assert len(process._living) == 1
     peers.close()
 
 
