@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import shmnd.common
+import shmnd.runtime.doorbells
 import shmnd.runtime.waiting
 from interrupting import Alarm, inside, interrupted
 from shmnd.broker.untaken import close_all
@@ -310,3 +311,46 @@ def test_one_whose_taking_a_handler_interrupts_is_closed_or_listened_to(wait_set
         if not came:
             break
     assert at > 3
+
+
+class _Pending:
+    """What is polled; something is done just before one leaves."""
+
+    def __init__(self) -> None:
+        self.polled: list[Doorbells] = []
+        self.meanwhile: list[Any] = []
+
+    def add(self, doorbells: Doorbells) -> None:
+        self.polled.append(doorbells)
+
+    def remove(self, doorbells: Doorbells) -> None:
+        if self.meanwhile:
+            self.meanwhile.pop()()
+        self.polled = []
+
+
+@pytest.mark.parametrize("when", ["while it is asked for", "when all have been asked for"])
+def test_one_that_is_lost_again_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Another thread takes the news of the second loss."""
+    waits: Any = types.SimpleNamespace(wake_at=lambda when: None)
+    pending: Any = _Pending()
+    asked: list[str] = []
+
+    def ask(process: str) -> bool:
+        asked.append(process)
+        if when == "while it is asked for" and len(asked) == 1:
+            doorbells.take(process, [])
+        return True
+
+    monkeypatch.setattr(shmnd.runtime.doorbells, "_PAUSE", 0.0)
+    doorbells = Doorbells(waits, pending, ask)
+    doorbells.take("p", [])
+    if when == "when all have been asked for":
+        pending.meanwhile.append(lambda: doorbells.take("p", []))
+    for _ in range(4):
+        if pending.polled:
+            doorbells._tick()
+    assert asked == ["p", "p"]
+    assert not pending.polled
