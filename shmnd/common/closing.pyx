@@ -47,6 +47,11 @@ def surely(end, *args) -> None:
 
     What the last of the handlers has raised is raised then.
     """
+    _call_surely(end, args)
+
+
+cdef int _call_surely(object end, tuple args) except -1:
+    """Do so; without a name in this module, which may be gone."""
     cdef object interruption = None
     cdef int _calls
     for _calls in range(_MOST):
@@ -61,13 +66,14 @@ def surely(end, *args) -> None:
             interruption = exc
     if interruption is not None:
         raise interruption
+    return 0
 
 
 cdef int end_of_life(object end) except -1:
     """Call the end of an object that nothing refers to any more; `__del__` in compiled code does.
     """
     try:
-        surely(end)
+        _call_surely(end, ())
     except BaseException as exc:
         if isinstance(exc, _FAULTS) or _interrupts(exc):
             raise
@@ -85,7 +91,12 @@ cdef class _End:
     def _over(self, _) -> None:
         _ends.discard(self)
         self.reference = None  # a cycle: its callback is a method of this object
-        surely(self.end, *self.args)
+        try:
+            _call_surely(self.end, self.args)
+        except BaseException:
+            if not _is_finalizing():
+                raise
+            # Else the parts of its module are gone.
 
 
 def when_dropped(obj, end, *args) -> None:

@@ -89,6 +89,10 @@ atexit.register(last)
     "closed in atexit": "import atexit; atexit.register(adapter.close)",
     "in a module's globals": "import types; sys.modules['kept'] = m = types.ModuleType('kept');"
     " m.talk, m.adapter, m.other = talk, adapter, other",
+    "in a module that ends after those of shmnd": """
+import threading
+threading.kept = talk, adapter, other
+""",
     "in a finaliser": """
 class Late:
     def __del__(self):
