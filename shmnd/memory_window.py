@@ -96,7 +96,10 @@ class MemoryWindow(Closing):
             )
         if flags & OpFlag.ALLOW_WRITE and not rights & MrFlag.ALLOW_LOCAL_WRITE:
             raise error(
-                Status.ACCESS_VIOLATION, call, "ALLOW_WRITE on a region without ALLOW_LOCAL_WRITE"
+                Status.ACCESS_VIOLATION,
+                call,
+                "ALLOW_WRITE on a region without ALLOW_LOCAL_WRITE, as of a read-only buffer;"
+                " register a buffer that can be written",
             )
 
     def _check_invalidate(self, qp: QueuePair) -> None:

@@ -31,6 +31,21 @@ def end_without_closing(address: Address, pipe: Pipe) -> None:
 
 
 # -- the end --
+def test_a_window_of_a_process_that_was_killed_does_not_keep_its_memory(peer_of: MakePeer) -> None:
+    """Also where the program has not polled since."""
+    peer = peer_of(silent)
+    peer.pipe.recv()
+    near = peer.connection
+    region, window = near.adapter.create_memory_region(), near.adapter.create_memory_window()
+    region.register(bytearray(100), shmnd.MrFlag.ALLOW_LOCAL_WRITE).result(LIMIT)
+    flags = shmnd.OpFlag.ALLOW_READ | shmnd.OpFlag.SILENT_SUCCESS
+    near.qp.bind(region, window, region.address, 100, flags=flags)
+    with pytest.raises(shmnd.NdError, match="1 windows are bound"):
+        region.deregister()
+    peer.kill()
+    region.deregister().result(LIMIT)
+
+
 def test_the_death_of_the_peer_is_not_an_end_of_file(peer_of: MakePeer) -> None:
     peer = peer_of(silent)
     peer.pipe.recv()
