@@ -71,8 +71,7 @@ class BrokerExchange(EventDispatch):
         """Adapters of which descriptors were lost, with a mark for the last loss of each."""
         self._inbox: deque[tuple[Event, list[int]]] = deque()
         self._begun: Event | None = None  # the last one whose sorting was begun
-        self._sorting = threading.Lock()
-        """Held while the inbox is sorted: a guard releases it, wherever an interruption comes."""
+        self._sorting = threading.Lock()  # a guard releases it, wherever an interruption comes
 
     @abc.abstractmethod
     def check(self, call: str) -> None:
@@ -209,10 +208,9 @@ class BrokerExchange(EventDispatch):
         or leaves the rest to the next poll.
         """
         with Attempted(self._sorting) as first:
-            if not first:
-                return
-            self._sort_all()
-        if not self.client.alive:
+            if first:
+                self._sort_all()
+        if first and not self.client.alive:
             self._lose_broker()
 
     def _sort_all(self) -> None:
