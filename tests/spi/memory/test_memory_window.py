@@ -51,8 +51,12 @@ def test_deregister_waits_for_a_copy_by_a_window_that_is_gone(
     elif how == "closed after another":
         connected.window(owner, near, READ).close()
     window.close()
+    address = near.address
     deregistered = near.mr.deregister()
     assert not deregistered.done()
+    other = owner.adapter.create_memory_window()
+    with nd_error(Status.ACCESS_VIOLATION, match="the region has no registered buffer"):
+        owner.qp.bind(near.mr, other, address, 64, flags=READ)
     copying.tokens.clear()
     assert final(deregistered) == Status.SUCCESS
 
@@ -204,6 +208,24 @@ def test_window_token_is_useless_to_another_queue_pair(connected: Pair) -> None:
     assert statuses(connected.reap(active)) == [Status.ACCESS_VIOLATION]
     status = request(connected, "write", near, far.address, window.remote_token)
     assert status == Status.SUCCESS, "the peer of its own queue pair may still use it"
+
+
+def test_another_queue_pair_of_its_owner_cannot_invalidate_a_window(connected: Pair) -> None:
+    owner, peer = connected.active, connected.passive
+    near, sink = owner.memory(64), peer.memory(64)
+    window = connected.window(owner, near, READ)
+    connector, partner = owner.new_connector(), peer.new_connector()
+    qp, far_qp = owner.new_qp(), peer.new_qp()
+    connecting = connector.connect(qp, connected.address, 1, 1)
+    peer.listener.get_connection_request(partner).result(timeout=WAIT)
+    accepting = partner.accept(far_qp, 1, 1)
+    connecting.result(timeout=WAIT)
+    connector.complete_connect().result(timeout=WAIT)
+    accepting.result(timeout=WAIT)
+    qp.invalidate(window)
+    assert statuses(connected.reap(owner)) == [Status.INVALID_DEVICE_REQUEST]
+    peer.qp.read(sink.sge(), near.address, window.remote_token)
+    assert statuses(connected.reap(peer)) == [Status.SUCCESS], "it is bound as before"
 
 
 def test_a_window_bound_to_another_region_leaves_the_first_one(connected: Pair) -> None:

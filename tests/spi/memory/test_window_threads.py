@@ -137,6 +137,28 @@ def test_a_window_that_is_closed_within_its_bind_grants_nothing(
     assert final(buffer.mr.deregister()) == Status.SUCCESS
 
 
+def test_a_window_that_is_being_closed_is_not_bound(
+    connected: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread binds it when the close has withdrawn its token."""
+    end = connected.active
+    buffer, window = end.memory(64), end.adapter.create_memory_window()
+    bind(end, buffer, window)
+    drop = window._drop
+
+    def drop_and_bind() -> int:
+        token: int = drop()
+        monkeypatch.undo()
+        with nd_error(Status.INVALID_PARAMETER_3, match="the window is closed"):
+            bind(end, buffer, window)
+        return token
+
+    monkeypatch.setattr(window, "_drop", drop_and_bind)
+    window.close()
+    assert statuses(end.reap()) == [Status.SUCCESS]
+    assert final(buffer.mr.deregister()) == Status.SUCCESS
+
+
 class Order:
     """A registry that notes which tokens are withdrawn, settled and released, and in which order;
     something is done when the first one is withdrawn.
