@@ -17,7 +17,7 @@ def test_neither_queue_polls_a_pair_whose_attempt_was_rejected(
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         receives, requests = (called.create_completion_queue(4) for _ in range(2))
-        kept: list[object] = []  # what is dropped gives the attempt up
+        kept: list[object] = []  # dropped ones would give the attempt up
 
         def offer(pair: shmnd.QueuePair) -> tuple[shmnd.Connector, shmnd.Overlapped]:
             active, passive = caller.create_connector(), called.create_connector()

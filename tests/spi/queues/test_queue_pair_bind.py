@@ -53,7 +53,9 @@ def test_bind_access_violation_when_the_region_does_not_grant_writing(connected:
     connected.exchange()
 
 
-@pytest.mark.parametrize(("offset", "length"), [(0, 17), (1, 16), (-1, 4), (16, 1), (1 << 40, 1)])
+@pytest.mark.parametrize(
+    ("offset", "length"), [(0, 17), (1, 16), (-1, 4), (16, 1), (1 << 40, 1), (16, -16)]
+)
 def test_bind_access_violation_when_the_range_is_outside_the_region(
     connected: Pair, offset: int, length: int
 ) -> None:

@@ -314,7 +314,7 @@ def test_one_whose_taking_a_handler_interrupts_is_closed_or_listened_to(wait_set
 
 
 class _Pending:
-    """What is polled; something is done just before one leaves."""
+    """Polled objects; something is done just before one leaves."""
 
     def __init__(self) -> None:
         self.polled: list[Doorbells] = []
