@@ -61,6 +61,15 @@ def test_deregister_waits_for_a_copy_by_a_window_that_is_gone(
     assert final(deregistered) == Status.SUCCESS
 
 
+@pytest.mark.active_end_here
+def test_windows_that_are_gone_take_no_memory_of_their_region(connected: Pair) -> None:
+    owner = connected.active
+    near = owner.memory(64)
+    for _ in range(200):
+        connected.window(owner, near, READ).close()
+    assert len(near.mr._revoked) < 100
+
+
 def test_remote_token_success_as_soon_as_bind_has_returned(connected: Pair) -> None:
     owner = connected.passive
     far, near = owner.memory(64), connected.active.memory(64)
