@@ -3,9 +3,11 @@
 
 import sys
 
+import numpy as np
 import pytest
 
 from mpi.launcher.jobs import launch, python
+from shmnd.mpi import MPI
 
 BEGIN = """
 import os, sys, threading
