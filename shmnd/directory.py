@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from shmnd.common.held import Attempted
 from shmnd.common.records import Announcement, Change, Entry, Watch
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Changes:
     def __init__(self, watch: Watch) -> None:
         self._watch: Final = watch
         self._left: Final[deque[Change]] = deque()
-        self._taker = 0  # the thread that takes them
+        self._taking: Final = threading.RLock()
 
     def append(self, change: Change) -> None:
         """Take this one in, too, behind all that have come."""
@@ -36,13 +37,14 @@ class Changes:
     def take_in(
         self, take: Callable[[Change], None], then: Callable[[], None] | None = None
     ) -> None:
-        """Call `take` for each that has come, and `then`; not where another thread is at it."""
-        me = threading.get_ident()
-        if self._taker not in (0, me):
-            return
-        self._taker = me  # a thread that a handler of a signal interrupts may begin again
+        """Call `take` for each that has come, and `then`; not where another thread is at it.
+
+        A handler of a signal that interrupts the thread which is may begin again.
+        """
         left = self._left
-        try:
+        with Attempted(self._taking) as free:
+            if not free:
+                return
             self._watch.changes_into(left)
             while left:
                 change = left[0]
@@ -51,8 +53,6 @@ class Changes:
                     del left[0]
             if then is not None:
                 then()
-        finally:
-            self._taker = 0
 
 
 class Directory:

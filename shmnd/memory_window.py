@@ -99,7 +99,7 @@ class MemoryWindow(Closing):
                 Status.ACCESS_VIOLATION,
                 call,
                 "ALLOW_WRITE on a region without ALLOW_LOCAL_WRITE, as of a read-only buffer;"
-                " register a buffer that can be written",
+                " register a buffer that can be written (version 2: with that flag)",
             )
 
     def _check_invalidate(self, qp: QueuePair) -> None:

@@ -63,7 +63,7 @@ class Waiter(Closing):
         self._lines: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = {}
         self._readiness: Readiness | None = None
         self._groups: Living[WaiterGroup] | None = None  # that it is in
-        self._closed = False
+        self._closed = self._ended = False
 
     # -- threads --
 
@@ -265,14 +265,17 @@ class Waiter(Closing):
 
     def close(self) -> None:
         """End every wait: a waiter finds it ready. Harmless twice."""
+        if self._ended:
+            return
         self._closed = True
         self._engine.pending_operations.remove(self)
         for wake in [*self._tasks, *itertools.chain(*self._lines.values())]:
             wake()
         if self._readiness is not None:
             self._readiness.close()
-            self._readiness = None  # last: an interrupted close is called again
+            self._readiness = None
         self._engine.news()
+        self._ended = True  # last: an interrupted close is called again
 
 
 class WaiterGroup(Waiter):

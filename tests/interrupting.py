@@ -36,9 +36,10 @@ def interrupted(
 ) -> bool:
     """Call a function, and raise in it at its `at`-th place; return whether it came there.
 
-    A place is where a function of a file that `within` accepts begins, or one that it calls and
-    that is compiled has returned: there the interpreter runs handlers. With `made`, `__init__`
-    also has one where it returns, or raises.
+    A place is where a function of a file that `within` accepts begins, or a function of C that it
+    calls has returned: there the interpreter runs handlers. It does so behind calls of classes, and
+    of what Cython has compiled, too, which a profile does not see: `stepping.stepped` does. With
+    `made`, `__init__` also has one where it returns, or raises.
     """
 
     def place(frame: FrameType, event: str) -> bool:

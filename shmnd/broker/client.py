@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -26,6 +27,7 @@ from shmnd.broker.session import Event, Lost, Session
 from shmnd.broker.spawn import IDLE_SECONDS, START_SECONDS, reach
 from shmnd.common.brief_waits import too_late
 from shmnd.common.descriptors import refuse_closed
+from shmnd.common.held import Attempted
 from shmnd.common.steps import step
 from shmnd.status import NdError, Status, error, renamed
 
@@ -63,7 +65,8 @@ class BrokerClient(Session):
         """Names the broker of this session."""
         self._key = key
         self._idle = idle
-        self._replaying = False
+        self._replaying = threading.Lock()
+        """Held for the time of a replay: a guard releases it, wherever an interruption comes."""
         self._closed = False
         with contextlib.ExitStack() as undo:
             self._pidfd = Descriptor.of(os.pidfd_open, os.getpid())
@@ -245,7 +248,7 @@ class BrokerClient(Session):
             if self.alive:
                 return
             self._require_own()
-            if self._replaying:
+            if self._replaying.locked():
                 raise Lost  # the replay starts again from the beginning
             try:
                 self._hang_up()  # a session in doubt may be there
@@ -259,17 +262,14 @@ class BrokerClient(Session):
         raise self._keeps_leaving("broker reconnect")
 
     def _may_abandon(self, op: str) -> bool:
-        return not self._replaying and super()._may_abandon(op)
+        return not self._replaying.locked() and super()._may_abandon(op)
 
     def _replay(self) -> None:
-        self._replaying = True
-        try:
+        with Attempted(self._replaying):
             if self.on_reconnect is not None:
                 self.on_reconnect(self)
             deadline = time.monotonic() + self._timeout
             self._exchange("broker holds", "holds", (), {"done": True}, deadline)
-        finally:
-            self._replaying = False
 
     def _connect(self, *, holds: bool) -> None:
         """Open a session with the broker; try again when that was just about to leave."""

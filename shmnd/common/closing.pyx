@@ -51,7 +51,10 @@ def surely(end, *args) -> None:
 
 
 cdef int _call_surely(object end, tuple args) except -1:
-    """Do so; without a name in this module, which may be gone."""
+    """Call it until no handler interrupts it, without a look at the names of this module.
+
+    They may be gone when the interpreter ends.
+    """
     cdef object interruption = None
     cdef int _calls
     for _calls in range(_MOST):

@@ -7,7 +7,7 @@ import errno
 import resource
 from typing import Final
 
-__all__ = ["remedy", "remedy_of_call", "remedy_of_mapping", "remedy_of_start"]
+__all__ = ["LIMITS_OF_MEMORY", "remedy", "remedy_of_call", "remedy_of_mapping", "remedy_of_start"]
 
 _REMEDIES: Final = {
     errno.EFBIG: "a file of this process may not be longer than {} bytes: the limit is ulimit -f, "
@@ -40,6 +40,9 @@ def remedy_of_start(failure: OSError) -> str:
     """Return what raises the limit that the start of a process has met, after "; "; or nothing."""
     found = remedy(failure, _PROCESSES if failure.errno == errno.EAGAIN else "")
     return found and f"; {found}"
+
+
+LIMITS_OF_MEMORY: Final = "see the limits of the memory and of the address space (ulimit -v)"
 
 
 def remedy_of_mapping(failure: int) -> str:

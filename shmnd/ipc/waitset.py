@@ -59,6 +59,7 @@ class WaitSet(Closing):
         self._waiters: dict[int, Waiter] = {}  # of the objects that have one, by their keys
         self._groups: list[WaiterGroup] = []
         self._waker = _Waker()
+        self._has_left = False
         for each in objects:
             self.add(each)
 
@@ -97,9 +98,11 @@ class WaitSet(Closing):
         """
         if self._waker.taken:
             woken = self._waker
-            with contextlib.suppress(NdMemoryError):  # the waits poll until one is free
-                self._waker = _Waker()
-            woken.wake()
+            try:
+                with contextlib.suppress(NdMemoryError):  # the waits poll until one is free
+                    self._waker = _Waker()
+            finally:
+                woken.wake()  # also where a handler of a signal raises: it is not found again
 
     def object_closed(self) -> None:
         """An object of the set was closed: a wait raises Closed."""
@@ -265,14 +268,15 @@ class WaitSet(Closing):
 
     def close(self) -> None:
         """Forget the objects, which stay as they are; a wait ends. Harmless when repeated."""
-        if not hasattr(self, "_waker"):
-            return  # it is half-made
+        if getattr(self, "_has_left", True):
+            return
         self._closed = True
         self._objects = {}
         for each in self._groups:
             each.close()
         self._groups = []
         self._waker.wake()
+        self._has_left = True  # last: an interrupted close is continued by the next one
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._objects)} objects"

@@ -336,11 +336,12 @@ class Readiness:
     def close(self) -> None:
         """Release the descriptors."""
         self._closed = True
-        if self._event is not None:  # also when Ctrl-C came before there was a descriptor
+        event, epoll = self._event, self._epoll  # a handler of a signal may close it, too
+        if event is not None:  # also when Ctrl-C came before there was a descriptor
             self._engine.request_progress.end(self)
-            self._event.close()
-        if self._epoll is not None:
-            close_epoll(self._epoll)
+            event.close()
+        if epoll is not None:
+            close_epoll(epoll)
         self._event = self._epoll = None  # last: an interrupted close is called again
 
 

@@ -2,8 +2,8 @@
 """The C headers of the data plane, compiled and run without an interpreter.
 
 Each `test_*.c` is a program of its own. It is built with the address and undefined-behaviour
-sanitizers; programs with threads also plain, whose speed has them meet at other places, and with
-the thread sanitizer. The other ones are built plain on request (-m further). Programs that
+sanitizers. Programs with threads are also built plain, since at full speed their threads meet at
+other places, and with the thread sanitizer; `-m further` builds the others plain, too. Programs that
 include the same header are compiled together, see `together.py`. Conventions of the headers
 (labels, memory orders, lengths) are checked in their text.
 """

@@ -26,14 +26,16 @@ def expected(sample: Path) -> list[int]:
 
 @pytest.fixture(scope="module")
 def lines_by_mypy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[int]]:
-    """Return the lines with errors by the name of each sample, all of them checked at once."""
+    """Return the lines in which mypy finds errors, by the name of the sample."""
     pytest.importorskip("mypy")
     command = [sys.executable, "-m", "mypy", "--strict", "--output", "json"]
     command += ["--cache-dir", str(tmp_path_factory.mktemp("mypy")), *map(str, SAMPLES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     lines: dict[str, set[int]] = {sample.stem: set() for sample in SAMPLES}
+    print(done.stdout)
     for entry in map(json.loads, done.stdout.splitlines()):
+        assert ROOT / entry["file"] in SAMPLES, entry
         if entry["severity"] == "error":
             lines[Path(entry["file"]).stem].add(entry["line"])
     return lines
@@ -41,14 +43,17 @@ def lines_by_mypy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[int
 
 @pytest.fixture(scope="module")
 def lines_by_pyright() -> dict[str, set[int]]:
-    """Return the same of pyright."""
+    """Return the lines in which pyright finds errors, by the name of the sample."""
     program = shutil.which("pyright", path=str(Path(sys.executable).parent))
     if program is None:
         pytest.skip("pyright is not installed")
     command = [program, "--outputjson", "--pythonpath", sys.executable, *map(str, SAMPLES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
     lines: dict[str, set[int]] = {sample.stem: set() for sample in SAMPLES}
+    print(done.stdout)
     for entry in json.loads(done.stdout)["generalDiagnostics"]:
+        assert Path(entry["file"]) in SAMPLES, entry
         if entry["severity"] == "error":
             lines[Path(entry["file"]).stem].add(entry["range"]["start"]["line"] + 1)
     return lines

@@ -8,6 +8,7 @@ its place that imports nothing which the interpreter does not have.
 """
 
 import runpy
+import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,8 +50,11 @@ def find_by(mapping: Mapping[str, str]) -> str:
 
 def main() -> None:
     """Rewrite the finder of shmnd in this environment; pip removes it as it would the other."""
-    for module in Path(sysconfig.get_path("purelib")).glob("__editable___shmnd_*_finder.py"):
+    found = [*Path(sysconfig.get_path("purelib")).glob("__editable___shmnd_*_finder.py")]
+    for module in found:
         module.write_text(find_by(runpy.run_path(str(module))["MAPPING"]))
+    if not found:
+        print("in_place: setuptools has another way to find packages in place", file=sys.stderr)
 
 
 if __name__ == "__main__":

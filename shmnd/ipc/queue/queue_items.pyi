@@ -15,3 +15,5 @@ class QueueItems(QueueMemory):
         """Copy an object into a block that is not sent yet; return the block."""
     def drop(self, packed: int, born: int = 0) -> None:
         """Free a block that was not sent; not that of the parent, where `born` says whose it is."""
+    def drop_box(self, box: list[int], born: int = 0) -> None:
+        """Free the block of a box, and empty it: no handler of a signal runs in between."""

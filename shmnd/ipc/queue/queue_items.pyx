@@ -276,6 +276,11 @@ cdef class QueueItems(QueueMemory):
         if not born or born == forks:
             self.unsent(packed)
 
+    def drop_box(self, list box, uint32_t born=0) -> None:
+        """Free the block of a box, and empty it: no handler of a signal runs in between."""
+        if box:
+            self.drop(box.pop(), born)
+
     cdef object unpacked(self, uint32_t ref):
         """The object of a block. What its producer wrote is read once, and checked."""
         cdef size_t room = 0, at, size, number

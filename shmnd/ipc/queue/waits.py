@@ -45,6 +45,7 @@ class Waits:
     _core: QueueCore
     _closed: bool
     _bell: Bell | None
+    _is_armed = False  # at its end, until others ring its bell no more
     _also: QueueCore | None  # another queue whose members matter to its waits
 
     def _wait_long(self, what: int, left: float, came: Callable[[], bool] | None = None) -> None:
@@ -143,8 +144,11 @@ class Waits:
         """At the end: those that sleep at it check again, and others ring it no more."""
         bell = self._bell
         if bell is not None:
+            self._is_armed = True
             bell.wake_all()
             self._bell = None
             del bell
+        if self._is_armed:
             if (os.getpid(), id(self._core)) not in _bells:
                 self._core.disarm_descriptor()
+            self._is_armed = False  # last: an interrupted end is continued

@@ -88,8 +88,9 @@ class Request(Ending):
         except (pickle.PicklingError, AttributeError, TypeError) as exc:
             if is_interruption(exc):
                 raise
+            call = "Request.respond" if kind == "value" else "Request.stream"
             raise TypeError(
-                f"Request: the answer cannot be pickled: {exc}; respond with numbers, text, "
+                f"{call}: the answer cannot be pickled: {exc}; respond with numbers, text, "
                 "arrays, or objects of classes that a module defines"
             ) from exc
         self._sent += 1

@@ -16,6 +16,7 @@ from libc.string cimport memset
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport NOT_MADE, forks, unusable
 
+from shmnd.common.shortages import LIMITS_OF_MEMORY
 from shmnd.status import Status, error
 
 # More entries than were asked for: programs outrun an exact depth by a few.
@@ -218,8 +219,9 @@ cdef class RingCore:
         if self.raw.ring == NULL or size > self.raw.mask + 1:
             ring = <c.shmnd_cqe *>PyMem_RawMalloc(size * sizeof(c.shmnd_cqe))
             if ring == NULL:
-                raise error(Status.INSUFFICIENT_RESOURCES, "CompletionQueue",
-                            f"no memory for {need} completions")
+                call = "create_queue_pair" if entries else "create_completion_queue"
+                raise error(Status.INSUFFICIENT_RESOURCES, f"Adapter.{call}",
+                            f"no memory for {need} completions; {LIMITS_OF_MEMORY}")
             pos = self.raw.read_pos
             while pos != self.raw.write_pos:
                 ring[pos & (size - 1)] = self.raw.ring[pos & self.raw.mask]

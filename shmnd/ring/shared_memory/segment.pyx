@@ -150,6 +150,7 @@ def _require_shared(fd: int, writable: bool, call: str) -> tuple[int, bool]:
 
 
 cdef object _require_mapped(int failure, size_t nbytes, str call):
+    """Raise the error of a mapping, by its number; 0 is none."""
     if failure:
         raise error(
             Status.INSUFFICIENT_RESOURCES, call,

@@ -38,6 +38,7 @@ class Names:
         self._engine = engine
         self._announced: dict[int, _Announced] = {}
         self._watches: dict[_Watched, Living[Watch]] = {}
+        self._leaving: set[_Watched] = set()  # of which the last watch ends now
         self._watching = threading.RLock()  # of a moment; a finaliser may end a watch inside
         self._unconfirmed: dict[tuple[str, int], float] = {}
         self._broker = ""  # from which the watches have their records
@@ -107,9 +108,15 @@ class Names:
             if watches is None:
                 return
             watches.discard(watch)
-            if not watches:
-                self._engine.post("unwatch", kind=watch.kind, name=watch.name)
-                self._watches.pop(key, None)  # last: an interrupted end is continued
+            if watches and key not in self._leaving:
+                return
+            self._leaving.add(key)
+            self._engine.post("unwatch", kind=watch.kind, name=watch.name)
+            if watches:  # a handler of a signal has begun one meanwhile
+                self._engine.post("watch", kind=watch.kind, name=watch.name)
+            else:
+                self._watches.pop(key, None)
+            self._leaving.discard(key)  # last: an interrupted end is continued
 
     def take(self, event: Event, *, gone: bool) -> None:
         """Pass a record that came or went to the watches that it concerns."""

@@ -42,18 +42,13 @@ class Meetings:
         `part` with the same token ends it, also where this raises.
         """
         key = adapter.uid, peer
-        with Held(self._engine.rpc):
-            try:
-                self._engine.call("meet", caller=call, adapter=adapter.uid, peer=peer)
+        try:
+            with Held(self._engine.rpc):
+                # First: another thread that ends the last meeting of the two notifies the broker.
                 with Held(self._lock):
                     self._own[adapter.uid] = weakref.ref(adapter)
                     self._tokens[key] = self._tokens.get(key, set()) | {token}
-            except BaseException:
-                # The broker may have heard of it. With the lock: another thread may meet it too.
-                if key not in self._tokens:
-                    self._engine.post("part", adapter=adapter.uid, peer=peer)
-                raise
-        try:
+                self._engine.call("meet", caller=call, adapter=adapter.uid, peer=peer)
             self._engine.sync()  # the introduction follows the answer
             return self._engine.require_peer(peer, call, Status.CONNECTION_INVALID, "its adapter")
         except BaseException:
@@ -79,7 +74,14 @@ class Meetings:
             if not any(own == adapter.uid for own, _ in left):
                 self._own.pop(adapter.uid, None)
             self._engine.post("part", adapter=adapter.uid, peer=peer)
-            self._tokens.pop(key, None)  # last: an interrupted end is continued
+            # Last: an interrupted end is continued. A handler may have met it again meanwhile.
+            tokens = self._tokens.get(key, set()) - {token}
+            if tokens:
+                self._tokens[key] = tokens
+                self._own[adapter.uid] = weakref.ref(adapter)
+                self._engine.post("meet", adapter=adapter.uid, peer=peer)
+            else:
+                self._tokens.pop(key, None)
 
     def replay(self, client: BrokerLike) -> None:
         """Replay to a new broker, in whatever order the processes come back."""
