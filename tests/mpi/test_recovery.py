@@ -354,4 +354,35 @@ print("well")
 def test_a_wait_for_what_a_dead_rank_holds_ends_with_an_error(leaves: str) -> None:
     """Without one the rank would wait until the end of the job."""
     ran = launch(3, SYNC.replace("LEAVES", leaves), "--enable-recovery")
-    assert ran.stdout.count("well") == 2
+    assert ran.stdout.count("well") == 2, ran.stderr
+
+
+CONDITION = """
+import time
+from mpi4py.util import sync
+condition, mutex = sync.Condition(comm=comm), sync.Mutex(comm=comm)
+
+def waits():
+    with condition:
+        comm.send(None, 2)
+        condition.wait()
+
+if comm.rank == 2:
+    comm.recv(source=0)
+    comm.recv(source=1)
+    condition.acquire()  # both wait by then
+    dies()
+error = fails(waits)
+assert error.Get_error_class() == MPI.ERR_PROC_FAILED, error
+assert "Condition.wait of the window of 3: rank 2 " in str(error), error
+for _ in range(20):
+    with mutex:
+        time.sleep(0.01)
+print("well")
+"""
+
+
+def test_a_wait_within_a_condition_ends_with_the_error_of_the_death() -> None:
+    """The end of the block releases no mutex that the wait could not take again. Others work."""
+    ran = launch(3, CONDITION, "--enable-recovery")
+    assert ran.stdout.count("well") == 2, ran.stderr

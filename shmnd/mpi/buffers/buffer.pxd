@@ -7,8 +7,8 @@ cdef class buffer:
 
     cdef Py_buffer view             # of an object with the buffer protocol, or filled by hand
     cdef bint held                  # view.obj has to be released
-    cdef object hold                # or what does it, for parts and views as well
-    cdef Py_ssize_t views           # that others have of it
+    cdef object hold                # what parts and views share: it keeps the memory
+    cdef bint viewed                # others may have views of it
     cdef bint stated                # it is of `fromaddress`
     cdef bint device                # memory of a device: not to be touched item by item
     cdef object owner               # what `obj` returns

@@ -12,6 +12,7 @@ from cpython.buffer cimport (
     PyObject_CheckBuffer, PyObject_GetBuffer,
 )
 from cpython.bytearray cimport PyByteArray_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memcpy, memmove, memset, strchr
 
 from shmnd.mpi.buffers.array_interfaces cimport Foreign, describe
@@ -64,18 +65,22 @@ cdef buffer buffer_for(object obj, bint readonly, str call):
         raise type(exc)(f"{full_name(call)}: {exc.args[0]}") from exc
 
 
-@cython.final
-cdef class _Hold:
-    """The memory of an object, which is released when nothing refers to it."""
-
-    cdef Py_buffer view
-
-    def __dealloc__(self):
-        PyBuffer_Release(&self.view)
+cdef buffer _part_of(buffer whole, Py_ssize_t start, Py_ssize_t nbytes):
+    """Return a part of the memory of a buffer, which keeps that memory and not the buffer."""
+    cdef buffer self = view_at(<char *> whole.view.buf + start, nbytes, whole.view.readonly)
+    self.kept = whole._share()
+    self.owner = whole.owner
+    return self
 
 
 cdef buffer as_buffer(object obj, bint readonly):
     """Return the memory of an object; writable unless `readonly`."""
+    if isinstance(obj, buffer) and not (<buffer> obj).device:
+        if (<buffer> obj).view.readonly and not readonly:
+            raise BufferError(_why_not(obj, readonly, None))
+        part = _part_of(obj, 0, (<buffer> obj).view.len)
+        part.owner = obj
+        return part
     cdef buffer self = _blank()
     cdef Foreign found
     cdef int place
@@ -160,12 +165,16 @@ cdef class buffer:
 
     cdef object _share(self):
         """Return what keeps the memory, for a part or a view: they may outlast the buffer."""
-        cdef _Hold hold
+        cdef buffer hold
         if self.held:
-            hold = _Hold.__new__(_Hold)
+            hold = _blank()
             hold.view = self.view
-            self.held = False
+            hold.held, self.held = True, False
             self.hold = hold
+            # Without the reference to the object: the collector counts it as one of the hold.
+            memset(&self.view, 0, sizeof(self.view))
+            self.view.buf, self.view.len = hold.view.buf, hold.view.len
+            self.view.readonly, self.view.format = hold.view.readonly, hold.view.format
         return self.kept if self.hold is None else self.hold
 
     @staticmethod
@@ -204,12 +213,7 @@ cdef class buffer:
         if self.device:
             raise BufferError("memory of a device has no view")
         PyBuffer_FillInfo(view, self, self.view.buf, self.view.len, self.view.readonly, flags)
-        self.views += 1
-
-    def __releasebuffer__(self, Py_buffer *view):
-        self.views -= 1
-        if self.views == 0 and self.view.buf == NULL:
-            self.hold = None  # the buffer was released before
+        self.viewed = True
 
     @property
     def address(self) -> int:
@@ -248,20 +252,23 @@ cdef class buffer:
 
     def tobytes(self, order: str | None = None) -> bytes:
         """Return the data in the buffer as a byte string."""
-        return memoryview(self).tobytes()
+        self._touch()
+        return PyBytes_FromStringAndSize(<char *> self.view.buf, self.view.len)
 
     def toreadonly(self) -> buffer:
         """Return a readonly version of the buffer object."""
-        cdef buffer other
-        if self.owner is None:
-            other = view_at(self.view.buf, self.view.len, True)
-            other.kept = self._share()
-            return other
-        return buffer.frombuffer(self.owner, True)
+        if self.device:
+            return buffer.frombuffer(self.owner, True)
+        cdef buffer other = _part_of(self, 0, self.view.len)
+        other.view.readonly = True
+        return other
 
     def release(self) -> None:
-        """Release the underlying buffer, which parts of it and views of them keep until they end."""
-        cdef object shared = self._share() if self.views else None
+        """Release the memory: now, or with the last part of it.
+
+        After a view of this object, not before its own end: an array may refer to it alone.
+        """
+        cdef object shared = self._share() if self.viewed else None
         if self.held:
             PyBuffer_Release(&self.view)
         self.held = False
@@ -294,15 +301,9 @@ cdef class buffer:
 
     def __getitem__(self, item: int | slice, /) -> int | buffer:
         self._touch()
-        cdef buffer part
         if isinstance(item, slice):
             start, stop = self._range(item)
-            part = view_at(
-                <char *> self.view.buf + <Py_ssize_t> start, stop - start, self.view.readonly
-            )
-            part.kept = self._share()
-            part.owner = self.owner
-            return part
+            return _part_of(self, start, stop - start)
         return (<unsigned char *> self.view.buf)[self._place(item)]
 
     def __setitem__(self, item: int | slice, value: Any, /) -> None:
@@ -338,7 +339,7 @@ def _alignment(info: Any) -> int:
     from shmnd.mpi.objects.info import hints_of
 
     asked = hints_of(info, "Alloc_mem").get("mpi_minimum_memory_alignment", "")
-    number = int(asked) if asked.isdecimal() else 0
+    number = int(asked) if asked.isdecimal() and len(asked) < 10 else 0
     return number if number.bit_count() == 1 else 1
 
 

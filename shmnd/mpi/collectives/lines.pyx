@@ -134,7 +134,7 @@ cdef int _disagree(
                 mpi_error(
                     comm, constants.ERR_TRUNCATE,
                     f"{at}: rank {place} takes part with {n} bytes, and this rank with {own}; "
-                    "counts and types of all ranks have to agree",
+                    "counts, types and roots of all ranks have to agree",
                 )
     mpi_error(
         comm, constants.ERR_TRUNCATE,

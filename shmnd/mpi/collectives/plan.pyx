@@ -32,7 +32,7 @@ from shmnd.mpi.point_to_point.status cimport Status
 
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.op import NO_OP as _NO_OP, REPLACE as _REPLACE
-from shmnd.mpi.objects.info import hints_of
+from shmnd.mpi.objects.info import require_info
 
 cdef list _left = []
 
@@ -393,6 +393,6 @@ cdef Request started_apart(Plan plan):
 
 
 cdef Prequest prepared(Plan plan, object info):
-    hints_of(info, full_name(plan.call))
+    require_info(info, full_name(plan.call))
     plan.count()
     return prequest_of(plan)

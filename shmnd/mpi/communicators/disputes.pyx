@@ -95,7 +95,8 @@ cdef int _check_disputes(CommState c, shmpi_call mine, CommBase comm) except -1:
     at = f"{_at(c, mine.number)}: it failed at rank {c.from_job[peer]}"
     if not 0 <= d.peer < E.size:
         mpi_error(
-            comm, constants.ERR_TRUNCATE, f"{at}, where two ranks disagree; {_SAME_CALLS}"
+            comm, constants.ERR_TRUNCATE,
+            f"{at}, where two ranks disagree; {_SAME_CALLS}, and name the same roots",
         )
     mpi_error(
         comm, constants.ERR_TRUNCATE,

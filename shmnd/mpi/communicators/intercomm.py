@@ -22,7 +22,7 @@ from shmnd.mpi.communicators.group import Group, group_from
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.objects.errhandler import for_new, handle_new, raise_error
 from shmnd.mpi.objects.errors import Exception as MPIException
-from shmnd.mpi.objects.info import INFO_NULL, Info, hints_of
+from shmnd.mpi.objects.info import INFO_NULL, Info, require_info
 from shmnd.mpi.point_to_point.exchange import exchange, to_job
 from shmnd.mpi.transport import engine
 from shmnd.mpi.transport.outer_call import OuterCall
@@ -89,7 +89,7 @@ class Intercomm(Comm):
         """Create communicator from group."""
         call = "Intercomm.Create_from_groups"
         engine.require_open(call)
-        hints_of(info, call)
+        require_info(info, call)
         tag = zlib.crc32(stringtag.encode()) & constants.TAG_LIMIT
         with Making(cls(), errhandler, call) as making:
             group, remote = making.ranks(local_group), making.ranks(remote_group)

@@ -16,7 +16,7 @@ from shmnd.mpi.communicators.from_groups import Making
 from shmnd.mpi.communicators.group import Group, require_group
 from shmnd.mpi.objects.errhandler import handle_new, raise_error
 from shmnd.mpi.objects.handle import constant
-from shmnd.mpi.objects.info import INFO_NULL, Info, hints_of
+from shmnd.mpi.objects.info import INFO_NULL, Info, require_info
 from shmnd.mpi.objects.unsupported import left_out
 from shmnd.mpi.transport import engine
 from shmnd.mpi.transport.outer_call import OuterCall
@@ -66,7 +66,7 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
         """Create communicator from group."""
         call = "Intracomm.Create_from_group"
         engine.require_open(call)
-        hints_of(info, call)
+        require_info(info, call)
         self = cls()
         with Making(self, errhandler, call) as making:
             members = making.ranks(group)
@@ -114,7 +114,7 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
         reorder: bool = False,
     ) -> Any:
         """Create distributed graph communicator."""
-        hints_of(info, "Comm.Create_dist_graph_adjacent")
+        require_info(info, "Comm.Create_dist_graph_adjacent")
         return self._topo(
             "Create_dist_graph_adjacent",
             "Distgraphcomm",
@@ -134,7 +134,7 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
         reorder: bool = False,
     ) -> Any:
         """Create distributed graph communicator."""
-        hints_of(info, "Comm.Create_dist_graph")
+        require_info(info, "Comm.Create_dist_graph")
         kind = self._kinds["Distgraphcomm"]
         with self._calling("Create_dist_graph"):
             return kind._gather(self, sources, degrees, destinations, weights)

@@ -11,7 +11,7 @@ from shmnd.mpi.communicators.group import Group, group_from
 from shmnd.mpi.objects.errhandler import Errhandler, handle_new, raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.handle import Handle, State, constant
-from shmnd.mpi.objects.info import INFO_NULL, Info, hints_of
+from shmnd.mpi.objects.info import INFO_NULL, Info, hints_of, require_info
 from shmnd.mpi.point_to_point import buffering
 from shmnd.mpi.point_to_point.request import Request
 from shmnd.mpi.transport import hooks
@@ -83,11 +83,13 @@ class Session(Handle, Handling):
     def Get_num_psets(self, info: Info = INFO_NULL) -> int:
         """Number of available process sets."""
         self._state("Get_num_psets")
+        require_info(info, "Session.Get_num_psets")
         return len(_sets())
 
     def Get_nth_pset(self, n: int, info: Info = INFO_NULL) -> str:
         """Name of the *n*-th process set."""
         self._state("Get_nth_pset")
+        require_info(info, "Session.Get_nth_pset")
         names = list(_sets())
         if not 0 <= n < len(names):
             raise_error(

@@ -21,7 +21,7 @@ from shmnd.mpi.objects.errhandler import Errhandler, raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.handle import Handle, State, constant
-from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls, hints_of
+from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls, hints_of, require_info
 from shmnd.mpi.transport.outer_call import OuterCall
 
 
@@ -123,7 +123,7 @@ class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
 
         Raise Exception(ERR_NO_SUCH_FILE) where there is none.
         """
-        hints_of(info, "File.Delete")
+        require_info(info, "File.Delete")
         try:
             os.unlink(filename)  # noqa: PTH108
         except OSError as error:
@@ -211,11 +211,11 @@ class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
     # -- errors --
 
     def Get_errhandler(self) -> Errhandler:
-        """Get the error handler for a file; the null file has that of new ones, Open and Delete."""
+        """Return the error handler of the file; that of FILE_NULL is for new ones, Open, Delete."""
         return handlers.refer((_default if self.ob is None else self.ob).errhandler)
 
     def Set_errhandler(self, errhandler: Errhandler) -> None:
-        """Set the error handler for a file; the null file has that of new ones, Open and Delete."""
+        """Set the error handler of the file; that of FILE_NULL is for new ones, Open, Delete."""
         if self.ob is not None:
             super().Set_errhandler(errhandler)
         elif errhandler.ob is None:

@@ -216,11 +216,14 @@ INFO_ENV: Final = constant(Info.Create_env(), "INFO_ENV")
 
 def hints_of(info: Info | None, call: str) -> dict[str, str]:
     """Return the pairs that a call takes as hints; INFO_NULL and None stand for none."""
-    if info is None:
-        return {}
-    if not isinstance(info, Info):
+    require_info(info, call)
+    return {} if info is None else dict(info.items())
+
+
+def require_info(info: Info | None, call: str) -> None:
+    """Raise TypeError where it is none: also in calls that take no hint."""
+    if info is not None and not isinstance(info, Info):
         raise TypeError(f"{call}: info {info!r} is not an Info")
-    return dict(info.items())
 
 
 class InfoCalls:

@@ -174,7 +174,7 @@ cdef class WinCalls(Keyed):
             )
         if op != NO_OP and op != REPLACE:
             _check_items(self, how, origin.type, t.type, call)
-        t.w.take(t.rank)
+        t.w.take(t.rank, call)
         try:
             if result is not None:
                 _read(t, result)
@@ -266,7 +266,7 @@ cdef class WinCalls(Keyed):
         if t is None or t.nbytes == 0:
             return
         cdef char *row = _room(2 * t.nbytes)
-        t.w.take(t.rank)
+        t.w.take(t.rank, call)
         try:
             _read(t, into)
             t.fetch(row, t.nbytes)
@@ -328,7 +328,7 @@ cdef int _put(WinCalls win, origin, target_rank, target, str call) except -1:
     cdef Target t = win._target(spec, rank, target, call)
     if t is None or t.nbytes == 0:
         return 0
-    t.w.take(t.rank)
+    t.w.take(t.rank, call)
     try:
         _write(spec, t)
     finally:

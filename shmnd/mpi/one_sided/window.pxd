@@ -54,7 +54,7 @@ cdef class WinState(State):
 
     cdef int enter(self, int rank, bint writes, str call) except -1
     cdef int publish(self, Wait *wait, int rank, int *published, str call) except -1
-    cdef int take(self, int rank) except -1
+    cdef int take(self, int rank, str call) except -1
 
 
 cdef class Target:

@@ -35,6 +35,7 @@ cdef extern from "sched.h" nogil:
 _LINE = 64
 
 cdef unsigned int _LONG = 100           # turns of a wait for a lock, before it is published anew
+cdef int _TOO_LONG = 20_000             # turns of a wait for the bytes of a call: some milliseconds
 cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, in bytes
 
 
@@ -204,7 +205,7 @@ cdef class WinState(State):
         cdef int published = -1
         try:
             while not shmpi_gate_enter(&self.gates[rank], writes):
-                _yield(self, call or "Win.Lock")
+                _yield(self, call or "Win.Lock", True)
                 wait.idle += 1
                 if wait.idle % _LONG == 0:
                     self.publish(&wait, rank, &published, call or f"Win.Lock({rank})")
@@ -224,11 +225,14 @@ cdef class WinState(State):
         note(1 | SHMPI_POLLS | (0 if left else SHMPI_OTHERS_END), holder, -1, call, self.title())
         return 0
 
-    cdef int take(self, int rank) except -1:
+    cdef int take(self, int rank, str call) except -1:
         if shut:
-            refuse(f"a one-sided call of {self.title()}")
+            refuse(f"{call} of {self.title()}")
+        cdef int polls = 0
         while not shmpi_gate_take(&self.gates[rank]):
-            _yield(self, "Win.Accumulate or its kin")
+            polls += 1
+            # A living rank has it for a moment only. One that died in that moment has it for ever.
+            _yield(self, call, polls > _TOO_LONG)
         return 0
 
     def begin_wait(self, call: str, int holder) -> None:
@@ -316,9 +320,10 @@ cdef class WinState(State):
         return self.name or f"the window of {self.size}"
 
 
-cdef int _yield(WinState w, str call) except -1:
+cdef int _yield(WinState w, str call, bint check) except -1:
+    """Let others run; with `check` raise the error of a rank that has died, in the call's name."""
     poll()
-    if E.failures:
+    if check and E.failures:
         (<CommState>w.comm.ob).call = call
         check_context((<CommState>w.comm.ob).context, w.comm)
     with nogil:

@@ -20,7 +20,7 @@ from shmnd.mpi.point_to_point.persistent cimport Prequest, prequest_of
 from shmnd.mpi.buffers.spec cimport spec_simple
 
 from shmnd.mpi import constants
-from shmnd.mpi.objects.info import INFO_NULL, hints_of
+from shmnd.mpi.objects.info import INFO_NULL, require_info
 
 cdef int PROC_NULL = constants.PROC_NULL
 
@@ -113,7 +113,7 @@ cdef Prequest _prepared(
 ):
     cdef CommState c = comm.state(call)
     cdef Partitioned op = Partitioned.__new__(Partitioned)
-    hints_of(info, f"Comm.{call}")
+    require_info(info, f"Comm.{call}")
     if partitions <= 0:
         mpi_error(comm, constants.ERR_ARG, f"Comm.{call}: {partitions} partitions; at least 1")
     op.comm = comm

@@ -123,7 +123,8 @@ class Mutex:
         trace: TracebackType | None,
     ) -> None:
         """Release mutex."""
-        self.release()
+        if kind is None or self.locked():  # a wait for it may have failed within
+            self.release()
 
     def _there(self, call: str) -> Turns:
         if self._turns is None:
@@ -215,7 +216,8 @@ class Condition:
         trace: TracebackType | None,
     ) -> None:
         """Release the underlying mutex."""
-        self.release()
+        if kind is None or self.locked():  # a wait for it may have failed within
+            self.release()
 
     def acquire(self, blocking: bool = True) -> bool:
         """Acquire the underlying mutex."""
@@ -263,12 +265,14 @@ class Condition:
             wait_until(words, call, lambda: bool(words.read(me, bell)))
             notified = True
         finally:
-            if not turns.count:
-                turns.wait(call)
-            turns.count = held
-            if not notified:
-                self._withdraw(words, me)
-            words.change(me, bell, 0, REPLACE)
+            try:
+                if not turns.count:
+                    turns.wait(call)
+                turns.count = held
+                if not notified:
+                    self._withdraw(words, me)
+            finally:
+                words.change(me, bell, 0, REPLACE)
 
     def _withdraw(self, words: Words, me: int) -> None:
         """Wait no longer, behind an exception; another rank gets what this one is notified of."""
@@ -330,7 +334,8 @@ class _Taken:
         return self._condition._take(self._call, blocking)
 
     def release(self) -> None:
-        self._condition.release()
+        if self._condition.locked():  # a wait for it may have failed within
+            self._condition.release()
 
 
 class Semaphore:

@@ -72,33 +72,38 @@ class Words:
         self.win.Free()
 
 
-_SHORT: Final = 100
-"""Polls of a wait without a sleep, and between two checks whether a rank has died."""
-_LONG: Final = 10 * _SHORT
+_AWAKE: Final = 100
+"""Polls of a wait before it sleeps between them."""
+_LONG: Final = 1000
 """Polls, a tenth of a second, after which it is published, and from time to time anew."""
 
 
 def wait_until(
     words: Words, call: str, done: Callable[[], bool], holder: Callable[[], int] = lambda: -1
 ) -> None:
-    """Wait until `done()`, which rank `holder()` can bring about; -1: any. Other processes run."""
-    polls = 0
+    """Wait until `done()`, which rank `holder()` can bring about; -1: any. Other processes run.
+
+    Where that rank has died, or any has, the wait may have no end: it raises ERR_PROC_FAILED.
+    """
+    polls, dead = 0, False
     try:
         while not done():
             polls += 1
-            time.sleep(0 if polls < _SHORT else 0.0001)
+            time.sleep(0 if polls < _AWAKE else 0.0001)
             if polls % _LONG == 0:
                 words.win.ob.begin_wait(call, holder())
-            if polls % _SHORT == 0:
-                _check_deaths(words.win, call)
+                # Twice in a row: between two turns at a mutex, no rank holds it for a moment.
+                dead = _require_alive(words.win, call, holder(), dead)
     finally:
         words.win.ob.end_wait()
 
 
-def _check_deaths(win: Win, call: str) -> None:
-    """Raise the error of a wait that may have no end, because a rank of the window has died."""
+def _require_alive(win: Win, call: str, holder: int, again: bool) -> bool:
+    """Return whether the holder of something has died; raise that if it was so before."""
     engine.progress()
-    dead = win.ob.comm.ob.failed()
-    if dead:
+    state = win.ob.comm.ob
+    dead = [each for each in state.failed() if holder < 0 or each == state.group[holder]]
+    if dead and again:
         text = f"{call} of {win.ob.title()}: rank {dead[0]} of the job has died"
         raise_error(win, ERR_PROC_FAILED, text)
+    return bool(dead)

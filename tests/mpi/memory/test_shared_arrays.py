@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of numpy in memory that all ranks map: which they are, and that programs run as before."""
 
+import gc
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -221,11 +223,51 @@ for asked, alignment in (("64", 64), ("65536", 65536), ("3", 1), ("0", 1), ("non
 
 def test_views_and_parts_of_memory_outlive_its_end() -> None:
     memory = MPI.Alloc_mem(1 << 20)  # so long that its pages go back to the system
-    view, part, words = np.frombuffer(memory, "u1"), memory[10:20], memory[:].toreadonly()
+    view, part = np.frombuffer(memory, "u1"), memory[10:20]
+    array: np.ndarray = np.ndarray(1 << 20, "u1", memory)  # refers to the object, and has no view of it
+    words = memory[7:].toreadonly()
     MPI.Free_mem(memory)
     assert len(memory) == 0
     view[:] = 5
-    assert (part[0], words[1 << 19]) == (5, 5)
+    assert (part[0], words[1 << 19], len(words)) == (5, 5, (1 << 20) - 7)
+    array[:] = 6
+    assert (part[0], words[0]) == (6, 6)
+
+
+def test_an_aligned_block_is_as_long_as_asked_for_in_each_form() -> None:
+    memory = MPI.Alloc_mem(100, MPI.Info.Create({"mpi_minimum_memory_alignment": "64"}))
+    array: np.ndarray = np.ndarray(100, "u1", memory)
+    words = memory.toreadonly()
+    assert (len(words), words.address) == (100, memory.address)
+    MPI.Free_mem(memory)
+    array[:] = 3
+    assert words.tobytes() == bytes([3]) * 100
+
+
+def test_a_cycle_through_a_part_of_a_buffer_is_collected() -> None:
+    class Array(np.ndarray):
+        part: object
+
+    array = np.zeros(100).view(Array)
+    array.part = MPI.buffer(array)[:8]
+    gone = weakref.ref(array)
+    del array
+    gc.collect()
+    assert gone() is None
+
+
+def test_memory_that_a_view_uses_is_not_collected() -> None:
+    class Array(np.ndarray):
+        whole: object
+
+    array = np.ones(1 << 19).view(Array)
+    whole = array.whole = MPI.buffer(array)
+    part = whole[:]
+    view = memoryview(part)
+    part.release()
+    del array, whole, part
+    gc.collect()
+    assert view[6:8] == np.float64(1).tobytes()[6:]
 
 
 def test_released_memory_is_free_when_its_last_view_has_ended() -> None:
@@ -237,7 +279,26 @@ def test_released_memory_is_free_when_its_last_view_has_ended() -> None:
         with pytest.raises(BufferError):
             source.append(1)
         view.release()
+    del memory, view, views
     source.append(1)
+
+
+def test_foreign_memory_outlives_a_released_buffer() -> None:
+    class Source:
+        def __init__(self) -> None:
+            self.array = np.arange(8)
+
+        def __dlpack__(self, **options: object) -> object:
+            return self.array.__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+    memory = MPI.buffer.frombuffer(Source())  # type: ignore[arg-type]
+    view = memoryview(memory)
+    memory.release()
+    gc.collect()
+    assert np.frombuffer(view, "i8").tolist() == list(range(8))
 
 
 @pytest.mark.slow
