@@ -183,9 +183,9 @@ class _Attempt:
         self.asking.when_over(self._release)
 
     def _release(self) -> None:
-        ends, self._ends = self._ends, None
-        shared, self._shared = self._shared, None
+        ends, shared = self._ends, self._shared
         if ends is not None:
             ends.close()
         if shared is not None:
             shared.give_back(self)
+        self._ends = self._shared = None  # last: an interrupted release is continued

@@ -54,6 +54,7 @@ class Connection(Closing):
 
     def __init__(self, shared: SharedAdapter, ends: Ends) -> None:
         self._refusal = "the connection is not made"  # until all is, and again from its end on
+        self._released = True  # there is nothing to close
         self._shared: Final = shared
         self.adapter: Final[Adapter] = shared.adapter
         """The adapter; a server's connections share the server's."""
@@ -79,6 +80,7 @@ class Connection(Closing):
         """The token of the peer's `.memory`, for Read and Write."""
         self.remote_length: Final[int] = ends.theirs.length
         """The bytes of the peer's `.memory`."""
+        self._ends: Final = ends
         self._messages: Final = ends.messages
         self._inbox: Final = ends.messages.inbox
         self._send_now: Final = ends.messages.send_now
@@ -88,7 +90,7 @@ class Connection(Closing):
         self._start_locks()
         remember(self)
         shared.take(self)
-        self._refusal = ""  # last: what a handler of a signal ends here closes nothing
+        self._refusal, self._released = "", False  # last: half-made, it closes nothing
 
     def _start_locks(self) -> None:
         self._lock = lock = threading.RLock()
@@ -389,30 +391,29 @@ class Connection(Closing):
         """Close this end. The peer receives every message sent, then EOFError. Harmless when
         repeated. Threads that wait in a call get OSError.
         """
+        if self._released:
+            return  # else an interrupted close is continued
         with Held(self._lock):
-            if self._refusal:
-                return
-            self._refusal = "the connection is closed"
-        if not self._messages.ended:
-            self._messages.say_goodbye()
+            if not self._refusal:
+                self._refusal = "the connection is closed"
+                # Said once: no handler of a signal runs between the two.
+                if not self._messages.ended:
+                    self._messages.say_goodbye()
         self._messages.refuse()
         if self._waiter is not None:
             self._waiter.close()
-        self.connector.close()
-        self.qp.close()
-        self._messages.close()
-        self.region.close()
-        self.receive_cq.close()
-        self.cq.close()
+        self._ends.close()
         with Held(self._lock):
             self._changed.notify_all()
         self._shared.give_back(self)
+        self._released = True
 
     def _end_in_child(self) -> None:
         """Refuse all calls after fork: the connection belongs to the parent."""
         self._start_locks()
         self._messages.refuse()
         self._refusal = self._refusal or f"the connection {OWN_IN_CHILD}"
+        self._released = True
 
 
 _NO_ROOM: Final = "takes no messages now: it has not received the earlier ones"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from shmnd.adapter import Adapter
+    from shmnd.connector import Connector
 
 __all__ = ["Server", "listen"]
 
@@ -77,7 +79,7 @@ class Server(Closing):
         namespace: str | None,
         group: int | str | None,
     ) -> None:
-        self._closed = True  # until all is made
+        self._closed = self._ended = True  # until all is made
         self._plan: Final = plan
         self._shared: Final = SharedAdapter(open_adapter(namespace=namespace, group=group))
         self._shared.take(self)
@@ -90,14 +92,15 @@ class Server(Closing):
         except BaseException:
             self._shared.give_back(self)
             raise
-        self._closed = False
         self._broker_calls: Final = BrokerCalls.of(place_of(namespace, group=group))
         self._lock = threading.RLock()
         self._answer_lock = threading.RLock()
         self._answering: BrokerCall[None] | None = None
         self._waiting: Offer | None = None
         self._arrivals: dict[int, Arrival] = {}  # by their `id`
+        self._refused: dict[int, Arrival | Connector | None] = {}  # taken out to be closed
         self._waiter: Waiter | None = None
+        self._closed = self._ended = False
 
     @property
     def adapter(self) -> Adapter:
@@ -346,8 +349,8 @@ class Server(Closing):
 
     def close(self) -> None:
         """Stop listening. Connections live on; a waiter in `accept` gets OSError."""
-        if self._closed:
-            return
+        if self._ended:
+            return  # else an interrupted close is continued
         self._closed = True
         if self._waiter is not None:
             self._waiter.close()
@@ -355,18 +358,22 @@ class Server(Closing):
         self._drop()
         self._ring()
         self._shared.give_back(self)
+        self._ended = True
 
     def _drop(self) -> None:
         """Refuse the request that waits, and end the connections that no call has taken."""
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            waiting.connector.close()
-        while True:
-            try:
-                _, arrival = self._arrivals.popitem()
-            except KeyError:
-                return  # also where another thread took the last one
-            arrival.close()
+        # Each moves in one step, for handlers of signals and for threads that take it as well.
+        waiting = self._waiting
+        key = id(waiting and waiting.connector)
+        if waiting is not None and self._waiting is waiting:
+            self._waiting, self._refused[key] = None, waiting.connector
+        keys = [*self._arrivals]
+        taken = map(self._arrivals.pop, keys, itertools.repeat(None))
+        self._refused.update(zip(keys, taken, strict=True))
+        for key, each in [*self._refused.items()]:
+            if each is not None:
+                each.close()
+            self._refused.pop(key, None)
 
     def __repr__(self) -> str:
         state = "closed, was" if self._closed else "listening"

@@ -151,9 +151,10 @@ class Endpoint(EndpointCore, Front):
     def close(self) -> None:
         """Release it: a connection ends, outstanding requests are cancelled."""
         self._pair.close()
-        staging, self._staging = self._staging, None
+        staging = self._staging
         if staging is not None:
             staging.close()
+            self._staging = None  # last: an interrupted close is continued
 
     # -- inline data --
 
