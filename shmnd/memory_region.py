@@ -78,6 +78,8 @@ class MemoryRegion(OverlappedObject):
         """Held for the few assignments that register a buffer, or release it."""
         self._held: HeldBuffer | _Bare | None = None
         self._leaving = False
+        self._left: dict[int, HeldBuffer | _Bare | None] = {}
+        """What `_let_go` has yet to release, by token."""
         self._windows: Living[_Window] = Living()
         self._revoked: list[int] = []  # window tokens that a peer may still be copying by
 
@@ -211,6 +213,7 @@ class MemoryRegion(OverlappedObject):
     def _let_go(self) -> bool:
         """Release the buffer, if nothing uses it any more; return whether it is released."""
         if not self._leaving:
+            self._release_left()  # by an interrupted call
             return True
         registry, leaving = self._adapter._registry, self._token
         if self._is_touched() or not registry.settled(leaving):
@@ -218,13 +221,18 @@ class MemoryRegion(OverlappedObject):
         with Held(self._change):
             if self._token != leaving:
                 return True  # another thread has released it
-            held, self._held = self._held, None
-            self._token = 0
-            self._leaving = False
-        registry.release(leaving)
-        if held is not None:
-            held.release()
+            self._left[leaving] = self._held
+            self._held, self._token, self._leaving = None, 0, False
+        self._release_left()
         return True
+
+    def _release_left(self) -> None:
+        """Release what no request uses any more. An interrupted call is continued by the next."""
+        for token, held in [*self._left.items()]:
+            self._adapter._registry.release(token)
+            if held is not None:
+                held.release()
+            self._left.pop(token, None)
 
     def _is_touched(self) -> bool:
         """Return whether a peer may still be copying by the token of a window."""
@@ -300,10 +308,10 @@ class MemoryRegion(OverlappedObject):
         super().close()
         with Held(self._change):
             self._closed = True
-        if not self._token or not self._engine.alive:
-            return  # nothing is registered, or it is the parent's
-        if not self._leaving:
-            self._withdraw()
+        if not self._engine.alive:
+            return  # it is the parent's
+        if self._token:
+            self._withdraw()  # also where an interrupted call has begun to
         if not self._let_go() and self._engine.alive:
             self._engine.pending_operations.linger(self._let_go)
 

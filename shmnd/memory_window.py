@@ -37,6 +37,8 @@ class MemoryWindow(Closing):
         self._qp: weakref.ref[QueuePair] | None = None
         self._context: object = None
         self._place: PollingCore | None = None  # where a place is held for its result
+        # What `_unbind` leaves to `_give_back`, by token: the region, and where the place is.
+        self._unbound: dict[int, tuple[MemoryRegion, PollingCore | None]] = {}
         self._binding: Final = threading.Lock()  # held by the thread that binds it
 
     @property
@@ -192,31 +194,39 @@ class MemoryWindow(Closing):
         """
         region, token = self._region, self._token
         if region is None:
+            self._give_back()  # what an interrupted call has left
             return 0
         # First: a thread that deregisters the memory meanwhile has to find the window, or a token
         # by which no copy begins any more.
         registry = self._adapter._registry
         registry.withdraw(token)
         region._revoked.append(token)
-        if not self._unbind(token):
-            return 0
-        region._windows.discard(self)
-        if self._keeps(region):  # another thread has bound it again meanwhile
-            region._windows.add(self)
-        if len(region._revoked) > 64:
-            region._is_touched()
-        registry.release(token)
-        place, self._place = self._place, None
-        if place is not None:
-            place._free_place()
-        return token
+        mine = self._unbind(token)
+        self._give_back()
+        return token if mine else 0
 
     def _unbind(self, token: int) -> bool:
         """Return whether this thread has unbound it. It calls nothing, so no other thread runs."""
         if self._region is None or self._token != token:
             return False
-        self._region, self._token, self._qp = None, 0, None
+        self._unbound[token] = self._region, self._place
+        self._region, self._token, self._qp, self._place = None, 0, None, None
         return True
+
+    def _give_back(self) -> None:
+        """Release the tokens that are unbound. All but the last step is harmless when repeated."""
+        for token, (region, place) in [*self._unbound.items()]:
+            self._adapter._registry.release(token)  # first: a close of the region can continue it
+            region._windows.discard(self)
+            if self._keeps(region):  # another thread has bound it again meanwhile
+                region._windows.add(self)
+            if len(region._revoked) > 64:
+                region._is_touched()
+            if token in self._unbound:
+                # Once: no handler of a signal, and no other thread, runs between the two.
+                del self._unbound[token]
+                if place is not None:
+                    place._free_place()
 
     def _keeps(self, region: MemoryRegion) -> bool:
         return self._region is region

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A handler of a signal that raises within the end of a region or window: the next close ends it.
+
+Its entry in the registry is free then, and so is the place that was held for its result.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import shmnd
+from interrupting import Alarm, inside, interrupted
+from shmnd import OpFlag
+from spi.harness import LOCAL, WAIT
+from spi.pair import Pair
+from stepping import stepped
+
+WITHIN = inside(shmnd)
+READ = OpFlag.ALLOW_READ
+
+
+class Place:
+    """Stands for the queue that holds a place for the result of a window."""
+
+    freed = 0
+
+    def _free_place(self) -> None:
+        self.freed += 1
+
+
+class Counting:
+    """A registry that knows which tokens are given out."""
+
+    def __init__(self, registry: Any) -> None:
+        self._registry = registry
+        self.tokens: set[int] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registry, name)
+
+    def register(self, *given: Any) -> int:
+        token: int = self._registry.register(*given)
+        self.tokens.add(token)
+        return token
+
+    def bind(self, *given: Any) -> int:
+        token: int = self._registry.bind(*given)
+        self.tokens.add(token)
+        return token
+
+    def release(self, token: int) -> None:
+        self._registry.release(token)
+        self.tokens.discard(token)
+
+
+@pytest.fixture
+def counting(connected: Pair, monkeypatch: pytest.MonkeyPatch) -> Counting:
+    """The registry of the active end; what was registered before is not counted."""
+    counting = Counting(connected.active.adapter._registry)
+    monkeypatch.setattr(connected.active.adapter, "_registry", counting)
+    return counting
+
+
+def interrupt_all(once: Callable[[int], bool]) -> None:
+    """Call a function for each place; it returns whether it came there."""
+    for at in itertools.count():
+        if not once(at):
+            break
+    assert at > 5, "there were places to interrupt"
+
+
+@pytest.mark.active_end_here
+@pytest.mark.parametrize("how", ["close", "invalidate"])
+def test_a_window_whose_end_is_interrupted_is_released(
+    connected: Pair, counting: Counting, how: str
+) -> None:
+    owner = connected.active
+    near = owner.memory(64)
+    before = set(counting.tokens)
+
+    def once(at: int) -> bool:
+        window = owner.adapter.create_memory_window()
+        flags = READ | OpFlag.SILENT_SUCCESS
+        owner.qp.bind(near.mr, window, near.address, 64, flags=flags)
+        assert counting.tokens > before
+        window._place = place = Place()
+
+        def invalidate() -> None:
+            window._invalidate(owner.qp)
+
+        came = interrupted(at, invalidate if how == "invalidate" else window.close, WITHIN, Alarm)
+        window.close()
+        assert counting.tokens == before, f"interrupted at {at}"
+        assert not near.mr._windows, f"interrupted at {at}"
+        assert place.freed == 1, f"interrupted at {at}"
+        return came
+
+    interrupt_all(once)
+
+
+@pytest.mark.active_end_here
+@pytest.mark.parametrize("how", ["close", "deregister"])
+@pytest.mark.parametrize("bound", [False, True], ids=["alone", "with a window"])
+def test_a_region_whose_end_is_interrupted_is_released(
+    connected: Pair, counting: Counting, how: str, bound: bool
+) -> None:
+    owner = connected.active
+
+    def once(at: int) -> bool:
+        region, window = owner.adapter.create_memory_region(), owner.adapter.create_memory_window()
+        memory = bytearray(64)
+        region.register(memory, LOCAL).result(WAIT)
+        if bound and how == "close":
+            flags = READ | OpFlag.SILENT_SUCCESS
+            owner.qp.bind(region, window, region.address, 64, flags=flags)
+        came = bool(stepped(at, getattr(region, how), WITHIN, Alarm))
+        region.close()
+        owner.adapter._engine.progress()
+        assert not counting.tokens, f"interrupted at {at}"
+        assert not window._is_bound(), f"interrupted at {at}"
+        memory.append(0)  # nothing holds it
+        return came
+
+    interrupt_all(once)
