@@ -332,7 +332,7 @@ class BrokerClient(Session):
             try:
                 return self._exchange(call, op, fds, fields, time.monotonic() + self._timeout)
             except Lost:
-                if self._replaying:
+                if self._replaying.locked():
                     raise
         raise self._keeps_leaving(call)
 

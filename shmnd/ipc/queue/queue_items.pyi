@@ -13,7 +13,5 @@ class QueueItems(QueueMemory):
 
     def pack(self, obj: object) -> int:
         """Copy an object into a block that is not sent yet; return the block."""
-    def drop(self, packed: int, born: int = 0) -> None:
-        """Free a block that was not sent; not that of the parent, where `born` says whose it is."""
-    def drop_box(self, box: list[int], born: int = 0) -> None:
-        """Free the block of a box, and empty it: no handler of a signal runs in between."""
+    def drop(self, box: list[int], born: int = 0) -> None:
+        """Empty a box, and free its block unless that is the parent's: one step for handlers."""

@@ -271,15 +271,11 @@ cdef class QueueItems(QueueMemory):
             PyBuffer_Release(&found)
         return packed
 
-    def drop(self, uint64_t packed, uint32_t born=0) -> None:
-        """Free a block that was not sent; not that of the parent, where `born` says whose it is."""
-        if not born or born == forks:
-            self.unsent(packed)
-
-    def drop_box(self, list box, uint32_t born=0) -> None:
-        """Free the block of a box, and empty it: no handler of a signal runs in between."""
-        if box:
-            self.drop(box.pop(), born)
+    def drop(self, list box, uint32_t born=0) -> None:
+        """Empty a box, and free its block unless that is the parent's: one step for handlers."""
+        if box and born in (0, forks):
+            self.unsent(box.pop())
+        box.clear()
 
     cdef object unpacked(self, uint32_t ref):
         """The object of a block. What its producer wrote is read once, and checked."""

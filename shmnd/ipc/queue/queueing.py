@@ -159,7 +159,7 @@ class Queue(QueueCalls, Waits):
                 self._keep(box)
         except BaseException:
             if box:  # else the item is put, and its memory is the queue's
-                self._core.drop(box[0], born)
+                self._core.drop(box, born)
             raise
 
     def _await_room(self, block: bool, timeout: float | None) -> float:

@@ -78,7 +78,7 @@ class Unsent:
             while self._waiting and not self._requests._closed:
                 pending, box = self._waiting[0]  # an empty one: put by a call that was interrupted
                 if box and pending._over:  # a stream that was closed before
-                    core.drop_box(box, born)
+                    core.drop(box, born)
                 elif box and not core.push(box, True, self._under_way.entry_of(pending), born):
                     return
                 pending._unsent = False
@@ -106,7 +106,7 @@ class Unsent:
             while self._waiting:
                 pending, box = self._waiting[0]
                 if box and not self._requests._closed:
-                    self._requests._core.drop_box(box, self.process)
+                    self._requests._core.drop(box, self.process)
                 pending._failure = kind(f"Client.send: {why}")
                 pending._over, pending._unsent = True, False
                 for each in tuple(pending._waiters):

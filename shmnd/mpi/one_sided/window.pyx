@@ -35,7 +35,6 @@ cdef extern from "sched.h" nogil:
 _LINE = 64
 
 cdef unsigned int _LONG = 100           # turns of a wait for a lock, before it is published anew
-cdef int _TOO_LONG = 20_000             # turns of a wait for the bytes of a call: some milliseconds
 cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, in bytes
 
 
@@ -61,9 +60,8 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
         except Exception as error:
             failure = error
     # Rank 0 keeps its descriptor until all have tried to open it.
-    reasons = comm.allgather(
-        None if failure is None else (_is_shortage(failure), _reason(failure))
-    )
+    own = None if failure is None else (_is_shortage(failure), _reason(failure))
+    reasons = comm.allgather(own)
     failed = [rank for rank, reason in enumerate(reasons) if reason is not None]
     if failed:
         # Where rank 0 has died, and its memory with it, this raises that error.
@@ -80,17 +78,15 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
 
 
 def _exchange_offers(comm, make):
-    """The offer of this rank, and of each one: the address, bytes, unit, whether it may lie apart.
-    """
+    """The offer of this rank, and of each: the address, bytes, unit, whether it may lie apart."""
     own = []
 
     def offer():
         own.append(make())
         memory = own[0].memory
         apart = own[0].info.get("alloc_shared_noncontig") == "true"
-        if memory is None:
-            return 0, own[0].nbytes, own[0].unit, apart
-        return memory.address, memory.nbytes, own[0].unit, apart
+        there = (0, own[0].nbytes) if memory is None else (memory.address, memory.nbytes)
+        return *there, own[0].unit, apart
 
     known = comm._allgather_of(offer)
     return own[0], known
@@ -228,11 +224,10 @@ cdef class WinState(State):
     cdef int take(self, int rank, str call) except -1:
         if shut:
             refuse(f"{call} of {self.title()}")
-        cdef int polls = 0
+        cdef unsigned int polls = 0  # a living rank has it for a moment; one that died, for ever
         while not shmpi_gate_take(&self.gates[rank]):
             polls += 1
-            # A living rank has it for a moment only. One that died in that moment has it for ever.
-            _yield(self, call, polls > _TOO_LONG)
+            _yield(self, call, polls > 200 * _LONG)
         return 0
 
     def begin_wait(self, call: str, int holder) -> None:
