@@ -57,7 +57,7 @@ class Counting:
 
 @pytest.fixture
 def counting(connected: Pair, monkeypatch: pytest.MonkeyPatch) -> Counting:
-    """The registry of the active end; what was registered before is not counted."""
+    """The registry of the active end, which counts from now on."""
     counting = Counting(connected.active.adapter._registry)
     monkeypatch.setattr(connected.active.adapter, "_registry", counting)
     return counting
