@@ -271,8 +271,9 @@ class Waiter(Closing):
         self._engine.pending_operations.remove(self)
         for wake in [*self._tasks, *itertools.chain(*self._lines.values())]:
             wake()
-        if self._readiness is not None:
-            self._readiness.close()
+        readiness = self._readiness  # another thread may close it, too
+        if readiness is not None:
+            readiness.close()
             self._readiness = None
         self._engine.news()
         self._ended = True  # last: an interrupted close is called again
