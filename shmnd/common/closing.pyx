@@ -51,9 +51,9 @@ def surely(end, *args) -> None:
 
 
 cdef int _call_surely(object end, tuple args) except -1:
-    """Call it until no handler interrupts it, without a look at the names of this module.
+    """Call it until no handler interrupts it, by no name of this module.
 
-    They may be gone when the interpreter ends.
+    The names may be gone when the interpreter ends.
     """
     cdef object interruption = None
     cdef int _calls

@@ -3,8 +3,8 @@
 
 Each `test_*.c` is a program of its own. It is built with the address and undefined-behaviour
 sanitizers. Programs with threads are also built plain, since at full speed their threads meet at
-other places, and with the thread sanitizer; `-m further` builds the others plain, too. Programs that
-include the same header are compiled together, see `together.py`. Conventions of the headers
+other places, and with the thread sanitizer; `-m further` builds the others plain, too. Programs
+that include the same header are compiled together, see `together.py`. Conventions of the headers
 (labels, memory orders, lengths) are checked in their text.
 """
 

@@ -16,7 +16,7 @@ from libc.string cimport memset
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport NOT_MADE, forks, unusable
 
-from shmnd.common.shortages import LIMITS_OF_MEMORY
+from shmnd.common.shortages import LIMITS_OF_MEMORY as _LIMITS
 from shmnd.status import Status, error
 
 # More entries than were asked for: programs outrun an exact depth by a few.
@@ -221,7 +221,7 @@ cdef class RingCore:
             if ring == NULL:
                 call = "create_queue_pair" if entries else "create_completion_queue"
                 raise error(Status.INSUFFICIENT_RESOURCES, f"Adapter.{call}",
-                            f"no memory for {need} completions; {LIMITS_OF_MEMORY}")
+                            f"no memory for {need} completions; {_LIMITS}")
             pos = self.raw.read_pos
             while pos != self.raw.write_pos:
                 ring[pos & (size - 1)] = self.raw.ring[pos & self.raw.mask]

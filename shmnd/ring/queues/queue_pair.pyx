@@ -25,7 +25,7 @@ from shmnd.common.closing cimport end_of_life
 
 from shmnd.common.closing import refuse_copy
 from shmnd.common.interruption import is_interruption
-from shmnd.common.shortages import LIMITS_OF_MEMORY
+from shmnd.common.shortages import LIMITS_OF_MEMORY as _LIMITS
 from shmnd.status import Status, error
 from shmnd.common.arguments import shown, within
 
@@ -112,7 +112,7 @@ cdef class QueuePair(ConnectionCore):
         self.reserved_initiator = depth + 1
         if self.q.wq.entries == NULL or self.q.wq.sges == NULL or self.q.wq.inlined == NULL:
             raise error(Status.INSUFFICIENT_RESOURCES, "Adapter.create_queue_pair",
-                        f"no memory for {depth} initiator requests; {LIMITS_OF_MEMORY}")
+                        f"no memory for {depth} initiator requests; {_LIMITS}")
 
     cdef _make_receiving(self, uint32_t depth, uint32_t sge):
         cdef uint32_t size = c.shmnd_pow2_at_least(depth if depth else 1)
@@ -133,7 +133,7 @@ cdef class QueuePair(ConnectionCore):
         self.reserved_receive = depth + 2
         if self.q.own.entries == NULL or self.q.own.sges == NULL:
             raise error(Status.INSUFFICIENT_RESOURCES, "Adapter.create_queue_pair",
-                        f"no memory for {depth} receives; {LIMITS_OF_MEMORY}")
+                        f"no memory for {depth} receives; {_LIMITS}")
 
     # -- views of a peer's memory --
 

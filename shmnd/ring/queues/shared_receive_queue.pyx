@@ -16,7 +16,7 @@ from shmnd.ring.shared_memory.registry cimport Registry
 from shmnd.ring.shared_memory.sge cimport gather_sges
 from shmnd.ring.queues.polling cimport PairCore
 
-from shmnd.common.shortages import LIMITS_OF_MEMORY
+from shmnd.common.shortages import LIMITS_OF_MEMORY as _LIMITS
 from shmnd.status import Status, error
 
 cdef int _MOST_DEPTH = 1 << 24
@@ -79,7 +79,7 @@ cdef class ReceiveCore:
             call = ("Adapter.create_shared_receive_queue" if self.raw.entries == NULL
                     else "SharedReceiveQueue.modify")
             raise error(Status.INSUFFICIENT_RESOURCES, call,
-                        f"no memory for {depth} receives; {LIMITS_OF_MEMORY}")
+                        f"no memory for {depth} receives; {_LIMITS}")
         for pos in range(self.raw.matched, self.raw.posted):
             entries[pos & (size - 1)] = self.raw.entries[pos & self.raw.mask]
             for i in range(self.raw.stride):

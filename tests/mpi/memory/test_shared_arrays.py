@@ -224,7 +224,7 @@ for asked, alignment in (("64", 64), ("65536", 65536), ("3", 1), ("0", 1), ("non
 def test_views_and_parts_of_memory_outlive_its_end() -> None:
     memory = MPI.Alloc_mem(1 << 20)  # so long that its pages go back to the system
     view, part = np.frombuffer(memory, "u1"), memory[10:20]
-    array: np.ndarray = np.ndarray(1 << 20, "u1", memory)  # refers to the object, and has no view of it
+    array: np.ndarray = np.ndarray(1 << 20, "u1", memory)  # refers to the object, without a view
     words = memory[7:].toreadonly()
     MPI.Free_mem(memory)
     assert len(memory) == 0
