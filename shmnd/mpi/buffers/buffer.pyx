@@ -247,7 +247,8 @@ cdef class buffer:
 
     def cast(self, format: str, shape: list[int] | tuple[int, ...] | None = None) -> memoryview:
         """Cast to a `memoryview` with new format or shape."""
-        view = memoryview(self)
+        # Of a part: a release of this buffer need not count it.
+        view = memoryview(self if self.device else _part_of(self, 0, self.view.len))
         return view.cast(format) if shape is None else view.cast(format, shape)
 
     def tobytes(self, order: str | None = None) -> bytes:

@@ -5,6 +5,7 @@ A message of a rank to itself takes two specifications, and copies.
 """
 
 import array
+import sys
 
 import numpy as np
 import pytest
@@ -138,6 +139,9 @@ def test_buffers_are_views_of_memory() -> None:
         view[6]
     with pytest.raises(ValueError, match="slice"):
         view[0:2] = b"abc"
+    numbers = view.cast("H")
     part.release()
     view.release()
+    assert numbers[1] == int.from_bytes(b"XY", sys.byteorder)
+    del numbers
     memory.append(0)
