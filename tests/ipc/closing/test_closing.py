@@ -80,7 +80,7 @@ def _client(name: str) -> Case:
 def _event(name: str) -> tuple[ipc.Notifier, ipc.Listener]:
     notifier, listener = ipc.Notifier(name), ipc.Listener(name)
     notifier.notify(3)
-    assert listener.wait(PATIENCE) == [3]
+    assert listener.wait(PATIENCE) == {3}
     listener.fileno()
     return notifier, listener
 
