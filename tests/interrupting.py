@@ -69,6 +69,20 @@ def interrupted_where(
     return handled_where(at, call, place, fail)
 
 
+def handled(
+    at: int,
+    function: Callable[[], object],
+    within: Callable[[str], bool],
+    handler: Callable[[], object],
+) -> bool:
+    """Call a function, and a handler in it at its `at`-th place, as `interrupted` counts them."""
+
+    def place(frame: FrameType, event: str) -> bool:
+        return event in ("call", "c_return") and within(frame.f_code.co_filename)
+
+    return handled_where(at, function, place, handler)
+
+
 def handled_where(
     at: int,
     function: Callable[[], object],

@@ -5,7 +5,6 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 
 import shmnd
 from census import open_files
-from interrupting import Alarm, handled_where, inside, interrupted
+from interrupting import Alarm, handled, inside, interrupted
 from shmnd import ipc
 from shmnd.ipc.common.namespace_adapter import NamespaceAdapter
 
@@ -38,6 +37,21 @@ def _other_adapter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not faults
 
 
+def _first(make: Callable[[str], tuple[Any, Any]]) -> Callable[[str], Case]:
+    """Return a case in which the first one of a pair is closed."""
+
+    def case(name: str) -> Case:
+        first, second = make(name)
+        return first, [second]
+
+    return case
+
+
+def _second(make: Callable[[str], tuple[Any, Any]]) -> Callable[[str], Case]:
+    """Return a case in which the second one is closed."""
+    return _first(lambda name: make(name)[::-1])
+
+
 def _topic(name: str) -> tuple[ipc.Publisher, ipc.Subscriber]:
     pub, sub = ipc.Publisher(name, "f8"), ipc.Subscriber(name, "f8")
     pub.wait_for_subscribers(1, PATIENCE)
@@ -45,16 +59,6 @@ def _topic(name: str) -> tuple[ipc.Publisher, ipc.Subscriber]:
     sub.receive(PATIENCE).release()
     sub.fileno()
     return pub, sub
-
-
-def _publisher(name: str) -> Case:
-    pub, sub = _topic(name)
-    return pub, [sub]
-
-
-def _subscriber(name: str) -> Case:
-    pub, sub = _topic(name)
-    return sub, [pub]
 
 
 def _service(name: str) -> tuple[ipc.Server, ipc.Client]:
@@ -67,32 +71,12 @@ def _service(name: str) -> tuple[ipc.Server, ipc.Client]:
     return server, client
 
 
-def _server(name: str) -> Case:
-    server, client = _service(name)
-    return server, [client]
-
-
-def _client(name: str) -> Case:
-    server, client = _service(name)
-    return client, [server]
-
-
 def _event(name: str) -> tuple[ipc.Notifier, ipc.Listener]:
     notifier, listener = ipc.Notifier(name), ipc.Listener(name)
     notifier.notify(3)
     assert listener.wait(PATIENCE) == {3}
     listener.fileno()
     return notifier, listener
-
-
-def _notifier(name: str) -> Case:
-    notifier, listener = _event(name)
-    return notifier, [listener]
-
-
-def _listener(name: str) -> Case:
-    notifier, listener = _event(name)
-    return listener, [notifier]
 
 
 def _board(name: str) -> tuple[ipc.Blackboard, ipc.BlackboardReader]:
@@ -103,22 +87,12 @@ def _board(name: str) -> tuple[ipc.Blackboard, ipc.BlackboardReader]:
     return board, reader
 
 
-def _writer(name: str) -> Case:
-    board, reader = _board(name)
-    return board, [reader]
-
-
-def _reader(name: str) -> Case:
-    board, reader = _board(name)
-    return reader, [board]
-
-
-def _queue(name: str) -> Case:
+def _queues(name: str) -> tuple[Any, Any]:
     queue, other = ipc.Queue(name=name), ipc.Queue(name=name)
     queue.put(1)
     assert other.get(timeout=PATIENCE) == 1
     queue.fileno()
-    return queue, [other]
+    return queue, other
 
 
 def _wait_set(name: str) -> Case:
@@ -134,15 +108,15 @@ def _watch(name: str) -> Case:
 
 
 CASES: dict[str, Callable[[str], Case]] = {
-    "publisher": _publisher,
-    "subscriber": _subscriber,
-    "server": _server,
-    "client": _client,
-    "notifier": _notifier,
-    "listener": _listener,
-    "writer": _writer,
-    "reader": _reader,
-    "queue": _queue,
+    "publisher": _first(_topic),
+    "subscriber": _second(_topic),
+    "server": _first(_service),
+    "client": _second(_service),
+    "notifier": _first(_event),
+    "listener": _second(_event),
+    "writer": _first(_board),
+    "reader": _second(_board),
+    "queue": _first(_queues),
     "wait set": _wait_set,
     "watch": _watch,
 }
@@ -159,10 +133,7 @@ def _raises(at: int, made: Any) -> bool:
 
 
 def _closes(at: int, made: Any) -> bool:
-    def place(frame: FrameType, event: str) -> bool:
-        return event in ("call", "c_return") and WITHIN(frame.f_code.co_filename)
-
-    return handled_where(at, made.close, place, made.close)
+    return handled(at, made.close, WITHIN, made.close)
 
 
 @pytest.mark.parametrize(

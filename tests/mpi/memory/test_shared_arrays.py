@@ -4,6 +4,7 @@
 import gc
 import sys
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -294,7 +295,8 @@ def test_foreign_memory_outlives_a_released_buffer() -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return 1, 0
 
-    memory = MPI.buffer.frombuffer(Source())  # type: ignore[arg-type]
+    source: Any = Source()
+    memory = MPI.buffer.frombuffer(source)
     view = memoryview(memory)
     memory.release()
     gc.collect()

@@ -7,12 +7,11 @@ The next `close` ends what the first one has left.
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType
 
 import pytest
 
 import shmnd
-from interrupting import Alarm, handled_where, inside, interrupted
+from interrupting import Alarm, handled, inside, interrupted
 from processes.messages.kit import LIMIT, accepted_unreturned
 
 Close = Callable[[], None]
@@ -34,11 +33,7 @@ def raising(at: int, close: Close, within: Within) -> bool:
 
 def closing(at: int, close: Close, within: Within) -> bool:
     """Have a handler call the same close at a place of it; return whether it came there."""
-
-    def place(frame: FrameType, event: str) -> bool:
-        return event in ("call", "c_return") and within(frame.f_code.co_filename)
-
-    return handled_where(at, close, place, close)
+    return handled(at, close, within, close)
 
 
 @pytest.fixture
