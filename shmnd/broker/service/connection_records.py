@@ -40,6 +40,10 @@ class Ends:
         channel: Callable[[], tuple[Descriptor, Descriptor]],
     ) -> None:
         self.records: dict[tuple[int, str, str], Connection] = {}
+        self.undecided: set[Connection] = set()
+        """Those that the passive side has neither accepted nor refused."""
+        self.changes = 0
+        """Counts connections that have entered or left `undecided`."""
         self._tuples: dict[tuple[int, Address, Address], Connection] = {}
         self._vacant: dict[str, dict[tuple[int, str, str], Connection]] = {}
         self._ports = ports
@@ -221,6 +225,11 @@ class Ends:
                 end.over = True
                 self._leave(connection, end)
         self.records.pop(connection.identity, None)
+        self._decide(connection)
+
+    def _decide(self, connection: Connection) -> None:
+        self.undecided.discard(connection)
+        self.changes += 1
 
 
 def _missing(adapter: Adapter, given: set[int]) -> list[int]:

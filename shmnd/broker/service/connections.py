@@ -49,6 +49,8 @@ class Connections(Ends):
         process.waiting_bytes += connection.weight
         source.connection = connection
         self.records[connection.identity] = connection
+        self.undecided.add(connection)
+        self.changes += 1
         self._tuples[connection.key] = connection
         self._occupy(connection, connection.active, source.adapter)
         listener.queue[connection.number] = connection
@@ -92,6 +94,7 @@ class Connections(Ends):
         active = connection.active.process
         self.introduce(self._adapters[connection.passive.adapter], active)
         connection.stage = Stage.ACCEPTED
+        self._decide(connection)
         self._outbox.event(
             active,
             "accepted",

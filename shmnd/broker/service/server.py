@@ -28,6 +28,7 @@ from shmnd.broker.protocol import BadMessage, Fields, decode, encode, receive, s
 from shmnd.broker.service.client_queues import Client, Clients, ServerLimits
 from shmnd.broker.service.records import Limits
 from shmnd.broker.service.rendezvous import Rendezvous
+from shmnd.broker.service.scheduling import Scheduling
 from shmnd.broker.service.validation import request_id
 from shmnd.common.steps import step
 from shmnd.status import Status
@@ -77,6 +78,7 @@ class Server:
         self._next_check = self._empty_since + _PLACE_CHECK_SECONDS
         self._selector = selectors.EpollSelector()
         self._clients = Clients(self._limits)
+        self._scheduling = Scheduling()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
@@ -122,6 +124,8 @@ class Server:
         now = time.monotonic()
         self._timers(now)
         self._drop_doomed()
+        connections = self._state.connections
+        self._scheduling.follow(len(connections.undecided), connections.changes, now)
         if self._clients:
             self._empty_since = now
         elif self._idle and now >= self._leave_at():
@@ -134,6 +138,8 @@ class Server:
     def _timeout(self) -> float:
         """Seconds until the next thing that comes by itself."""
         moments = [self._next_check, self._clients.next_retry()]
+        if self._scheduling.until:
+            moments.append(self._scheduling.until)
         if self._accept_again_at:
             moments.append(self._accept_again_at)
         if self._greeting:  # in order of arrival, so the first is the first due

@@ -32,6 +32,9 @@ def check(world: World) -> None:
     }
     for connection in state.connections.records.values():
         check_connection(world, connection)
+    assert state.connections.undecided == {
+        each for each in state.connections.records.values() if each.stage is not Stage.ACCEPTED
+    }
     for key, connection in state.connections._tuples.items():
         assert key == connection.key
         assert state.connections.records[connection.identity] is connection
