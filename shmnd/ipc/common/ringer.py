@@ -7,7 +7,7 @@ import socket
 import weakref
 from typing import Final
 
-from shmnd.common.closing import Ending
+from shmnd.common.closing import when_dropped
 from shmnd.common.descriptors import file_of, is_still, taking_from_the_system
 from shmnd.common.interruption import Ignoring
 from shmnd.common.streams import socket_clear_of_streams
@@ -19,13 +19,17 @@ _ADDRESS: Final = 6
 """Bytes of an address that the kernel chooses: 0 and five digits (unix(7), autobind)."""
 
 
-class Ringer(Ending):
-    """Rings bells. It has its socket from the beginning: a change has to be rung in any case."""
+class Ringer:
+    """Rings bells. It has its socket from the beginning: a change has to be rung in any case.
+
+    The socket ends when the ringer is gone, not in a `__del__`: within that another thread could
+    still find the ringer by its weak reference, and ring nothing from then on.
+    """
 
     def __init__(self) -> None:
         with taking_from_the_system("ring"):
             self._socket = socket_clear_of_streams(socket.socket(socket.AF_UNIX, DATAGRAMS))
-            self._file = file_of(self._socket.fileno())
+            when_dropped(self, _close, self._socket, file_of(self._socket.fileno()))
 
     def ring(self, addresses: list[bytes]) -> None:
         """Make the bells at these addresses readable."""
@@ -35,11 +39,13 @@ class Ringer(Ending):
             with Ignoring(OSError):  # full: it was rung; closed: it does not sleep
                 self._socket.sendto(b"!", address)
 
-    def _end_of_life(self) -> None:
-        if is_still(self._socket.fileno(), self._file):
-            self._socket.close()
-        else:
-            self._socket.detach()
+
+def _close(ended: socket.socket, file: tuple[int, int]) -> None:
+    """Close a socket, unless the program has closed its descriptor, which is another file's now."""
+    if is_still(ended.fileno(), file):
+        ended.close()
+    else:
+        ended.detach()
 
 
 _ringers: weakref.WeakValueDictionary[str, Ringer] = weakref.WeakValueDictionary()
