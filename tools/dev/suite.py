@@ -21,7 +21,7 @@ from typing import Final
 TESTS: Final = Path(__file__).parents[2] / "tests"
 AT_A_TIME: Final = 4
 LONGEST_FIRST: Final = (
-    "mpi", "unit", "spi", "native", "processes", "ipc", "nd1", "topics", "reference", "soak",
+    "mpi", "ipc", "unit", "spi", "processes", "native", "topics", "crash", "fuzz", "stress",
 )  # fmt: skip
 """Folders that take minutes; short ones follow, so that all lanes end at about the same time."""
 ALONE: Final = (
