@@ -27,7 +27,10 @@ class Scheduling:
     """The policy of the broker's process, if it has the usual one. Others are left alone."""
 
     def __init__(self) -> None:
-        self._adjustable = os.sched_getscheduler(0) == os.SCHED_OTHER
+        try:
+            self._adjustable = os.sched_getscheduler(0) == os.SCHED_OTHER
+        except OSError:
+            self._adjustable = False  # a sandbox forbids the question
         self._changes = 0
         self.until = 0.0
         """When the usual policy is due again; 0.0: it is in force."""
@@ -48,4 +51,4 @@ class Scheduling:
             if self._adjustable:
                 os.sched_setscheduler(0, policy, os.sched_param(0))
         except OSError:
-            self._adjustable = False  # a sandbox forbids it
+            self._adjustable = False  # it forbids the change

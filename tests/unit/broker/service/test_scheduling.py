@@ -67,6 +67,17 @@ def test_a_system_that_forbids_it_is_asked_once(monkeypatch: pytest.MonkeyPatch)
     assert asked == [os.SCHED_BATCH]
 
 
+def test_a_system_that_does_not_name_the_policy_is_left_alone(
+    policies: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbid(pid: int) -> int:
+        raise PermissionError(errno.EPERM, "not here")
+
+    monkeypatch.setattr(os, "sched_getscheduler", forbid)
+    Scheduling().follow(MANY, 1, 5.0)
+    assert policies == []
+
+
 def test_a_policy_that_was_chosen_for_the_broker_is_left_alone(
     policies: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
