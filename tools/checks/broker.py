@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import stat
 from collections.abc import Iterator
+from typing import Final
 
 from shmnd import NdError
 from shmnd.broker.leftovers import find_leftovers
@@ -18,6 +20,9 @@ from ..columns import counted
 from ..observe.counter_reader import CounterReader
 from ..observe.snapshot import Scene
 from .finding import Finding, mebibytes, ok, problem, warning
+
+_FEW: Final = 256
+"""Descriptors with which a broker serves about thirty processes."""
 
 
 def check(namespace: str | None, group: str | None = None) -> Iterator[Finding]:
@@ -77,7 +82,26 @@ def _broker(place: Place) -> Finding:
             f"install one release everywhere, then {replace}; or another SHMND_NAMESPACE",
         )
     known = counted(counts["processes"], "process", "processes")
-    return ok(check, f"pid {pid}, version {spoken}; it knows {known}")
+    found = f"pid {pid}, version {spoken}; it knows {known}"
+    limit = _descriptors_of(pid)
+    if limit >= _FEW:
+        return ok(check, found)
+    return warning(
+        check,
+        f"{found}, and may have {limit} descriptors",
+        "it has the limit of the process that started it, and needs about eight for each process;"
+        " beyond that, calls of all processes fail with INSUFFICIENT_RESOURCES",
+        "where ulimit -n is 4096 or more: shmnd broker run --replace (connections do not notice)",
+    )
+
+
+def _descriptors_of(pid: int) -> int:
+    """Return how many descriptors a process may have; enough where the kernel does not say."""
+    try:
+        limit, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    except (OSError, OverflowError):
+        return _FEW  # it has ended, or is of another user or PID namespace
+    return _FEW if limit == resource.RLIM_INFINITY else limit
 
 
 def _obstacle(check: str, place: Place) -> Finding | None:

@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from shmnd.broker.access import is_one_user
 from shmnd.broker.protocol import FIRST_FOR_TOOLS, Address, Descriptor, Refusal
+from shmnd.broker.service.descriptor_limit import explained
 from shmnd.broker.service.ports import PortSpace
 from shmnd.broker.service.records import (
     Adapter,
@@ -116,7 +117,8 @@ class Ends:
         except OSError as exc:
             raise Refusal(
                 Status.INSUFFICIENT_RESOURCES,
-                f"the broker has no descriptors for what one process rings another by: {exc}",
+                "the broker has no descriptors for what one process rings another by:"
+                f" {explained(exc)}",
             ) from None
         waiting.update(ends)
         return ends

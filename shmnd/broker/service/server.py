@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import resource
 import selectors
 import signal
 import socket
@@ -26,6 +25,7 @@ from shmnd.broker.access import caller_at
 from shmnd.broker.place import Place
 from shmnd.broker.protocol import BadMessage, Fields, decode, encode, receive, send
 from shmnd.broker.service.client_queues import Client, Clients, ServerLimits
+from shmnd.broker.service.descriptor_limit import Reserve, limit_of_broker, raise_limit
 from shmnd.broker.service.records import Limits
 from shmnd.broker.service.rendezvous import Rendezvous
 from shmnd.broker.service.scheduling import Scheduling
@@ -44,7 +44,6 @@ _FIRST_CLIENT: Final = 1.0
 """Seconds that the process that started it has at least to connect."""
 _DESCRIPTORS_PER_CLIENT: Final = 8
 """A socket, a pidfd, and some segments; more clients than fit are turned away."""
-_SPARE_DESCRIPTORS: Final = 64
 
 
 class Server:
@@ -65,7 +64,7 @@ class Server:
         self._idle = idle
         self._limits = limits or ServerLimits()
         self._log = log
-        descriptors = _raise_descriptor_limit()
+        descriptors = raise_limit()
         self._max_clients = min(self._limits.clients, descriptors // _DESCRIPTORS_PER_CLIENT)
         own = state_limits or Limits()
         self._state = Rendezvous(limits=replace(own, segments=min(own.segments, descriptors // 4)))
@@ -79,6 +78,7 @@ class Server:
         self._selector = selectors.EpollSelector()
         self._clients = Clients(self._limits)
         self._scheduling = Scheduling()
+        self._reserve = Reserve()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
@@ -197,6 +197,7 @@ class Server:
         self._selector.close()
         self._wake_receiver.close()
         self._wake_sender.close()
+        self._reserve.close()
         os.close(self._lock)
 
     # --- clients come and go -------------------------------------------------------------------
@@ -212,13 +213,27 @@ class Server:
             except OSError as exc:
                 if exc.errno not in _NO_DESCRIPTOR:
                     raise
-                self._log(f"no new clients for now: {exc.strerror}")
-                if not self._accept_again_at:
-                    self._selector.unregister(self._listener)
-                self._accept_again_at = time.monotonic() + 0.1
-                return
+                now = time.monotonic()
+                if not self._reserve.met(exc, now):
+                    self._accept_later(exc, now)
+                    return
+                if not self._reserve.accept_with_it(self._listener, self._turn_away_poor):
+                    self._accept_later(exc, now)
+                    return
+                continue
+            self._reserve.over()
             step("broker-has-a-client")
             self._welcome(sock)
+
+    def _accept_later(self, failure: OSError, now: float) -> None:
+        self._log(f"no new clients for now: {failure.strerror}")
+        if not self._accept_again_at:
+            self._selector.unregister(self._listener)
+        self._accept_again_at = now + 0.1
+
+    def _turn_away_poor(self, sock: socket.socket) -> None:
+        why = f"it has no descriptor for another client: {limit_of_broker()}"
+        self._turn_away(sock, Status.INSUFFICIENT_RESOURCES, why)
 
     def _welcome(self, sock: socket.socket) -> None:
         caller = caller_at(sock)
@@ -228,6 +243,8 @@ class Server:
         elif len(self._clients) >= self._max_clients:
             status = Status.INSUFFICIENT_RESOURCES
             why = f"{len(self._clients)} processes are here already; that is the broker's limit"
+            if self._max_clients < self._limits.clients:
+                why = f"{why}: {limit_of_broker()}"
         elif pid and self._sockets[pid] >= self._limits.sockets_per_process:
             status = Status.INSUFFICIENT_RESOURCES
             why = f"process {pid} has {self._sockets[pid]} connections to the broker already"
@@ -242,12 +259,15 @@ class Server:
             self._clients.add(client)
             self._log(f"client {client.number}: came, pid {pid}")
             return
-        self._log(f"turned away uid {uid} pid {pid}: {why}")
+        self._turn_away(sock, status, why, f"uid {uid} pid {pid}")
+        sock.close()
+
+    def _turn_away(self, sock: socket.socket, status: Status, why: str, who: str = "one") -> None:
+        self._log(f"turned away {who}: {why}")
         try:
             send(sock, encode({"re": 0, "status": int(status), "message": why}))
         except OSError:
             pass  # it did not wait for the answer
-        sock.close()
 
     def _drop_doomed(self) -> None:
         """Take the doomed out, and what follows from that, which may doom others."""
@@ -328,7 +348,7 @@ class Server:
             del self._greeting[client.number]
 
     def _report_cut(self, client: Client, message: Fields) -> None:
-        text = "descriptors were lost: too many of them, or the broker has no room for more"
+        text = f"descriptors were lost: too many of them, or none was free: {limit_of_broker()}"
         ident = request_id(message)
         if ident is not None:
             status = int(Status.INSUFFICIENT_RESOURCES)
@@ -343,13 +363,3 @@ class Server:
                 self._clients.doom(number, "came back on another socket")
             else:
                 self._clients.push(number, message, fds, later)
-
-
-def _raise_descriptor_limit() -> int:
-    """Raise the limit of descriptors as far as allowed; return the number left for clients."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY:
-        hard = 1 << 20
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return max(soft, hard, 2 * _SPARE_DESCRIPTORS) - _SPARE_DESCRIPTORS

@@ -519,6 +519,18 @@ def test_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     end_process(broker_pid(place_of("doctored")))
 
 
+def test_a_broker_with_few_descriptors() -> None:
+    first = "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))"
+    code = f"import resource; {first}; a = shmnd.open_adapter(namespace='poor'); say(1); hear()"
+    with Child(code) as child:
+        assert child.hear() == 1
+        found = only(check_broker.check("poor"), "broker")
+        assert found.level is Level.WARNING
+        assert found.found.endswith("it knows 1 process, and may have 64 descriptors")
+        assert "--replace" in found.remedy
+    end_process(broker_pid(place_of("poor")))
+
+
 def test_a_broker_that_gives_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observer, "LIMIT", 0.05)
     place = place_of("mute")

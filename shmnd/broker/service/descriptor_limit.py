@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limit of the broker's descriptors, which it has from the process that started it.
+
+All processes of the namespace meet that limit, whatever their own are. So each refusal names it,
+and one descriptor is kept back with which a client can be told that there is none for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["Reserve", "explained", "limit_of_broker", "raise_limit"]
+
+_PATIENCE: Final = 1.0
+"""Seconds that a client waits for a descriptor before it is turned away."""
+_SPARE: Final = 64
+
+
+def raise_limit() -> int:
+    """Raise the limit of descriptors as far as allowed. Return the number left for clients."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = 1 << 20
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return max(soft, hard, 2 * _SPARE) - _SPARE
+
+
+def limit_of_broker() -> str:
+    """Return what the limit is, and how to get a broker that has another one."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        f"the broker (process {os.getpid()}) may have {limit} descriptors, as the process that"
+        " started it; 'shmnd broker run --replace' where ulimit -n is higher replaces it, and"
+        " connections continue"
+    )
+
+
+def explained(failure: OSError) -> str:
+    """Return a failure, with the limit if it is that of the broker."""
+    return f"{failure}; {limit_of_broker()}" if failure.errno == errno.EMFILE else str(failure)
+
+
+class Reserve:
+    """A descriptor that is kept back, to turn clients away where none is free."""
+
+    def __init__(self) -> None:
+        self._fd = self._take()
+        self._since = 0.0
+        """When the shortage began; 0.0: there is none."""
+
+    def met(self, failure: OSError, now: float) -> bool:
+        """Note a shortage. Return whether clients have waited for its end long enough."""
+        self._since = self._since or now
+        return failure.errno == errno.EMFILE and now >= self._since + _PATIENCE
+
+    def over(self) -> None:
+        """Note that a client was accepted."""
+        self._since = 0.0
+        if self._fd < 0:
+            self._fd = self._take()
+
+    def accept_with_it(
+        self, listener: socket.socket, refuse: Callable[[socket.socket], None]
+    ) -> bool:
+        """Accept a client in order to turn it away. Return whether there was one."""
+        self.close()
+        try:
+            sock, _ = listener.accept()
+        except OSError:
+            return False
+        else:
+            refuse(sock)
+            sock.close()
+            return True
+        finally:
+            self._fd = self._take()
+
+    def close(self) -> None:
+        """Release it; closing twice is harmless."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    @staticmethod
+    def _take() -> int:
+        try:
+            return os.eventfd(0, os.EFD_CLOEXEC)
+        except OSError:
+            return -1
