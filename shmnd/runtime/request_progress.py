@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RequestProgress"]
 
+_ROUND_NS: Final = 5_000_000
+"""Between two rounds over all queues, whichever queue's poll begins them."""
 _GRACE: Final = 0.01
 """Seconds without a poll of a queue after which sleeping threads poll it."""
 
@@ -39,6 +41,7 @@ class RequestProgress(Sleepers):
         self._wait_set = wait_set
         self._seen: dict[int, tuple[int, float]] = {}  # polls, and since when there was no other
         self._others_are_idle = others_are_idle
+        self._last_round = 0
 
     def add(self, queue: PolledQueue) -> None:
         """Have its requests carried on. It is held weakly."""
@@ -64,6 +67,17 @@ class RequestProgress(Sleepers):
             elif self._queues.get(key) is reference:
                 self._forget(key)
         return found
+
+    def begins_round(self, now: int) -> bool:
+        """Return whether all queues are due for a poll by this caller, at `now` in nanoseconds.
+
+        A round visits each queue of the process. If each queue that is polled began rounds of its
+        own, a process with many busy queues would do nothing else.
+        """
+        if now - self._last_round < _ROUND_NS:
+            return False
+        self._last_round = now
+        return True
 
     def poll(self, besides: PolledQueue | None = None) -> None:
         """Carry all of them on but one, as far as they go now."""

@@ -346,7 +346,8 @@ cdef class PollingCore(RingCore):
         """Check periodically for dead peers, and make progress on the other queues of the process.
 
         A program that only polls or posts depends on it. It runs before a poll or a post, so an
-        exception from it loses no result.
+        exception from it loses no result. The rounds are those of the process: a queue begins none
+        if another one has just done so.
         """
         cdef uint64_t now = c.shmnd_coarse_ns()
         if now - self._elsewhere_ns > _ELSEWHERE_NS:
@@ -354,7 +355,7 @@ cdef class PollingCore(RingCore):
             if self.asked():
                 c.shmnd_marks_accept_request(self.raw.arming.marks)
                 self.collect()
-            if self.engine.alive:
+            if self.engine.alive and self.engine.request_progress.begins_round(now):
                 self.engine.progress()
                 self.engine.request_progress.poll(self)
 

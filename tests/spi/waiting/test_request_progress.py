@@ -288,3 +288,25 @@ def test_a_window_is_ended_while_its_thread_polls_for_the_send(ends: Ends) -> No
     wait_until(lambda: pair.active.gather() == 1, "the Send over")
     assert statuses(pair.active.take()) == [Status.SUCCESS]
     assert contexts(pair.passive.reap()) == ["and ended"]
+
+
+def test_many_busy_queues_do_not_each_poll_all_others(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = pair.active.adapter
+    progress = adapter._engine.request_progress
+    rounds = []
+    poll = progress.poll
+
+    def counted(besides: Any = None) -> None:
+        rounds.append(time.monotonic())
+        poll(besides)
+
+    monkeypatch.setattr(progress, "poll", counted)
+    queues = [adapter.create_completion_queue(4) for _ in range(30)]
+    begun = time.monotonic()
+    while time.monotonic() < begun + 0.2:
+        for queue in queues:
+            assert not queue.get_results()
+    lasted = time.monotonic() - begun
+    assert 1 < len(rounds) <= lasted / 0.004 + 2, "by each queue: every 10 ms, thirty times as many"

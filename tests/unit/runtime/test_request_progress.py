@@ -57,3 +57,9 @@ def test_a_queue_is_not_taken_for_one_that_had_its_place(progress: RequestProgre
     watch(progress, queue)
     progress.add(queue)
     assert known(progress) == [id(queue)]
+
+
+def test_a_round_begins_once_for_all_queues(progress: RequestProgress) -> None:
+    moments = range(20)  # milliseconds
+    begun = [each for each in moments if progress.begins_round(10**12 + each * 10**6)]
+    assert begun == [0, 5, 10, 15]
