@@ -20,6 +20,8 @@ from shmnd.ipc.errors import Closed, LoanLimit, NoPublisher, PeerLost, RemoteErr
 from shmnd.ipc.event.notifying import Listener, Notifier
 from shmnd.ipc.queue.queueing import JoinableQueue, Queue
 from shmnd.ipc.service.client import Client
+from shmnd.ipc.service.pending import Pending
+from shmnd.ipc.service.request import Request
 from shmnd.ipc.service.server import Server
 from shmnd.ipc.topic.loan import Loan
 from shmnd.ipc.topic.publisher import Publisher, SlowSubscriber
@@ -45,9 +47,11 @@ __all__ = [
     "Notifier",
     "PackedObject",
     "PeerLost",
+    "Pending",
     "Publisher",
     "Queue",
     "RemoteError",
+    "Request",
     "Sample",
     "Server",
     "SlowSubscriber",

@@ -3,6 +3,7 @@
 both sides, and loans with views, buffers and capsules of their arrays.
 """
 
+import asyncio
 import gc
 import pickle
 import threading
@@ -33,6 +34,44 @@ def test_held_memory_is_never_reused(pair: tuple[ipc.Publisher, ipc.Subscriber])
     del array
     kept.clear()
     assert sub.held == 0
+
+
+def test_loops_hold_no_sample_that_was_dropped(name: str) -> None:
+    with ipc.Publisher(name, "u1") as pub, ipc.Subscriber(name, max_held=1) as sub:
+        pub.wait_for_subscribers(timeout=PATIENCE)
+        for number in range(4):
+            pub.send(np.full(1000, number, "u1"))
+        seen = []
+        for sample in sub:
+            seen.append(int(sample.array[0]))
+            del sample
+            assert sub.held == 0
+            if len(seen) == 2:
+                break
+
+        async def rest() -> None:
+            async for sample in sub:
+                seen.append(int(sample.array[0]))
+                del sample
+                assert sub.held == 0
+                if len(seen) == 4:
+                    return
+
+        asyncio.run(rest())
+        assert seen == [0, 1, 2, 3]
+
+
+def test_held_counts_samples_of_publishers_that_have_ended(name: str) -> None:
+    with ipc.Subscriber(name) as sub:
+        with ipc.Publisher(name, "u1") as pub:
+            pub.wait_for_subscribers(timeout=PATIENCE)
+            pub.send(np.zeros(1000, "u1"))
+            array = sub.receive(timeout=PATIENCE).array
+        with pytest.raises(TimeoutError, match="no publisher"):
+            sub.receive(timeout=0.01)
+        assert (sub.held, sub.publishers) == (1, 0)
+        del array
+        assert sub.held == 0
 
 
 def test_views_outlive_everything(name: str) -> None:

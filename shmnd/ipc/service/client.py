@@ -352,8 +352,9 @@ class Client(Answers, Closing):
 
     def _late(self, call: str) -> TimeoutError:
         servers = sum(entry.data.get("role") == "server" for entry in self._named.entries())
-        there = f"{servers} servers are there" if servers else "no server is there"
-        return TimeoutError(f"{call}: the time-out ended; no answer of {self.name!r}, {there}")
+        there = {0: "no server is", 1: "1 server is"}.get(servers, f"{servers} servers are")
+        why = f"the time-out ended; no answer of {self.name!r}, {there} there"
+        return TimeoutError(f"{call}: {why}")
 
     # -- the end --
 

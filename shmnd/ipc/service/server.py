@@ -32,6 +32,7 @@ from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.asking import Asking, open_of, said_by
 from shmnd.ipc.service.request import Request, fail
+from shmnd.ipc.service.request_loop import RequestLoop
 from shmnd.ipc.service.service_values import conforming, described, require_same_types
 from shmnd.ipc.service.turns import Turns
 from shmnd.status import NdMemoryError
@@ -258,10 +259,11 @@ class Server(Closing):
 
         A request that cannot be read is left out with a RuntimeWarning: its client raises PeerLost.
         """
-        while not self._closed:
-            request = self._next(None, "Server")
-            if request is not None:
-                yield request
+        return RequestLoop(self)
+
+    def __aiter__(self) -> AsyncIterator[Request]:
+        """Return requests as they come, until the server is closed."""
+        return RequestLoop(self)
 
     def _next(self, timeout: float | None, call: str) -> Request | None:
         """Take a request; None when none comes in time or can be read, or the server was closed."""
@@ -283,21 +285,19 @@ class Server(Closing):
             text = f"Server: a request for {self.name!r} could not be read: {exc!r}"
             warnings.warn(text, RuntimeWarning, stacklevel=4)
 
-    async def __aiter__(self) -> AsyncIterator[Request]:
-        """Return requests as they come, until the server is closed."""
+    async def _anext(self) -> Request | None:
+        """Take a request; None when the server was closed."""
         while not self._closed:
             try:
-                request = await self._areceived(None)
+                return await self._areceived(None)
             except Closed:
                 require_process(self._pid, "Server", "server")
-                return
+                return None
             except NdMemoryError:
                 await asyncio.sleep(POLL)  # until a descriptor is free
-                continue
             except _Unreadable as exc:
                 self._warn(exc.args[0])
-                continue
-            yield request
+        return None
 
     # -- handling --
 
@@ -357,6 +357,7 @@ class Server(Closing):
                 task = asyncio.create_task(self._handle(handler, request))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
+                del request, task  # not held while it waits for the next one
         finally:
             for task in list(tasks):
                 task.cancel()

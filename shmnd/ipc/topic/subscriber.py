@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmnd.common.deadline import deadline_of, left_until
 from shmnd.common.interruption import is_interruption, pass_on
@@ -152,29 +152,11 @@ class Subscriber(MeetsPublishers):
 
     def __iter__(self) -> Iterator[Sample]:
         """Return the samples as they come, until it is closed or must not wait."""
-        box: list[Sample] = []
-        while not self.closed:
-            try:
-                self._receive_into(box)
-                sample = box[0]
-                del box[0]
-            except (Closed, NoPublisher):
-                self._require_own("Subscriber")  # in a child, nothing has closed it
-                return
-            except BaseException:
-                self._keep(box)
-                raise
-            yield sample
+        return _Loop(self)
 
-    async def __aiter__(self) -> AsyncIterator[Sample]:
+    def __aiter__(self) -> AsyncIterator[Sample]:
         """Return the samples as they come, until it is closed or must not wait."""
-        while not self.closed:
-            try:
-                sample = await self.areceive()
-            except (Closed, NoPublisher):
-                self._require_own("Subscriber")  # in a child, nothing has closed it
-                return
-            yield sample
+        return _Loop(self)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `try_receive` may find a sample."""
@@ -288,3 +270,44 @@ class Subscriber(MeetsPublishers):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._sources)} publishers"
         return f"<Subscriber of {self.name!r}, {self.overflow}, {self.held} held, {state}>"
+
+
+class _Loop:
+    """A loop over a subscriber.
+
+    No generator: it would hold each sample until the next one comes, also one that was dropped.
+    """
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self._subscriber: Final = subscriber
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Sample:
+        subscriber = self._subscriber
+        box: list[Sample] = []
+        try:
+            if not subscriber.closed:
+                subscriber._receive_into(box)
+                sample = box[0]
+                del box[0]
+                return sample
+        except (Closed, NoPublisher):
+            subscriber._require_own("Subscriber")  # in a child, nothing has closed it
+        except BaseException:
+            subscriber._keep(box)
+            raise
+        raise StopIteration
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sample:
+        subscriber = self._subscriber
+        try:
+            if not subscriber.closed:
+                return await subscriber.areceive()
+        except (Closed, NoPublisher):
+            subscriber._require_own("Subscriber")  # in a child, nothing has closed it
+        raise StopAsyncIteration

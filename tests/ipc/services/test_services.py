@@ -2,6 +2,7 @@
 """Services: requests and answers, many at once, streamed, failed, and with servers that die."""
 
 import asyncio
+import contextlib
 import copy
 import gc
 import itertools
@@ -10,6 +11,8 @@ import os
 import pickle
 import signal
 import threading
+import time
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -48,6 +51,72 @@ def test_calls() -> None:
         pending = [client.send(number) for number in range(8)]
         assert [each.result(60).value for each in reversed(pending)] == list(range(14, -1, -2))
         assert pending[0].done()
+
+
+def test_requests_that_a_loop_drops_fail_at_once() -> None:
+    def drop() -> None:
+        for request in server:
+            if request.value:
+                request.respond(request.value)
+            del request
+
+    async def drop_in_a_loop() -> None:
+        async for request in server:
+            if request.value:
+                request.respond(request.value)
+            del request
+
+    for serve in (drop, lambda: asyncio.run(drop_in_a_loop())):
+        with ipc.Server("s") as server, ipc.Client("s") as client:
+            thread = threading.Thread(target=serve)
+            thread.start()
+            try:
+                with pytest.raises(ipc.RemoteError, match="dropped the request"):
+                    client.call(0, timeout=60)
+                assert client.call(1, timeout=60).value == 1
+            finally:
+                server.close()
+                thread.join()
+
+
+def test_a_server_that_waits_holds_no_request() -> None:
+    taken: list[weakref.ref[ipc.Request]] = []
+
+    def handler(request: ipc.Request) -> int:
+        taken.append(weakref.ref(request))
+        return 1
+
+    async def handle(request: ipc.Request) -> int:
+        return handler(request)
+
+    async def serve_in_a_loop() -> None:
+        serving = asyncio.create_task(server.serve(handle))  # type: ignore[arg-type]
+        with ipc.Client("s") as client:
+            await client.acall(np.zeros(10_000), timeout=60)
+            end = time.monotonic() + 60
+            while taken[0]() is not None and time.monotonic() < end:
+                await asyncio.sleep(0.001)
+        server.close()
+        await serving
+
+    with ipc.Server("s") as server:
+        asyncio.run(serve_in_a_loop())
+    assert taken.pop()() is None
+    with served(handler) as client:
+        client.call(np.zeros(10_000), timeout=60)
+        end = time.monotonic() + 60
+        while taken[0]() is not None and time.monotonic() < end:
+            time.sleep(0.001)
+        assert taken[0]() is None
+
+
+def test_the_time_out_of_a_call_counts_the_servers() -> None:
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(ipc.Client("s"))
+        for text in ("no server is there", "1 server is there", "2 servers are there"):
+            with pytest.raises(TimeoutError, match=text):
+                client.call(0, timeout=0.01)
+            stack.enter_context(ipc.Server("s"))
 
 
 def test_a_request_keeps_its_answer() -> None:
