@@ -14,6 +14,7 @@ from typing import Any, Final
 from shmnd.common.closing import Closing, surely
 from shmnd.common.deadline import end_of
 from shmnd.common.descriptors import EventCount, taking_from_the_system
+from shmnd.common.exits import stay_at_exit
 from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.owned import Owned
@@ -301,6 +302,7 @@ def _descriptor(obj: Any) -> int:
 
 def _require_open(obj: Any) -> None:
     if getattr(obj, "_closed", False) or getattr(obj, "closed", False):
+        stay_at_exit()
         raise Closed(f"WaitSet: {obj!r} was closed; remove it from the set")
 
 

@@ -392,6 +392,7 @@ def test_threads_that_wait_at_the_end_of_the_interpreter_print_nothing() -> None
         "import threading; from shmnd import ipc\n"
         "sub, pub = ipc.Subscriber('a'), ipc.Publisher('b', 'f8')\n"
         "calls = [sub.receive] * 4 + [pub.wait_for_subscribers] * 4\n"
+        "calls += [ipc.WaitSet(sub, ipc.Queue()).wait for _ in range(8)]\n"
         "for each in calls: threading.Thread(target=each, daemon=True).start()\n"
         "import time; time.sleep(0.2)"
     )
