@@ -13,8 +13,7 @@ import weakref
 from shmnd.common.interruption import is_interruption
 
 cdef str _TWICE = (
-    "it belongs to this process, and its end would come twice; another process opens an adapter of"
-    " its own and connects"
+    "it belongs to this process, and its end would come twice; another process opens one of its own"
 )
 # Kept by this module: its own globals may be gone when the last objects end.
 cdef object _is_finalizing = sys.is_finalizing
