@@ -2,6 +2,7 @@
 """Datatypes: where their bytes lie, how they are packed, and how they are made again."""
 
 import itertools
+import math
 import pickle
 import random
 import re
@@ -295,6 +296,17 @@ def test_numbers_that_fit_no_int_are_counts() -> None:
     assert (ints, counts) == ([], [1 << 40])
 
 
+@pytest.mark.parametrize("order", [constants.ORDER_C, constants.ORDER_FORTRAN])
+@pytest.mark.parametrize(
+    ("sizes", "part"), [((4, 0), (4, 0)), ((0, 3), (0, 2)), ((0,), (0,)), ((2, 3), (0, 3))]
+)
+def test_a_part_of_an_array_may_be_empty(sizes, part, order: int) -> None:
+    """Ranks that have no row of a distributed array make the same types as the others."""
+    made = INT.Create_subarray(sizes, part, (0,) * len(sizes), order).Commit()
+    assert (made.Get_size(), made.Get_extent()) == (0, (0, 4 * math.prod(sizes)))
+    assert made.decode()[2]["sizes"] == list(sizes)
+
+
 @pytest.mark.parametrize(
     ("call", "code"),
     [
@@ -302,6 +314,7 @@ def test_numbers_that_fit_no_int_are_counts() -> None:
         (lambda: INT.Free(), constants.ERR_TYPE),
         (lambda: INT.Create_vector(-1, 1, 1), constants.ERR_COUNT),
         (lambda: INT.Create_subarray((4,), (3,), (2,)), constants.ERR_ARG),
+        (lambda: INT.Create_subarray((-1,), (0,), (0,)), constants.ERR_ARG),
         (lambda: INT.Pack(bytes(8), bytearray(4), 0, COMM), constants.ERR_TRUNCATE),
         (lambda: INT.Pack(bytes(8), bytearray(8), 9, COMM), constants.ERR_ARG),
         (lambda: INT.Pack(bytes(8), bytearray(8), 0, None), constants.ERR_COMM),

@@ -75,7 +75,7 @@ def subarray(
     if not sizes:
         raise _refuse(call, "an array of 0 dimensions")
     for dim, (size, part, start) in enumerate(zip(sizes, subsizes, starts, strict=True)):
-        if not (size >= 1 and part >= 0 and 0 <= start <= size - part):
+        if not (part >= 0 and 0 <= start <= size - part):  # of an empty array too
             raise _refuse(
                 call, f"dimension {dim}: {part} items from {start} on, in an array of {size}"
             )
