@@ -55,6 +55,23 @@ def test_groups_are_ordered_sets() -> None:
         first.Incl([1, 1])
 
 
+def test_an_object_has_one_group_and_each_handle_to_it_is_freed_alone() -> None:
+    comm = MPI.COMM_SELF.Dup()
+    win = MPI.Win.Allocate(8, comm=comm)
+    handles = [comm.Get_group(), comm.group, win.group, MPI.COMM_SELF.group, comm.Dup().group]
+    assert all(each == handles[0] for each in handles)
+    assert not any(each != handles[0] for each in handles)
+    assert handles[0] != handles[0].Incl([0])  # a group of its own, as in other MPIs
+    assert MPI.COMM_WORLD.group.Excl([0]) == MPI.GROUP_EMPTY != handles[0]
+    number = handles[1].handle
+    handles[0].Free()
+    assert handles[0] == MPI.GROUP_NULL != handles[1]
+    assert MPI.Group.fromhandle(number) == handles[1]
+    with pytest.raises(TypeError):
+        hash(handles[1])
+    win.Free()
+
+
 def test_info_is_a_mapping_with_limits() -> None:
     pairs = info.Info.Create({"a": "1"})
     pairs.update(b="2")

@@ -14,7 +14,7 @@ from shmnd.mpi.communicators.comm_state import (
     reserve_contexts,
 )
 from shmnd.mpi.communicators.fault_tolerance import FaultCalls
-from shmnd.mpi.communicators.group import Group, group_from, require_group
+from shmnd.mpi.communicators.group import Group, group_of_object, require_group
 from shmnd.mpi.communicators.integers import c_int
 from shmnd.mpi.objects.errhandler import for_new, raise_error
 from shmnd.mpi.objects.error_handling import Handling
@@ -106,7 +106,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
     def Get_group(self) -> Group:
         """Access the group associated with a communicator."""
-        return group_from(self._state("Get_group").group)
+        return group_of_object(self._state("Get_group").group)
 
     def Get_size(self) -> int:
         """Return the number of processes in a communicator."""

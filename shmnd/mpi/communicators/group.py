@@ -15,10 +15,11 @@ from shmnd.mpi.transport import hooks
 class GroupState(State):
     """The ranks of a group, as numbered in the job, in the order of the group."""
 
-    def __init__(self, ranks: Iterable[int]) -> None:
-        """Keep the ranks, and where each is."""
+    def __init__(self, ranks: Iterable[int], found: bool = False) -> None:
+        """Keep the ranks, where each is, and whether an object was asked for its group."""
         super().__init__()
         self.ranks = tuple(ranks)
+        self.found = found
         self.places = {rank: place for place, rank in enumerate(self.ranks)}
 
 
@@ -31,10 +32,22 @@ class Group(Handle):
         """Return another handle to the same ranks."""
         return super().__new__(cls, group)
 
+    def __eq__(self, other: object, /) -> bool:
+        """Return whether both are handles to one group.
+
+        A communicator, window or file has one group: the handles to it that a program gets are
+        equal. Each has a number of its own, and is freed alone.
+        """
+        if isinstance(other, Group) and self.ob is not None and other.ob is not None:
+            mine, theirs = self.ob, other.ob
+            if mine.found and theirs.found:
+                return bool(mine.ranks == theirs.ranks)
+        return super().__eq__(other)
+
     @classmethod
-    def _of(cls, ranks: Iterable[int]) -> Self:
+    def _of(cls, ranks: Iterable[int], found: bool = False) -> Self:
         self = cls()
-        state = GroupState(ranks)
+        state = GroupState(ranks, found)
         self.ob = state if state.ranks else GROUP_EMPTY.ob
         return self
 
@@ -200,6 +213,11 @@ class Group(Handle):
 def group_from(ranks: Iterable[int]) -> Group:
     """Return a group of ranks of the job, in this order."""
     return Group._of(ranks)
+
+
+def group_of_object(ranks: Iterable[int]) -> Group:
+    """Return a handle to the group of a communicator or window: ranks of the job."""
+    return Group._of(ranks, found=True)
 
 
 def require_group(given: Any, call: str) -> Group:

@@ -18,7 +18,7 @@ from shmnd.mpi.communicators.comm_state import (
     small_number,
 )
 from shmnd.mpi.communicators.from_groups import Making
-from shmnd.mpi.communicators.group import Group, group_from
+from shmnd.mpi.communicators.group import Group, group_of_object
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.objects.errhandler import for_new, handle_new, raise_error
 from shmnd.mpi.objects.errors import Exception as MPIException
@@ -105,7 +105,7 @@ class Intercomm(Comm):
 
     def Get_remote_group(self) -> Group:
         """Access the remote group associated with the inter-communicator."""
-        return group_from(self._state("Get_remote_group").remote)
+        return group_of_object(self._state("Get_remote_group").remote)
 
     def Get_remote_size(self) -> int:
         """Intercommunicator remote size."""

@@ -14,7 +14,7 @@ from shmnd.mpi.buffers.buffer import buffer
 from shmnd.mpi.buffers.sentinels import BOTTOM
 from shmnd.mpi.communicators.comm import Comm
 from shmnd.mpi.communicators.comm_state import small_number
-from shmnd.mpi.communicators.group import Group, group_from
+from shmnd.mpi.communicators.group import Group, group_of_object
 from shmnd.mpi.communicators.intracomm import COMM_SELF
 from shmnd.mpi.objects.errhandler import handle_new, leave_to, raise_error
 from shmnd.mpi.objects.error_handling import Handling
@@ -251,7 +251,7 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
 
     def Get_group(self) -> Group:
         """Return a duplicate of the group of the communicator used to create the window."""
-        return group_from(self._state("Get_group").comm.ob.group)
+        return group_of_object(self._state("Get_group").comm.ob.group)
 
     @property
     def group(self) -> Group:
