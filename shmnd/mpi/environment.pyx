@@ -177,8 +177,6 @@ def _leave() -> None:
     if not _initialized or _finalized:
         return
     if _abort_status:
-        sys.stdout.flush()
-        sys.stderr.flush()
         hooks.abort(_abort_status)
     _end()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi.launcher.jobs import PATIENCE, launch
+from mpi.launcher.jobs import PATIENCE, launch, launch_program
 
 MESSAGES = """
 import random
@@ -213,6 +213,33 @@ def test_an_abort_ends_all_ranks_with_its_code_and_not_with_that_of_success(
         f"if c.rank == 1:\n    c.Abort({code})\nc.recv()\n"
     )
     launch(2, "-c", program, expect=ends)
+
+
+@pytest.mark.parametrize(
+    "output", ["sys.stdout.close()", "sys.stdout = None", "sys.stderr = open('/dev/full', 'w')"]
+)
+@pytest.mark.parametrize(
+    "end",
+    [
+        "c.Abort(7)",
+        "c.Set_errhandler(MPI.ERRORS_ARE_FATAL)\n    c.send(1, dest=2)",
+        "environment._set_abort_status(7)\n    sys.exit(7)",
+    ],
+)
+def test_a_rank_whose_output_cannot_be_written_aborts_the_job(end: str, output: str) -> None:
+    program = (
+        "import sys, time\n"
+        "from shmnd.mpi import MPI, environment\n"
+        "c = MPI.COMM_WORLD\n"
+        "if c.rank:\n"
+        f"    {output}\n"
+        "    if sys.stderr is not sys.__stderr__:\n"
+        "        sys.stderr.write('in the buffer')\n"
+        f"    {end}\n"
+        "c.recv()\n"
+    )
+    code = 6 if "FATAL" in end else 7  # the class of the error, ERR_RANK
+    launch_program(2, program, expect=code)
 
 
 def test_no_rank_outlives_a_launcher_that_is_killed() -> None:

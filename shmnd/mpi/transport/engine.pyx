@@ -372,9 +372,7 @@ cpdef uint32_t progress() noexcept:
 def abort(code: int) -> NoReturn:
     """End this rank with an exit code, at which the launcher ends the job."""
     shmpi_mark_aborted(E)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code & 0xff or 1)
+    hooks.end_process(code & 0xff or 1)
 
 
 def _forked() -> None:

@@ -11,19 +11,37 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
+from shmnd.common.interruption import pass_on
+
 Buffer = bytearray | memoryview
 
 
-def _abort(code: int) -> NoReturn:
-    """End the process at once, as a job of one rank does."""
-    sys.stderr.flush()
-    os._exit(code)
+def flush_output(last: str = "") -> None:
+    """Write what the streams of a process that ends have in their buffers, and a last text.
+
+    It ends also where a stream takes nothing: closed, replaced, full, or without a reader.
+    """
+    for name, text in (("stdout", ""), ("stderr", last)):
+        stream = getattr(sys, name)
+        try:
+            stream.write(text)
+            stream.flush()
+        except Exception as error:
+            pass_on(error)
+
+
+def end_process(code: int) -> NoReturn:
+    """End the process at once, but for its output."""
+    try:
+        flush_output()
+    finally:
+        os._exit(code)
 
 
 _asked: Final[dict[str, Callable[..., Any]]] = {
     "rank": lambda: 0,
     "size": lambda: 1,
-    "abort": _abort,
+    "abort": end_process,
     "finalize": lambda: None,
     "progress": lambda: None,
     "wtime": time.perf_counter,
