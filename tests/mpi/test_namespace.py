@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The namespace of MPI, its front, and the modules around it, in a job of one rank."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import shmnd.mpi.MPI as MPI
+from mpi.launcher.jobs import launch
 from shmnd.mpi import futures
 from shmnd.mpi.util import dtlib, pkl5, pool, sync
 
@@ -121,3 +123,46 @@ def test_pickles_of_protocol_5_by_messages() -> None:
     assert not request
     with pytest.raises(RuntimeError):
         comm.irecv()
+
+
+@pytest.mark.parametrize(
+    ("command", "lines"),
+    [
+        ("helloworld --quiet", []),
+        ("helloworld", ["Hello, World! I am process 0 of 1 on .*"]),
+        ("ringtest -n 10 -s 1 -l 3", [r"time for 3 loops = \S+ seconds \(1 processes, 10 bytes\)"]),
+        ("--thread-level single pingpong -q -n 4 -l 1", []),
+        (
+            "pingpong -m 2 -n 4 -s 1 -l 3 -a none",
+            [
+                "# MPI PingPong Test",
+                r"# Size \[B\]  Bandwidth \[MB/s\] \| Time Mean \[s\] ± StdDev \[s\]  Samples",
+                r" {9}2 +[\d.]+ \| \d\S+ ± \d\S+        3",
+                r" {9}4 +[\d.]+ \| \d\S+ ± \d\S+        3",
+            ],
+        ),
+        ("pingpong -n 2 -l 2 -p --protocol 4 --no-header --no-stats", [r" {9}[12] +[\d.]+"] * 2),
+        ("pingpong -n 1 -l 1 -o --threshold 1 --no-header --no-stats", [r" {9}1 +[\d.]+"]),
+        (
+            "futures -m 1 -n 1 -t 2 -l 2 -w 1 -e thread -a array -c 2 --no-stats",
+            [
+                "# ThreadPoolExecutor - 1 workers, 2 tasks/worker",
+                r"# Size \[B\]  Tasks/s",
+                r" {9}1 +\d+",
+            ],
+        ),
+    ],
+)
+def test_the_programs_of_bench_have_the_options_and_lines_of_mpi4py(
+    command: str, lines: list[str]
+) -> None:
+    printed = launch(1, "-m", "mpi4py.bench", *command.split()).stdout.splitlines()
+    assert len(printed) == len(lines), printed
+    assert all(map(re.fullmatch, lines, printed)), printed
+
+
+def test_a_pool_of_ranks_runs_the_tasks_of_bench() -> None:
+    command = "-m mpi4py.futures -m mpi4py.bench futures -n 1 -t 2 -l 1 --no-stats"
+    printed = launch(3, *command.split()).stdout.splitlines()
+    assert printed[0] == "# MPIPoolExecutor - 2 workers, 2 tasks/worker"
+    assert len(printed) == 3
