@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limit of the broker's descriptors, which it has from the process that started it.
 
-All processes of the namespace meet that limit, whatever their own are. So each refusal names it,
-and one descriptor is kept back with which a client can be told that there is none for it.
+All processes of the namespace meet that limit, whatever their own are. So each refusal names it.
+One descriptor is kept back: with it the broker answers a client for which there is none.
 """
 
 from __future__ import annotations
