@@ -148,3 +148,22 @@ def test_the_policy_of_one_changes_nothing_for_another(name: str) -> None:
         ):
             assert [int(sample.value[3]) for sample in everything(sub)] == list(wanted)
             assert sub.lost == 150 - len(list(wanted))
+
+
+def test_the_history_comes_on_top_of_the_buffer(name: str) -> None:
+    with ipc.Publisher(name, "i8", history=5) as pub:
+        for number in range(9):
+            pub.send(np.array([number]), header=b"")
+        late = {"drop_oldest": [4, 5, 6, 7, 8], "block": [4, 5, 6, 7, 8], "conflate": [8]}
+        for overflow, expected in late.items():
+            with ipc.Subscriber(name, overflow=overflow, buffer=3) as sub:
+                samples = [sub.receive(timeout=60) for _ in expected]
+                assert [int(each.value[0]) for each in samples] == expected
+                assert all(each.header is None for each in samples)
+                assert (sub.try_receive(), sub.lost) == (None, 0)
+        with ipc.Subscriber(name, buffer=3) as sub:
+            assert sub.publishers == 1
+            for number in range(9, 29):
+                pub.send(np.array([number]))
+            assert [int(sub.receive(timeout=60).value[0]) for _ in range(3)] == [26, 27, 28]
+            assert sub.lost == 5 + 17
