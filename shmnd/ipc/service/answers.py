@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.common.held import Held
 from shmnd.common.interruption import is_interruption
 from shmnd.ipc.common.processes import Process, known_as
+from shmnd.ipc.service.fields import with_fields
 from shmnd.ipc.service.service_values import Answer, Unreadable, raised_from
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Answers:
     """The part of a client that takes answers: one thread does, for all."""
 
     name: str
+    response: Any
     _answers: Queue
     _ended: dict[int, int]
     _pending: weakref.WeakValueDictionary[int, Pending]
@@ -220,7 +222,7 @@ class Answers:
         elif kind == "failure":
             failure = raised_from(value, self.name)
         elif kind != "end" and not full:
-            answer = Answer(value, sequence, server)
+            answer = Answer(with_fields(value, self.response), sequence, server)
         over = kind in _LAST or failure is not None
         # No calls from here on. A handler may have taken it, by a call of this client.
         if not taken or taken[0] is not item:

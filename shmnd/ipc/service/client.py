@@ -54,7 +54,7 @@ class Client(Answers, Closing):
         self._closed = self._has_left = True  # until it is opened
         self._pid = os.getpid()
         self.request: Final = request
-        self.response: Final = response
+        self.response: Any = response
         self.name: Final[str] = name
         types = {
             "request": described(request, "Client"),

@@ -15,6 +15,7 @@ from shmnd.common.closing import refuse_copy
 from shmnd.common.deadline import deadline_of
 from shmnd.common.interruption import Ignoring, is_interruption, pass_on
 from shmnd.ipc.errors import RemoteError, TypeMismatch
+from shmnd.ipc.service.fields import Fields
 from shmnd.ipc.types.filling import fields_of, fill_record
 from shmnd.ipc.types.layouts import dtype_of
 from shmnd.ipc.types.plain_values import array_of, as_dtype
@@ -157,10 +158,10 @@ def conforming(value: Any, type_: Any, call: str) -> Any:
     arrays = getattr(type_, "arrays", None)
     if isinstance(arrays, dict):
         given = fields_of(value, tuple(arrays), call)
-        return {
-            name: conforming(given[name], each, f"{call}: field {name}")
+        return Fields(
+            (name, conforming(given[name], each, f"{call}: field {name}"))
             for name, each in arrays.items()
-        }
+        )
     dtype, shape = _array_type(type_, call)
     if dtype.names is not None and not shape and not isinstance(value, (list, np.ndarray)):
         array = np.zeros((), dtype)

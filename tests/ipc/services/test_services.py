@@ -119,6 +119,22 @@ def test_the_time_out_of_a_call_counts_the_servers() -> None:
             stack.enter_context(ipc.Server("s"))
 
 
+def test_arrays_by_key_and_by_attribute() -> None:
+    both = ipc.Arrays(pose=ipc.Array("f8", 3), n=ipc.Array("i8", ()))
+
+    def handler(request: ipc.Request) -> dict[str, Any]:
+        assert request.value["n"] == request.value.n
+        assert pickle.loads(pickle.dumps(request.value)).keys() == {"pose", "n"}
+        return {"pose": request.value.pose * 2, "n": request.value.n}
+
+    with served(handler, request=both, response=both) as client:
+        value = client.call({"pose": [1, 2, 3], "n": 7}, timeout=60).value
+        assert value.n == value["n"] == 7
+        assert value.pose.tolist() == value["pose"].tolist() == [2, 4, 6]
+        with pytest.raises(AttributeError, match="no field 'other'; it has pose, n"):
+            _ = value.other
+
+
 def test_a_request_keeps_its_answer() -> None:
     with served(lambda request: request.value * 2) as client:
         pending = client.send(4)

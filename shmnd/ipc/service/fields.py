@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of `ipc.Arrays` in requests and answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Fields", "with_fields"]
+
+
+class Fields(dict[str, Any]):
+    """The arrays of a value by key and by attribute. It is pickled as a dict."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(
+                f"the value has no field {name!r}; it has {', '.join(self)}"
+            ) from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+def with_fields(value: Any, type_: Any) -> Any:
+    """Return a value that came from another process; one of `ipc.Arrays` with its attributes."""
+    if type(value) is dict and isinstance(getattr(type_, "arrays", None), dict):
+        return Fields(value)
+    return value
