@@ -18,5 +18,6 @@ connections do not notice, and clients report to the next broker what they hold.
     leftovers.py     files that remain after a crash, and their removal
     service/         the broker process itself: its sockets, its records, its replies
 
-Nothing here imports a message path, and nothing outside the standard library.
+Nothing here imports a message path. Besides the standard library it needs `shmnd.common` and
+`shmnd.status` alone, since the broker runs without site packages.
 """

@@ -11,6 +11,7 @@ ports.py               the owner of each address and port
 records.py             processes, adapters, bound objects and connections
 connections.py         a connection from connect to its end, and its replay after a restart
 connection_records.py  the records of connections
+names.py               requests about named records and introductions of adapters
 directory.py           named records, their watchers, and introductions of adapters
 report.py              counts and records for tools
 """

@@ -8,10 +8,18 @@ from collections.abc import Callable, Sequence
 from shmnd.broker.protocol import FIRST_FOR_TOOLS, Descriptor, Fields, Refusal, name_of
 from shmnd.broker.service.connections import Connections
 from shmnd.broker.service.directory import Directory
-from shmnd.broker.service.records import Adapter, Bound, Limits, Outbox, Process, Segment
+from shmnd.broker.service.records import (
+    Adapter,
+    Bound,
+    Limits,
+    Outbox,
+    Process,
+    Segment,
+    require_room,
+)
 from shmnd.status import Status
 
-__all__ = ["AdapterRequests", "own_adapter", "require_room"]
+__all__ = ["AdapterRequests", "own_adapter"]
 
 
 class AdapterRequests:
@@ -118,9 +126,3 @@ def own_adapter(process: Process, uid: str) -> Adapter:
     if adapter is None:
         raise Refusal(Status.INVALID_HANDLE, f"adapter {uid} does not belong to this process")
     return adapter
-
-
-def require_room(used: int, limit: int, what: str) -> None:
-    """Refuse a request beyond a limit."""
-    if used >= limit:
-        raise Refusal(Status.INSUFFICIENT_RESOURCES, f"the limit of {limit} {what} is reached")

@@ -63,13 +63,14 @@ class Client:
     queued_bytes: int = 0
     retry_at: float = 0.0
     interest: int = 0
+    """The events for which its socket is registered; 0: it is not in the epoll."""
     reported: bool = False
-    """It has had its report, and is watched again only when that is asked for."""
+    """The epoll has reported its socket, and reports it again only after `watch` has armed it."""
     gathered: list[bytes] = field(default_factory=list)
     """Messages that go together with the next ones, at the end of the turn at the latest."""
     gathered_bytes: int = 0
     going: bool = False
-    """Its messages go at the end of the turn."""
+    """`send_gathered` sends its gathered messages at the end of the turn."""
     deaf: bool = False
     """It has closed, or receives no more: nothing is sent, and its messages are still read."""
 
@@ -90,7 +91,9 @@ class Clients:
         self._open: dict[int, Client] = {}
         self._retrying: dict[int, Client] = {}
         self._doomed: dict[int, str] = {}
+        """Clients that are dropped at the end of the step, and why."""
         self._gathering: list[Client] = []
+        """Clients that are `going`."""
         self._held: dict[int, float] = {}
         """Clients for which messages wait that may come later, and until when; the first first."""
 

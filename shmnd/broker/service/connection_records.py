@@ -44,9 +44,10 @@ class Ends:
         self.undecided: set[Connection] = set()
         """Those that the passive side has neither accepted nor refused."""
         self.changes = 0
-        """Counts connections that have entered or left `undecided`."""
+        """Grows with each connection that begins, is decided, or is removed."""
         self._tuples: dict[tuple[int, Address, Address], Connection] = {}
         self._vacant: dict[str, dict[tuple[int, str, str], Connection]] = {}
+        """By adapter: the connections with an end that waits to be claimed for it."""
         self._ports = ports
         self._adapters = adapters
         self._outbox = outbox
@@ -158,7 +159,7 @@ class Ends:
         self._leave(connection, end)
         self._release_tuple(connection)
         if end is connection.active:
-            self._unsource(connection)
+            self._release_source(connection)
         if other.over or other.process is None:
             self._remove(connection)
 
@@ -177,7 +178,7 @@ class Ends:
         end.process = adapter.process
         adapter.ends[end] = connection
         adapter.process.connections[connection.number] = connection
-        self._fill(connection, end)
+        self._await_no_claim(connection, end)
 
     def _leave(self, connection: Connection, end: End) -> None:
         """Take one end out of the lists of its process and adapter."""
@@ -190,10 +191,10 @@ class Ends:
         mine = known.get(connection.number) is connection
         if mine and (other.process is not end.process or other.over):
             del known[connection.number]
-        self._fill(connection, end)
+        self._await_no_claim(connection, end)
 
-    def _fill(self, connection: Connection, end: End) -> None:
-        """Drop an end from those that wait for a claimant."""
+    def _await_no_claim(self, connection: Connection, end: End) -> None:
+        """Take an end out of the vacant ones: it is occupied, or over."""
         vacant = self._vacant.get(end.adapter) if self._vacant else None
         if vacant is not None:
             vacant.pop(connection.identity, None)
@@ -201,6 +202,7 @@ class Ends:
                 del self._vacant[end.adapter]
 
     def _unqueue(self, connection: Connection) -> None:
+        """Take a connect out of its listener's backlog, if it waits in one."""
         listener, connection.listener = connection.listener, None
         if listener is not None:
             listener.queue.pop(connection.number, None)
@@ -208,7 +210,7 @@ class Ends:
             assert active is not None, "a connect is queued only as long as its process is there"
             active.waiting_bytes -= connection.weight
 
-    def _unsource(self, connection: Connection) -> None:
+    def _release_source(self, connection: Connection) -> None:
         """Free the active side's connector for another attempt."""
         source, connection.source = connection.source, None
         if source is not None:
@@ -221,7 +223,7 @@ class Ends:
     def _remove(self, connection: Connection) -> None:
         self._unqueue(connection)
         self._release_tuple(connection)
-        self._unsource(connection)
+        self._release_source(connection)
         for end in (connection.active, connection.passive):
             if not end.over:
                 end.over = True
@@ -230,6 +232,7 @@ class Ends:
         self._decide(connection)
 
     def _decide(self, connection: Connection) -> None:
+        """Note that a connection is decided, or gone; harmless twice but for `changes`."""
         self.undecided.discard(connection)
         self.changes += 1
 

@@ -19,7 +19,15 @@ import random
 from shmnd.broker.protocol import Descriptor, Fields, Refusal
 from shmnd.broker.service.connection_records import Ends
 from shmnd.broker.service.ports import covers
-from shmnd.broker.service.records import Adapter, Bound, Connection, End, Process, Stage
+from shmnd.broker.service.records import (
+    Adapter,
+    Bound,
+    Connection,
+    End,
+    Process,
+    Stage,
+    require_room,
+)
 from shmnd.status import Status
 
 __all__ = ["Connections"]
@@ -126,12 +134,11 @@ class Connections(Ends):
         """End the undecided connections of a listener or connector that was closed."""
         for connection in list(bound.queue.values()):
             self._refuse(connection, "")
-        connection_of = bound.connection
-        if connection_of is not None:
-            connection_of.source = None
-            if connection_of.stage is not Stage.ACCEPTED:
-                self._withdraw(connection_of)
-        bound.connection = None
+        begun, bound.connection = bound.connection, None
+        if begun is not None:
+            begun.source = None
+            if begun.stage is not Stage.ACCEPTED:
+                self._withdraw(begun)
 
     def forget_adapter(self, adapter: Adapter, *, lost: bool) -> None:
         """An adapter is gone: closed by its process, or lost together with the process."""
@@ -206,28 +213,25 @@ class Connections(Ends):
                 f"connection {held['connection']}: its {held['role']} end is not vacant for"
                 f" adapter {adapter.uid} towards {held['peer_adapter']}",
             )
-        if len(process.connections) >= self._limits.connections:
-            raise Refusal(
-                Status.INSUFFICIENT_RESOURCES,
-                f"{len(process.connections)} connections; that is the limit of a process",
-            )
+        self._require_room_for_one(process)
         if end.over:
-            return  # settled already; its closing word follows and finds it over
+            return  # settled already; the `closed` that follows finds it over
         self.records[connection.identity] = connection
         self._tuples.setdefault(connection.key, connection)
         self._occupy(connection, end, adapter)
         self._reunite(connection, other)
 
     def settle(self, process: Process) -> None:
-        """A process has reported everything it holds: what it did not name is over for it."""
+        """End the vacant ends that a process did not name: it has reported everything it holds."""
         process.settled = True
         for uid in process.adapters:
             for connection in list(self._vacant.get(uid, {}).values()):
                 for end in (connection.active, connection.passive):
                     if end.adapter == uid and end.process is None and not end.over:
-                        self._unheld(connection, end)
+                        self._end_unclaimed(connection, end)
 
     def _reunite(self, connection: Connection, other: End) -> None:
+        """Introduce two ends that are both claimed; otherwise wait for the other one, or end it."""
         if other.over:
             return
         if other.process is not None:
@@ -240,9 +244,10 @@ class Connections(Ends):
         self._vacant.setdefault(other.adapter, {})[connection.identity] = connection
         owner = self._adapters.get(other.adapter)
         if owner is not None and owner.process.settled:
-            self._unheld(connection, other)
+            self._end_unclaimed(connection, other)
 
-    def _unheld(self, connection: Connection, end: End) -> None:
+    def _end_unclaimed(self, connection: Connection, end: End) -> None:
+        """End a vacant end whose process does not claim it."""
         if end is connection.active:
             self._withdraw(connection)
         else:
@@ -284,12 +289,11 @@ class Connections(Ends):
             )
         return listener
 
+    def _require_room_for_one(self, process: Process) -> None:
+        require_room(len(process.connections), self._limits.connections, "connections of a process")
+
     def _check_room(self, process: Process, connection: Connection) -> None:
-        if len(process.connections) >= self._limits.connections:
-            raise Refusal(
-                Status.INSUFFICIENT_RESOURCES,
-                f"{len(process.connections)} connections; that is the limit of a process",
-            )
+        self._require_room_for_one(process)
         if process.waiting_bytes + connection.weight > self._limits.waiting_bytes:
             raise Refusal(
                 Status.INSUFFICIENT_RESOURCES,

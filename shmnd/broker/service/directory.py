@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from shmnd.broker.protocol import Fields, Refusal, text_of
-from shmnd.broker.service.records import Adapter, Limits, Outbox, Process
+from shmnd.broker.service.records import Adapter, Limits, Outbox, Process, require_room
 from shmnd.status import Status
 
 __all__ = ["Directory"]
@@ -93,8 +93,8 @@ class Directory:
         records = self._member(process).records
         number = fields["object"]
         known = records.get(number)
-        if known is None and len(records) >= self._limits.records:
-            raise _full(self._limits.records, "records")
+        if known is None:
+            require_room(len(records), self._limits.records, "records of a process")
         if known is not None and (known.kind, known.name) != (fields["kind"], fields["name"]):
             raise Refusal(
                 Status.SHARING_VIOLATION,
@@ -154,8 +154,8 @@ class Directory:
     def watch(self, process: Process, kind: str, name: str) -> None:
         """Send the process the changes of the records of a name, or of a kind."""
         watches = self._member(process).watches
-        if (kind, name) not in watches and len(watches) >= self._limits.watches:
-            raise _full(self._limits.watches, "watches")
+        if (kind, name) not in watches:
+            require_room(len(watches), self._limits.watches, "watches of a process")
         watches.add((kind, name))
         self._watchers.setdefault((kind, name), {})[process] = None
 
@@ -172,8 +172,8 @@ class Directory:
     def meet(self, process: Process, adapter: Adapter, peer: str) -> bool:
         """Introduce two adapters to each other; False when the other is not there (yet)."""
         meetings = self._member(process).meetings
-        if (adapter.uid, peer) not in meetings and len(meetings) >= self._limits.meetings:
-            raise _full(self._limits.meetings, "meetings")
+        if (adapter.uid, peer) not in meetings:
+            require_room(len(meetings), self._limits.meetings, "meetings of a process")
         found = self._adapters.get(peer)
         if found is not None:
             self._introduce(found, process)
@@ -252,7 +252,3 @@ class Directory:
 def _keys_of(record: Record) -> set[tuple[str, str]]:
     """Return the kinds and names under which a record is found; one where it has no name."""
     return {(record.kind, record.name), (record.kind, "")}
-
-
-def _full(limit: int, what: str) -> Refusal:
-    return Refusal(Status.INSUFFICIENT_RESOURCES, f"the limit of {limit} {what} is reached")

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shmnd.broker.protocol import Address, Descriptor, Fields
+from shmnd.broker.protocol import Address, Descriptor, Fields, Refusal
+from shmnd.status import Status
 
 __all__ = [
     "Adapter",
@@ -27,6 +28,7 @@ __all__ = [
     "Process",
     "Segment",
     "Stage",
+    "require_room",
 ]
 
 
@@ -54,6 +56,12 @@ class Limits:
     """Adapters that its adapters meet without a connection."""
 
 
+def require_room(used: int, limit: int, what: str) -> None:
+    """Refuse a request that would make the broker keep more than a limit."""
+    if used >= limit:
+        raise Refusal(Status.INSUFFICIENT_RESOURCES, f"the limit of {limit} {what} is reached")
+
+
 class Outgoing(NamedTuple):
     """A message on its way to a client; without one, the client is to be dropped."""
 
@@ -76,7 +84,7 @@ class Outbox:
         self._first = 0
 
     def begin(self) -> None:
-        """A new step."""
+        """Begin a step: its doorbells and its answer go in front of its events."""
         self._first = len(self.items)
 
     def doorbell(self, to: Process, fds: Sequence[Descriptor], by: Process) -> None:
@@ -131,9 +139,11 @@ class Process:
     met: dict[str, Process] = field(default_factory=dict)
     """Processes that shared a connection, or an attempt at one, with it."""
     channels: dict[str, weakref.WeakSet[Descriptor]] = field(default_factory=dict)
-    """By which process it is to be rung: those ends of the channels that still lie here."""
+    """By ringing process: the ends of its channels that wait here to be sent."""
     segments: int = 0
+    """How many its adapters have, those for tools included."""
     waiting_bytes: int = 0
+    """The weights of its connects that wait in backlogs."""
 
 
 @dataclass(eq=False, slots=True)
@@ -215,9 +225,11 @@ class Connection:
     source: Bound | None = None
     """The active side's connector, as long as it is not closed."""
     listener: Bound | None = None
-    """While queued."""
+    """The listener in whose backlog it waits; None from the offer on."""
     private: str = ""
+    """The private data of its Connect, until the passive side has it."""
     offer: str = ""
+    """The terms of its Connect, which the broker does not read; as long as `private`."""
     weight: int = 0
     """Bytes charged to the active process while queued."""
 

@@ -19,12 +19,20 @@ from shmnd.broker.protocol import (
     channel,
     name_of,
 )
-from shmnd.broker.service.adapters import AdapterRequests, own_adapter, require_room
+from shmnd.broker.service.adapters import AdapterRequests, own_adapter
 from shmnd.broker.service.connections import Connections
 from shmnd.broker.service.directory import Directory
 from shmnd.broker.service.names import NameRequests
 from shmnd.broker.service.ports import PortSpace
-from shmnd.broker.service.records import Adapter, Bound, Limits, Outbox, Outgoing, Process
+from shmnd.broker.service.records import (
+    Adapter,
+    Bound,
+    Limits,
+    Outbox,
+    Outgoing,
+    Process,
+    require_room,
+)
 from shmnd.broker.service.report import report
 from shmnd.broker.service.validation import read_request, request_id
 from shmnd.status import Status
@@ -135,14 +143,14 @@ class Rendezvous:
         """Answer one message. BadMessage when it cannot even be answered."""
         ident = request_id(message)
         self.outbox.begin()
-        reply: Fields = {}  # to call the alias instead costs a fortieth of all that a broker does
+        reply: Fields = {}
         status, text = Status.SUCCESS, ""
-        gives: list[Descriptor] = []
+        reply_fds: list[Descriptor] = []
         later = False
         try:
             op, fields = read_request(message, len(fds))
             if op == "status":  # for tools, which need not say hello
-                reply = self._status(fields, gives)
+                reply = self._status(fields, reply_fds)
             else:
                 reply = self._dispatch(client, op, fields, fds)
                 later = fields.get("later", False)
@@ -150,7 +158,7 @@ class Rendezvous:
             status, text = refusal.status, refusal.message
         if ident is not None:
             answer = {"re": ident, "status": int(status), "message": text, **reply}
-            self.outbox.answer(client, answer, gives, later)
+            self.outbox.answer(client, answer, reply_fds, later)
 
     def _dispatch(self, client: int, op: str, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
         if op == "hello":
@@ -193,7 +201,7 @@ class Rendezvous:
         return {"version": VERSION, "broker": self.uid, "pid": os.getpid()}
 
     def _replace(self, uid: str) -> None:
-        """A process that comes back before its old socket was seen closed takes its own place."""
+        """Drop the old client of a process that comes back before its socket was seen closed."""
         old = self.processes.get(uid)
         if old is not None:
             client = old.client
@@ -259,7 +267,7 @@ class Rendezvous:
 
     def _connect(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
         host, port = fields["local"]
-        if port == 0:  # bound by the way; undone when the connect is refused
+        if port == 0:  # bound together with the connect; undone when that is refused
             self._bind(process, {**fields, "kind": "connector", "host": host, "port": 0}, ())
         try:
             return self._connect_from(process, fields)
@@ -299,7 +307,7 @@ class Rendezvous:
         return {}
 
     def _closed(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        """One end is over; the port that was bound for it alone is free, if it names one."""
+        """End one end of a connection, and free the port that was bound for it alone, if any."""
         self.connections.closed(process, fields["connection"])
         return self._close(process, fields, ()) if fields["object"] else {}
 
@@ -332,12 +340,12 @@ class Rendezvous:
         return {}
 
     def _doorbell_lost(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        """No descriptor was free for the end at which another process was to ring it."""
+        """Send a new doorbell to a process that had no descriptor free for the last one."""
         self.connections.renew_doorbell(process, fields["process"])
         return {}
 
-    def _status(self, fields: Fields, gives: list[Descriptor]) -> Fields:
-        found = report(self.processes, self.adapters, self.connections.records, fields, gives)
+    def _status(self, fields: Fields, reply_fds: list[Descriptor]) -> Fields:
+        found = report(self.processes, self.adapters, self.connections.records, fields, reply_fds)
         return {"broker": self.uid, "version": VERSION, "pid": os.getpid(), **found}
 
 
@@ -366,7 +374,7 @@ def _own_listening(process: Process, number: int) -> Bound:
 
 
 def _require_pidfd(fd: Descriptor) -> None:
-    """What says that a process lives, or lives no more, must be one that can."""
+    """Refuse another kind of descriptor: it would never report that the process has died."""
     kind = fd.kind()
     if kind and not kind.startswith(_PIDFD_KINDS):
         raise Refusal(

@@ -21,11 +21,11 @@ def report(
     adapters: Mapping[str, Adapter],
     connections: Mapping[tuple[int, str, str], Connection],
     fields: Fields,
-    gives: list[Descriptor],
+    reply_fds: list[Descriptor],
 ) -> Fields:
     """Return the counts, and the page of the wanted kind; `next` (not 0) leads to the one after.
 
-    Each record of the page may come with a descriptor, in the same order.
+    The descriptors of a page of counters are appended to `reply_fds`, in the order of its records.
     """
     listeners = [
         bound
@@ -49,14 +49,14 @@ def report(
     if kind == "none":
         return counts
     if kind == "counters":
-        return {**counts, **_counter_segments(adapters, after, gives)}
+        return {**counts, **_counter_segments(adapters, after, reply_fds)}
     page = list(islice(pages[kind], after, after + _PAGE))
     seen = after + len(page)
     return {**counts, "page": page, "next": seen if page and seen < counts[kind] else 0}
 
 
 def _counter_segments(
-    adapters: Mapping[str, Adapter], after: int, gives: list[Descriptor]
+    adapters: Mapping[str, Adapter], after: int, reply_fds: list[Descriptor]
 ) -> Fields:
     """Return the segments that adapters keep for tools. Only their owners can write them."""
     every = (
@@ -67,7 +67,7 @@ def _counter_segments(
     )
     found = list(islice(every, after, after + MAX_FDS + 1))
     page = found[:MAX_FDS]
-    gives += [segment.fd for _, _, segment in page]
+    reply_fds += [segment.fd for _, _, segment in page]
     rows = [
         {**_process(adapter.process), "adapter": adapter.uid, "size": segment.size}
         for adapter, _, segment in page

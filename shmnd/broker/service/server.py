@@ -174,10 +174,10 @@ class Server:
             return False
 
     def _leave_if_no_client_comes(self) -> None:
-        """A client that connected in time is served; one that is late finds no socket.
+        """Leave, unless a client waits to be accepted.
 
-        Between the two the socket is removed: a client that connected just before it finds
-        its connection closed without a reply to hello, and tries again.
+        A client that connects between this check and the removal of the socket finds its
+        connection closed without a reply to hello, and tries again.
         """
         self._accept()
         if not self._clients:
@@ -335,7 +335,7 @@ class Server:
         except BadMessage as exc:
             self._clients.doom(client.number, f"dropped: {exc}")
         except Exception as exc:
-            # A mistake of ours; only the client that met it shall pay for it.
+            # A mistake of ours: it must not end the other clients.
             self._log(f"internal error: {exc!r}")
             self._clients.doom(client.number, "dropped after an internal error")
         step("broker-has-decided")

@@ -51,7 +51,7 @@ _CONNECTION_MAX: Final = 2**63 - 1
 _SIZE_MAX: Final = 2**56
 
 _LONGEST_LETTER: Final = 12
-"""Bytes that a character may have as JSON text: two escapes of six."""
+"""The most bytes of a character as JSON text: two escapes of six."""
 
 _UID: Final = re.compile(r"[0-9a-f]{32}")
 _LABEL: Final = re.compile(r"[a-z0-9.-]{1,32}")
@@ -142,24 +142,28 @@ def _private(value: object) -> str:
     return value
 
 
-def _opaque(value: object) -> Fields:
-    if not isinstance(value, dict):
-        raise ValueError("must be a JSON object")
+def _require_length(value: object, limit: int) -> None:
     size = len(text_of(value))
-    if size > MAX_OPAQUE:
-        raise ValueError(f"must be at most {MAX_OPAQUE} bytes of JSON, not {size}")
-    return value
+    if size > limit:
+        raise ValueError(f"must be at most {limit} bytes of JSON, not {size}")
 
 
-def _words(value: object) -> str:
-    """Text of one process for another, which the broker does not read."""
+def _json_object(limit: int) -> Check:
+    def check(value: object) -> Fields:
+        if not isinstance(value, dict):
+            raise ValueError("must be a JSON object")
+        _require_length(value, limit)
+        return value
+
+    return check
+
+
+def _opaque_text(value: object) -> str:
+    """Check text of one process for another, which the broker does not read."""
     if not isinstance(value, str):
         raise ValueError("must be text")
-    if _LONGEST_LETTER * len(value) + 2 <= MAX_OPAQUE:
-        return value  # whatever it holds
-    size = len(text_of(value))
-    if size > MAX_OPAQUE:
-        raise ValueError(f"must be at most {MAX_OPAQUE} bytes of JSON, not {size}")
+    if _LONGEST_LETTER * len(value) + 2 > MAX_OPAQUE:  # else it fits, whatever it holds
+        _require_length(value, MAX_OPAQUE)
     return value
 
 
@@ -172,15 +176,6 @@ def _label(value: object) -> str:
 def _name(value: object) -> str:
     if not isinstance(value, str) or len(value.encode(errors="replace")) > MAX_NAME:
         raise ValueError(f"must be text of at most {MAX_NAME} bytes")
-    return value
-
-
-def _data(value: object) -> Fields:
-    if not isinstance(value, dict):
-        raise ValueError("must be a JSON object")
-    size = len(text_of(value))
-    if size > MAX_DATA:
-        raise ValueError(f"must be at most {MAX_DATA} bytes of JSON, not {size}")
     return value
 
 
@@ -272,7 +267,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "holds": _Default(_flag, False),
         },
     ),
-    "adapter": Shape(0, {"key": _uid, "table": _Default(_opaque, {})}),
+    "adapter": Shape(0, {"key": _uid, "table": _Default(_json_object(MAX_OPAQUE), {})}),
     "adapter_close": Shape(0, {"adapter": _uid}),
     "segment": Shape(
         1,
@@ -308,7 +303,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "port": _real_port,
             "protocol": _protocol,
             "private": _no_private,
-            "offer": _Default(_words, ""),
+            "offer": _Default(_opaque_text, ""),
             "later": _Default(_flag, False),
         },
     ),
@@ -318,7 +313,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
         {
             "connection": _connection,
             "private": _no_private,
-            "answer": _Default(_words, ""),
+            "answer": _Default(_opaque_text, ""),
             "size": _integer(1, _SIZE_MAX),
         },
     ),
@@ -339,7 +334,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "object": _object,
             "kind": _label,
             "name": _name,
-            "data": _Default(_data, {}),
+            "data": _Default(_json_object(MAX_DATA), {}),
             "since": _Default(_integer(0, _ID_MAX), 0),
         },
     ),
