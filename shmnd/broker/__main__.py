@@ -126,6 +126,7 @@ def _status_or_stop(place: Place, verb: str) -> int:
 
 
 def _lock(place: Place) -> int | None:
+    """Lock the place; None when another broker serves there, or is about to."""
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         lock = place.try_lock()
@@ -145,7 +146,7 @@ def _place(options: argparse.Namespace) -> Place:
 
 
 def _replace(place: Place) -> int | None:
-    """End the broker that is there, also one that is stopped, and be the next."""
+    """End the broker that is there, also one that is stopped, and lock its place."""
     deadline = time.monotonic() + _REPLACE_SECONDS
     while time.monotonic() < deadline:
         lock = place.try_lock()
@@ -184,7 +185,7 @@ def _log(text: str) -> None:
 
 
 def _daemon(place: Place, lock: int, options: argparse.Namespace) -> int:
-    """Serve from a child in a session of its own; end when it listens, or with its complaint."""
+    """Serve from a child in a session of its own; the parent ends when that listens or fails."""
     ready, started = os.pipe()
     try:
         child = os.fork()
@@ -204,6 +205,7 @@ def _daemon(place: Place, lock: int, options: argparse.Namespace) -> int:
 
 
 def _serve(place: Place, lock: int, options: argparse.Namespace, started: int) -> int:
+    """Serve as a daemon; write to `started` when the broker listens."""
     os.setsid()
     os.chdir("/")
     # Listening must begin in this process: its id is what clients see at the socket.

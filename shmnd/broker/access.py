@@ -68,7 +68,7 @@ class Caller(NamedTuple):
 
 
 def caller_at(sock: socket.socket) -> Caller:
-    """Ask the kernel which process and user have the other end."""
+    """Return the process and the user at the other end, as the kernel names them."""
     packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(packed)
     more = array.array("I")
@@ -152,7 +152,7 @@ def _gid_of(given: int | str) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may come in."""
+    """Who may use a broker and its files."""
 
     gid: int | None = None
     """The group; None for this user alone."""
@@ -166,33 +166,34 @@ class Access:
         return caller.uid == os.geteuid() or (self.gid is not None and self.gid in caller.gids)
 
     def make(self, directory: Path) -> None:
-        """Make a directory for the users that may come in, unless there is one.
+        """Make a directory for the permitted users, unless there is one.
 
         They find it complete or not at all, also when this process dies in between.
         """
         if os.path.lexists(directory):
             return
-        coming = _coming(directory)
+        unfinished = _unfinished(directory)
         try:
-            coming.mkdir(mode=0o700)
+            unfinished.mkdir(mode=0o700)
             step("directory-made")
-            self._give(coming, 0o700, 0o2770)  # the umask may have taken bits that we need
-            coming.rename(directory)
+            self._set_mode(unfinished, 0o700, 0o2770)  # the umask may have taken bits that we need
+            unfinished.rename(directory)
         except OSError as exc:
             with Ignoring(OSError):
-                coming.rmdir()
+                unfinished.rmdir()
             pass_on(exc)
             if not os.path.lexists(directory):  # else another process was faster
                 raise unusable(directory, f"cannot be made: {exc.strerror}", exc) from exc
 
-    def _give(self, path: Path, mine: int, shared: int) -> None:
+    def _set_mode(self, path: Path, of_user: int, of_group: int) -> None:
+        """Set the mode for this user alone or, with a group, the group and the mode for both."""
         if self.gid is not None:
             os.chown(path, -1, self.gid)
-        path.chmod(mine if self.gid is None else shared)
+        path.chmod(of_user if self.gid is None else of_group)
 
     def give_socket(self, path: Path) -> None:
         """Let only the permitted users connect to a socket."""
-        self._give(path, 0o600, 0o660)
+        self._set_mode(path, 0o600, 0o660)
 
     def open_lock(self, path: Path) -> int:
         """Open the lock file, made if there is none; FileNotFoundError without its directory."""
@@ -211,15 +212,15 @@ class Access:
 
     def _make_lock(self, path: Path) -> None:
         """Make the lock file under another name first, so that it never has a wrong mode."""
-        coming = _coming(path)
-        os.close(os.open(coming, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        unfinished = _unfinished(path)
+        os.close(os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
             step("lock-made")
-            self._give(coming, 0o600, 0o660)
+            self._set_mode(unfinished, 0o600, 0o660)
             with contextlib.suppress(FileExistsError):  # another process was faster
-                path.hardlink_to(coming)
+                path.hardlink_to(unfinished)
         finally:
-            coming.unlink()
+            unfinished.unlink()
 
     def require(self, directory: Path) -> None:
         """Require a directory that only the permitted users can enter."""
@@ -253,7 +254,7 @@ class Access:
             )
 
 
-def _coming(path: Path) -> Path:
+def _unfinished(path: Path) -> Path:
     """Return a temporary name next to a path, for a file that is renamed when it is complete."""
     return path.with_name(f".{path.name}-{os.urandom(4).hex()}")
 

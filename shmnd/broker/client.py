@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other end of the broker's socket: one per process and namespace, for all its threads.
+"""The client of a broker: one per process and namespace, for all its threads.
 
 A call is one exchange and waits for its reply, with a bound. Events that come meanwhile are kept
 for `events()`. When the broker is gone, the next call finds or starts another one, lets the owner
@@ -23,7 +23,7 @@ from shmnd.broker.access import caller_at
 from shmnd.broker.lock import take_lock
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import VERSION, Descriptor, encode
-from shmnd.broker.session import Event, Lost, Session
+from shmnd.broker.session import EventWithFds, Lost, Session
 from shmnd.broker.spawn import IDLE_SECONDS, START_SECONDS, reach
 from shmnd.common.brief_waits import too_late
 from shmnd.common.descriptors import refuse_closed
@@ -161,7 +161,7 @@ class BrokerClient(Session):
         # May run in a finaliser within a call: the thread that has the lock sends it too.
         self._flush_when_free()
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[EventWithFds]:
         """Take all that came unasked, oldest first, without waiting.
 
         The descriptors belong to the taker. An event that lost its descriptors on the way (none
@@ -231,7 +231,7 @@ class BrokerClient(Session):
             raise self._no_answer(call)
 
     def _after_leaving(self) -> None:
-        """Do what others left for the holder of the lock, which is released."""
+        """Send the posts, and announce the events, that came while this thread had the lock."""
         if self._posts or self._wants_room:
             self._flush_when_free()
         if self._events or self._arrived:
@@ -243,7 +243,7 @@ class BrokerClient(Session):
             raise error(Status.DEVICE_REMOVED, "broker", f"the session with {self.path} {why}")
 
     def _ready(self) -> None:
-        """Have a session, a new one if need be."""
+        """Begin a new session, with a replay, unless the present one is alive."""
         for _ in range(_ATTEMPTS + 1):
             if self.alive:
                 return

@@ -2,11 +2,12 @@
 """What a crash of everything leaves behind, and its removal.
 
 Shared memory goes with the last process that has it, since it has no name. What can stay is small:
-the place of a namespace whose broker was killed, with its lock file and socket, and, of releases
-that gave segments names for an instant, a name in /dev/shm. Evidence that its owner lives is only a
-lock: the kernel drops a lock with the process that holds it, whatever became
-of its process id. A process that was killed while it made the place itself leaves an empty
-directory or file with a name of its own, which holds no other process up.
+the place of a namespace whose broker was killed, with its lock file and socket; the name of memory
+that `Adapter.allocate(name=)` made, with its record in the place; and, of releases that gave
+segments names for an instant, such a name in /dev/shm. Only a lock is evidence that an owner lives:
+the kernel drops a lock with the process that holds it, whatever became of its process id. A process
+that was killed while it made the place itself leaves an empty directory or file with a name of its
+own, which holds no other process up.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Leftover:
 
     path: Path
     kind: str
-    """`socket`, `segment`, `name`, or `namespace`, which is unused."""
+    """`socket` of a broker; `name`, the record of a name in /dev/shm; `segment`, a name that an
+    earlier release made there; or `namespace`, the directory of one that no process uses."""
     stale: bool
     """Its owner is proven dead; else it is in use, or too young to decide."""
     nbytes: int = 0
@@ -53,7 +55,7 @@ def find_leftovers(base: str | None = None) -> list[Leftover]:
     places = list(_places(base))
     records = [each for place in places for each in _records(place)]
     others = [each for place in places for each in _leftovers_of(place)]
-    return [*records, *others, *_names()]
+    return [*records, *others, *_segments()]
 
 
 def remove_leftovers(found: list[Leftover]) -> list[Leftover]:
@@ -73,7 +75,7 @@ def _places(base: str | None) -> Iterator[Place]:
 
 
 def _leftovers_of(place: Place) -> Iterator[Leftover]:
-    sockets = [path for path in (place.socket, place.coming) if _is_socket(path)]
+    sockets = [path for path in (place.socket, place.new_socket) if _is_socket(path)]
     stale = not os.path.lexists(place.lock)  # this check makes none
     if not stale and (lock := _lock_of(place)) is not None:
         os.close(lock)
@@ -133,14 +135,15 @@ def _is_socket(path: Path) -> bool:
 
 
 def _lock_of(place: Place) -> int | None:
-    """Take the lock that a broker holds for its whole life; None when one lives, or by chance."""
+    """Take the lock that a broker holds for its whole life; None when one does, or on failure."""
     try:
         return place.try_lock()
     except NdError:
         return None
 
 
-def _names() -> Iterator[Leftover]:
+def _segments() -> Iterator[Leftover]:
+    """Find the names of segments that releases before this one made in /dev/shm."""
     ours = re.compile(rf"shmnd-{os.getuid()}-[a-z]+-[0-9a-f]{{32}}")
     try:
         entries = sorted(_SHM.iterdir())
@@ -148,7 +151,7 @@ def _names() -> Iterator[Leftover]:
         return
     for entry in entries:
         if ours.fullmatch(entry.name):
-            fd = _hold_name(entry)
+            fd = _lock_segment(entry)
             if fd is None:
                 yield Leftover(entry, "segment", stale=False)
                 continue
@@ -157,8 +160,8 @@ def _names() -> Iterator[Leftover]:
             yield Leftover(entry, "segment", stale=True, nbytes=size)
 
 
-def _hold_name(path: Path) -> int | None:
-    """Lock a file that no process holds and that is too old for one to be about to hold it."""
+def _lock_segment(path: Path) -> int | None:
+    """Lock a file that no process has locked and that is too old for one to be about to."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -179,8 +182,8 @@ def _hold_name(path: Path) -> int | None:
     return None
 
 
-def _remove_name(path: Path) -> bool:
-    fd = _hold_name(path)
+def _remove_segment(path: Path) -> bool:
+    fd = _lock_segment(path)
     if fd is None:
         return False
     try:
@@ -193,14 +196,15 @@ def _remove_name(path: Path) -> bool:
 
 
 def _records(place: Place) -> Iterator[Leftover]:
+    """Find the records of names in /dev/shm that processes of a namespace made."""
     for path in sorted(place.directory.glob(f"{RECORD}*")):
-        fd = _hold_record(path)
+        fd = _lock_record(path)
         if fd is not None:
             os.close(fd)
         yield Leftover(path, "name", stale=fd is not None)
 
 
-def _hold_record(path: Path) -> int | None:
+def _lock_record(path: Path) -> int | None:
     """Lock the record of a name; None while its maker lives."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -218,7 +222,7 @@ def _hold_record(path: Path) -> int | None:
 
 
 def _remove_record(path: Path) -> bool:
-    fd = _hold_record(path)
+    fd = _lock_record(path)
     if fd is None:
         return False
     try:
@@ -247,7 +251,7 @@ def unlink_own(record: bytes) -> None:
 
 _REMOVE: Final = {
     "socket": _remove_socket,
-    "segment": _remove_name,
+    "segment": _remove_segment,
     "name": _remove_record,
     "namespace": _remove_namespace,
 }

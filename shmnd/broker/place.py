@@ -151,12 +151,12 @@ class Place:
         self.access = access or Access()
         self.lock = directory / "lock"
         self.socket = directory / "broker.sock"
-        self.coming = directory / "broker.new"
-        """The socket until a broker listens at it."""
+        self.new_socket = directory / "broker.new"
+        """The socket under the name that it has until the broker listens."""
 
     @property
     def mark(self) -> int:
-        """A number that stands for it, where there is no room for a path."""
+        """A number that identifies the directory, where there is no room for a path."""
         return int.from_bytes(hashlib.sha256(os.fsencode(self.directory)).digest()[:8], "big")
 
     def make(self) -> None:
@@ -168,7 +168,7 @@ class Place:
         """Remove all of it, as the holder of the lock; False when something else is in it."""
         if not self.holds(lock):
             return False
-        for path in (self.coming, self.socket, self.lock):
+        for path in (self.new_socket, self.socket, self.lock):
             path.unlink(missing_ok=True)
             step("place-emptied")
         try:
@@ -220,15 +220,15 @@ class Place:
 
         A process that finds it can connect, also when this process dies during the call.
         """
-        self.coming.unlink(missing_ok=True)
+        self.new_socket.unlink(missing_ok=True)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
-            with self._short(self.coming) as path:
+            with self._short(self.new_socket) as path:
                 sock.bind(path)
             step("broker-socket-bound")
-            self.access.give_socket(self.coming)
+            self.access.give_socket(self.new_socket)
             sock.listen(4096)  # the kernel takes what net.core.somaxconn allows
-            self.coming.rename(self.socket)
+            self.new_socket.rename(self.socket)
             step("broker-socket-shown")
         except BaseException:
             sock.close()

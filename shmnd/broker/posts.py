@@ -17,7 +17,7 @@ _MOST: Final = 65536
 
 
 class Posts:
-    """They are sent in order, and each of them once, also where a handler of a signal raises.
+    """Encoded messages, sent in order and each once, also where a handler of a signal raises.
 
     Appending may happen at any time; the rest belongs to the thread that has the session's lock.
     """
@@ -33,7 +33,7 @@ class Posts:
 
     @property
     def flushing(self) -> bool:
-        """Whether this thread sends them, further down its stack."""
+        """Whether `flush` runs: for the holder of the session's lock, further down its stack."""
         return self._flushing.locked()
 
     @property
@@ -52,10 +52,11 @@ class Posts:
         self._left.clear()
 
     def flush(self, send: Callable[[bytes, deque[int]], bool]) -> bool:
-        """Send as long as there is room; True when none is left to this thread.
+        """Send as long as there is room. Return False if posts are left for lack of room.
 
-        `send` appends to the list once it has sent, and returns False where it has no room. A call
-        within it, by a handler or a finaliser, may begin a new session, which drops the posts.
+        `send` appends to its second argument once it has sent, and returns False where it has no
+        room. A handler or a finaliser that calls within it may begin a new session, which drops the
+        posts. A call within another flush leaves the posts to that one, and returns True.
         """
         with Attempted(self._flushing) as first:
             while first and self._left:

@@ -75,7 +75,7 @@ MAX_FDS: Final = 4
 MAX_DEPTH: Final = 16
 """Nesting of a message. The JSON parser recurses, so this also bounds the encoder's stack."""
 
-# Said once: to put flags of `socket` together takes longer than the call that they are for.
+# Computed once: a combination of flags of `socket` takes longer than the call that they are for.
 _RECEIVE_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
 _SEND_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _CUT_FLAGS: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
@@ -265,7 +265,7 @@ def encode(message: Mapping[str, object]) -> bytes:
 
 
 def encode_request(call: str, message: dict[str, Any]) -> bytes:
-    """Encode the request of a call, which an error names where it is too long."""
+    """Return the bytes of a request; INVALID_BUFFER_SIZE of `call` when it is too long."""
     try:
         return encode(message)
     except ValueError as exc:
@@ -324,7 +324,10 @@ def _parse_constant(text: str) -> float:
 
 
 def _writer() -> Callable[[object, int], Iterable[str]]:
-    """Return what an encoder makes anew for each value, which takes as long as a short message."""
+    """Return the function by which a JSONEncoder writes a value.
+
+    The encoder makes it anew for each value, which takes as long as writing a short message.
+    """
     encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
     make: Any = getattr(json.encoder, "c_make_encoder", None)
     quote = getattr(json.encoder, "encode_basestring_ascii", None)

@@ -36,7 +36,7 @@ from shmnd.common.interruption import Ignoring, is_interruption, pass_on
 from shmnd.common.streams import close_epoll, new_epoll
 from shmnd.status import NdError, Status, error
 
-__all__ = ["Event", "Lost", "Session"]
+__all__ = ["EventWithFds", "Lost", "Session"]
 
 _LONGEST_WAIT: Final = 0.02
 """Seconds of one wait for a reply. A signal handler, or a finaliser, that asks the broker too may
@@ -46,7 +46,7 @@ _ABANDONED: Final = frozenset({"announce", "find", "meet", "sync", "watch"})
 """Requests that a handler of a signal may end by an exception, without an end of the session. They
 change nothing, or their callers post what undoes them; the broker takes that after the request."""
 
-Event = tuple[dict[str, Any], list[int]]
+EventWithFds = tuple[dict[str, Any], list[int]]  # the descriptors that came with it
 
 
 class Lost(Exception):
@@ -69,19 +69,19 @@ class Session:
         self._broker_user = -1
         self._pid = os.getpid()
         self._next_id = 1
-        # Exchanges nest when a finaliser calls during one.
-        self._expected: set[int] = set()
-        self._unsure: set[int] = set()  # requests of which it is unknown what became of them
-        self._asked: set[int] = set()
+        # Numbers of requests. There are several where a finaliser calls during an exchange.
+        self._expected: set[int] = set()  # an exchange waits for the reply
+        self._unsure: set[int] = set()  # it is unknown what became of them
+        self._asked: set[int] = set()  # no call waits: the reply becomes an event
         self._replies: dict[int, dict[str, Any]] = {}
-        self._arrived: deque[Arrived] = deque()
-        self._events: deque[Event] = deque()
+        self._arrived: deque[Arrived] = deque()  # datagrams that were read and not sorted
+        self._events: deque[EventWithFds] = deque()
         self.unsorted: list[Sized] = [self._arrived, self._events]
-        """Words that were read and not taken; a handler may leave them without a descriptor."""
+        """What was read and not taken; after a handler raised, without a readable descriptor."""
         self._posts = Posts()
-        self._wants_room = False
-        self._interest = select.EPOLLIN
-        self._announced = False
+        self._wants_room = False  # posts wait until the socket takes more
+        self._interest = select.EPOLLIN  # of the socket, while no exchange waits
+        self._announced = False  # the event count is readable: there may be events
         # Readable when the socket is, or when another thread's call has met events; and the
         # same descriptor for the whole life, whatever socket is behind it.
         self._epoll = new_epoll()
@@ -261,7 +261,7 @@ class Session:
         return True
 
     def _drain(self, until: int = 0) -> None:
-        """Take all that is there, or all up to a reply. Lost at the end.
+        """Take all datagrams that are there, or those up to a reply. Lost where the session ends.
 
         A handler of a signal, or a finaliser, may call within this, and raise. So a datagram stays
         the first of `_arrived` until all that it changes is changed, by statements that call
@@ -274,7 +274,7 @@ class Session:
             if arrived is None:
                 continue  # a call within this one took it
             bad = False
-            events: list[Event] = []
+            events: list[EventWithFds] = []
             replies: dict[int, dict[str, Any]] = {}
             answered: set[int] = set()
             try:
@@ -310,13 +310,13 @@ class Session:
     def _sort(
         self,
         arrived: Arrived,
-        events: list[Event],
+        events: list[EventWithFds],
         replies: dict[int, dict[str, Any]],
         answered: set[int],
     ) -> list[int]:
-        """Find the events of a datagram, and the replies that are awaited; change nothing else.
+        """Add the events and awaited replies of a datagram to the arguments; change nothing else.
 
-        Returns the descriptors that no message takes. No data is the end.
+        Return the descriptors that no message takes.
         """
         data, fds, cut = contents(arrived)
         unused = list(fds) if cut else []
@@ -394,7 +394,7 @@ class Session:
                 return
 
     def _flush(self) -> bool:
-        """Send posts as long as there is room; True when none is left to this thread."""
+        """Send posts as long as there is room, as `Posts.flush`."""
         return self._posts.flush(lambda post, sent: self._send(post, noted=sent))
 
     def _want_room(self, wanted: bool) -> None:
@@ -410,7 +410,7 @@ class Session:
         self._waiting.add()
         self._announced = True  # last: the events are in place
 
-    def _take_events(self) -> list[Event]:
+    def _take_events(self) -> list[EventWithFds]:
         if self._announced:
             self._announced = False
             self._waiting.drain()

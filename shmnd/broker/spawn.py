@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shmnd.broker.place import Place, place_of
+from shmnd.broker.place import Place
 from shmnd.common.held import Held
 from shmnd.common.interruption import pass_on
 from shmnd.common.shortages import remedy_of_start
@@ -32,7 +32,6 @@ __all__ = [
     "CHILD_KILLED",
     "IDLE_SECONDS",
     "START_SECONDS",
-    "ensure_broker",
     "reach",
 ]
 
@@ -44,7 +43,7 @@ CHILD_KILLED: Final = 75
 """Exit code of a daemon's parent whose child was killed before it listened."""
 
 _CALL: Final = "open_adapter"
-_PAUSE: Final = (0.001, 0.05)  # between attempts, growing; seconds
+_PAUSE: Final = (0.001, 0.05)  # seconds between attempts: the first, and the longest
 _MAIN: Final = Path(__file__).with_name("__main__.py")
 # From outside, so the next start may well succeed. Other signals are the broker's own fault.
 _KILLED: Final = frozenset(
@@ -75,22 +74,11 @@ os.register_at_fork(
 )
 
 
-def ensure_broker(
-    namespace: str | None = None,
-    base: str | None = None,
-    *,
-    idle: float = IDLE_SECONDS,
-    timeout: float = START_SECONDS,
-) -> socket.socket:
-    """Return a socket that is connected to the broker of a namespace, started if need be.
-
-    The broker may be about to leave: until it has answered, be ready to ask here again.
-    """
-    return reach(place_of(namespace, base), time.monotonic() + timeout, idle=idle)
-
-
 def reach(place: Place, deadline: float, *, idle: float = IDLE_SECONDS) -> socket.socket:
-    """Connect to the broker of a place, or start one; IO_TIMEOUT at the deadline."""
+    """Connect to the broker of a place, or start one; IO_TIMEOUT at the deadline.
+
+    The broker may be about to leave: until it has answered, the caller must be ready to call again.
+    """
     pause, longest = _PAUSE
     why = ""
     while True:

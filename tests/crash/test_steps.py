@@ -257,7 +257,7 @@ def test_a_broker_that_begins_dies(namespace: str, name: str) -> None:
         assert process.exitcode == -signal.SIGKILL
     with shmnd.open_adapter() as adapter:
         Aside(adapter).talk(1)
-    assert not place_of().coming.exists()
+    assert not place_of().new_socket.exists()
 
 
 @pytest.mark.parametrize(

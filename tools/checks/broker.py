@@ -106,7 +106,7 @@ def _descriptors_of(pid: int) -> int:
 
 def _obstacle(check: str, place: Place) -> Finding | None:
     """Find what stops the start of a broker; None when nothing does."""
-    for path in (place.lock, place.socket, place.coming):
+    for path in (place.lock, place.socket, place.new_socket):
         try:
             mode = path.lstat().st_mode
         except OSError:

@@ -26,7 +26,7 @@ from shmnd.broker import spawn
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.protocol import name_of
-from shmnd.broker.spawn import ensure_broker
+from shmnd.broker.spawn import START_SECONDS, reach
 from shmnd.status import NdError, Status
 from unit.broker.wire import PATIENCE, Wire
 from unit.sealed import sealed_memory
@@ -164,7 +164,7 @@ def test_twenty_threads_start_one_broker(place: Place) -> None:
 def test_a_stale_socket_and_a_free_lock_are_not_a_broker(place: Place) -> None:
     place.listen().close()
     place.lock.write_text("")
-    ensure_broker("test", str(place.directory.parent)).close()
+    reach(place, time.monotonic() + START_SECONDS).close()
     assert broker_pid(place)
 
 
