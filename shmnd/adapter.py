@@ -395,9 +395,9 @@ class Adapter(Closing):
 
     def _close(self) -> None:
         if self._engine.alive:
-            for pair in self._pairs.those():
+            for pair in self._pairs.snapshot():
                 pair.close()
-            objects = self._objects.those()
+            objects = self._objects.snapshot()
             for made in sorted(objects, key=lambda made: isinstance(made, CompletionQueue)):
                 made.close()
         self._memory.remove_names()
@@ -413,7 +413,7 @@ class Adapter(Closing):
             return f"<Adapter {self._host} closed>"
         if not self._engine.alive:
             return f"<Adapter {self._host} of the parent process>"
-        connected = sum(pair._state == QpState.CONNECTED for pair in self._pairs.those())
+        connected = sum(pair._state == QpState.CONNECTED for pair in self._pairs.snapshot())
         return (
             f"<Adapter {self._host} open in process {os.getpid()}, namespace "
             f"{self._place.directory.name!r}, {connected} queue pairs connected>"

@@ -127,7 +127,7 @@ class Connector(BrokerEvents):
             raise
         self._port, self._qp_link = port, qp_link
         self._attempt = Attempt("active", connection, local, peer, port.protocol, mine=offer)
-        self._broker.await_answer(asked)
+        self._broker.note_request(asked)
         self._private = None
         self._state = State.CONNECTING
         return self._await_decision(self._start(call, None, self._cancel_connect, written(peer)))

@@ -184,7 +184,7 @@ class MemoryRegion(OverlappedObject):
         call = "MemoryRegion.deregister"
         self._adapter._check_open(call)
         self._registered(call)
-        bound = [window for window in self._windows.those() if window._keeps_bound()]
+        bound = [window for window in self._windows.snapshot() if window._keeps_bound()]
         if bound:
             raise error(
                 Status.DEVICE_BUSY, call, f"{len(bound)} windows are bound to it; invalidate them"
@@ -198,7 +198,7 @@ class MemoryRegion(OverlappedObject):
     def _withdraw(self) -> None:
         self._leaving = True  # before: a Bind of another thread sees it, or its window is seen here
         self._adapter._registry.withdraw(self._token)
-        for window in self._windows.those():
+        for window in self._windows.snapshot():
             window._drop()
 
     def _settled(self) -> Status | None:
@@ -320,7 +320,7 @@ class MemoryRegion(OverlappedObject):
         if held is None:
             return f"<MemoryRegion {'closed' if self._closed else 'without a buffer'}>"
         state = "being deregistered" if self._leaving else "registered"
-        bound = sum(window._is_bound() for window in self._windows.those())
+        bound = sum(window._is_bound() for window in self._windows.snapshot())
         windows = f", {bound} windows bound" if bound else ""
         return (
             f"<MemoryRegion {state}: {held.nbytes} bytes at {held.address:#x}, "

@@ -227,7 +227,7 @@ class Waiter(Closing):
         """
         if self._sleepers > 0 or self._groups is None:
             return self._sleepers > 0
-        return any(each._sleepers > 0 for each in self._groups.those())
+        return any(each._sleepers > 0 for each in self._groups.snapshot())
 
     def _poll(self) -> bool:
         return self._closed or self._ready() is not False

@@ -55,8 +55,8 @@ class Living(Generic[_T]):
         """Forget an object. Harmless twice."""
         self._references.discard(weakref.ref(one))
 
-    def those(self) -> list[_T]:
-        """Return the objects that live now."""
+    def snapshot(self) -> list[_T]:
+        """Return the objects that live now, and keep those alive as long as the list."""
         references = list(self._references)  # in one step: no thread changes the set within it
         return [one for each in references if (one := each()) is not None]
 

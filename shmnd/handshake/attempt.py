@@ -55,7 +55,7 @@ class ReadLimits(NamedTuple):
 
     @classmethod
     def of_peer(cls, value: object) -> ReadLimits:
-        """Read what the peer sent; nonsense counts as no Reads at all."""
+        """Return what the peer sent; malformed values count as no Reads at all."""
         if isinstance(value, list) and len(value) == 2:
             try:
                 return cls.given(value[0], value[1], "peer", 1)
@@ -64,7 +64,7 @@ class ReadLimits(NamedTuple):
         return NO_READS
 
     def capped(self, limits: AdapterInfo) -> ReadLimits:
-        """Cut what exceeds an adapter's own limits."""
+        """Return the limits, each at most that of an adapter."""
         if self is NO_READS:
             return self
         return ReadLimits(
@@ -73,7 +73,7 @@ class ReadLimits(NamedTuple):
         )
 
     def meeting(self, peer: ReadLimits) -> ReadLimits:
-        """Cut what the peer does not match: its outbound Reads are inbound here."""
+        """Return the limits that both sides offer: the peer's outbound Reads are inbound here."""
         if self is NO_READS or peer is NO_READS:
             return NO_READS
         return ReadLimits(
@@ -97,7 +97,7 @@ class Terms(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Terms:
-        """Read what the peer sent; what makes no sense becomes empty, and the ring refuses it."""
+        """Return what the peer sent; malformed text gives empty terms, which the ring refuses."""
         try:
             numbers = list(map(int, text.split(",")))
         except ValueError as exc:
@@ -150,7 +150,7 @@ def private_bytes(data: object, limit: int, limit_name: str, call: str) -> bytes
 
 
 def private_of(event: Event) -> bytes:
-    """Return the private data that came with an event; nonsense counts as none."""
+    """Return the private data that came with an event; malformed text counts as none."""
     try:
         return decode_private(event["private"])
     except ValueError as exc:

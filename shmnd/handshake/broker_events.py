@@ -154,7 +154,7 @@ class BrokerEvents(ConnectionStateMachine):
         assert self._port is not None
         # Without `rpc`, which another thread may hold while it waits for the broker: the reply was
         # sorted under it, and what a replay read before this it took for an undecided Connect.
-        self._port.bound(port)
+        self._port.note_bound(port)
         step("connect-asked")
         attempt.connection, attempt.local = connection, (attempt.local[0], port)
         self._engine.follow("active", connection, self)

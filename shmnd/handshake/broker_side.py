@@ -35,19 +35,19 @@ class BrokerSide:
         self._adapter: Final = adapter
         self._engine: Final = adapter._engine
         self.asked = 0
-        """The number of the request for the pending Connect or Accept."""
+        """The number of the request for the pending Connect or Accept; 0: no answer is to come."""
         self.unanswered = False
         """True until the broker has answered that request."""
 
-    def await_answer(self, number: int) -> None:
-        """Await the answer to a request; number 0: the broker was called, and has answered."""
+    def note_request(self, number: int) -> None:
+        """Note a request whose answer comes as an event; 0: the broker has answered already."""
         self.asked, self.unanswered = number, number != 0
 
     def forget_answer(self) -> None:
-        """Await no answer any more."""
+        """Take no answer to that request any more."""
         if self.asked:
             self._engine.unfollow_answer(self.asked)
-        self.await_answer(0)
+        self.note_request(0)
 
     # -- the active side --
 
@@ -60,10 +60,11 @@ class BrokerSide:
         offer: Terms,
         private: bytes,
     ) -> tuple[int, int, Address]:
-        """Send the offer of a Connect. Raise CONNECTION_REFUSED when there is no listener.
+        """Send the offer of a Connect, from a local address to that of the peer.
 
-        Return the number of the request and the number of the connection, of which one is 0, and
-        the local address.
+        Return (request, 0, local address) when the answer comes as an event, which an unbound port
+        permits; (0, connection, local address) when the broker has answered. Raise
+        CONNECTION_REFUSED when there is no listener.
         """
         local, peer = addresses
         fields: dict[str, Any] = {
@@ -80,11 +81,11 @@ class BrokerSide:
             raise error(Status.CONNECTION_REFUSED, call, f"{written(peer)}: port 0 has no listener")
         unbound = local[1] == 0
         if unbound:
-            # The answer matters to this process only once that of the peer comes.
+            # The number of the port is not needed before the peer answers: do not wait for it.
             asked = self._engine.ask(end, "connect", caller=call, hold=True, later=True, **fields)
             if asked:
                 return asked, 0, local
-        bound = port.bound if unbound else _ignore
+        bound = port.note_bound if unbound else _was_bound
         connection = self._engine.connect(end, call, bound, **fields)
         return 0, connection, (local[0], port.address[1])
 
@@ -110,7 +111,7 @@ class BrokerSide:
         }
         with self._engine.conversing(call):
             asked = self._engine.ask(end, "accept", [link.fd], caller=call, **fields)
-            self.await_answer(asked)
+            self.note_request(asked)
             if not asked:
                 refuse_brief_wait(call)
                 self._engine.call("accept", [link.fd], caller=call, **fields)
@@ -152,5 +153,5 @@ class BrokerSide:
             self._engine.post("closed", connection=attempt.connection)
 
 
-def _ignore(_port: int) -> None:
-    """The port was bound before."""
+def _was_bound(_port: int) -> None:
+    """Take the number of a port that was bound, and noted, before the Connect."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An adapter and a queue pair, as types, for the objects that the one makes and the other connects.
+"""Types of the adapter and the queue pair, as connectors, listeners and regions use them.
 
 The connection handshake is written against these, so that its every state can be tested without the
 compiled data plane.
@@ -35,10 +35,10 @@ class AdapterLike(SegmentOwner, Protocol):
 
     @property
     def _limits(self) -> AdapterInfo:
-        """What it can do."""
+        """The limits that `Adapter.query` returns."""
 
     def _check_open(self, call: str) -> None:
-        """DEVICE_REMOVED when it is closed."""
+        """Raise DEVICE_REMOVED when it is closed."""
 
 
 class MemoryAdapter(AdapterLike, Protocol):
@@ -68,11 +68,11 @@ class QueuePairLike(Protocol):
 
     @property
     def _state(self) -> int:
-        """How far it is; changes by `_progress` and by posting and polling."""
+        """The state that was read last: `_progress`, posting and polling read it from the link."""
 
     @property
     def _peer_gave_up(self) -> bool:
-        """The other side has ended, or died, and was never connected."""
+        """True when the other side has ended, or died, before the connection was complete."""
 
     def _moved_from(self, state: int) -> bool:
         """Return whether a connector that saw this state may see another; changes nothing."""
@@ -81,10 +81,10 @@ class QueuePairLike(Protocol):
         """Return the numbers that the other end needs."""
 
     def _begin_connect(self) -> None:
-        """It belongs to an attempt now."""
+        """Move from IDLE to CONNECTING: no other attempt can take it."""
 
     def _end_connect(self) -> None:
-        """The attempt failed before there was a link."""
+        """Move back to IDLE, after an attempt that failed before there was a link."""
 
     def _set_outbound_read_limit(self, limit: int) -> None:
         """Set the negotiated limit; called before `_attach`."""
@@ -100,22 +100,22 @@ class QueuePairLike(Protocol):
         """Bind it to a link, between two addresses: here and there."""
 
     def _open(self) -> None:
-        """The active side completes: both ends are connected."""
+        """Complete the connection, on the active side: both ends are connected."""
 
     def _abandon(self, rejected: bool) -> None:
-        """Show the other side through the link that the connection fails."""
+        """Notify the other side through the link that this side rejects, or gives up."""
 
     def _detach(self) -> None:
-        """Let go of the link of a failed attempt; posted Receives stay."""
+        """Drop the link of a failed attempt, and be IDLE; posted Receives stay."""
 
     def _disconnect(self) -> bool:
-        """End the connection; True when nothing of it is left to do."""
+        """Begin the end of the connection; return whether it is complete."""
 
     def _disconnect_step(self) -> bool:
-        """Continue with that; return True when it is complete."""
+        """Continue with that end; return whether it is complete."""
 
     def _progress(self) -> None:
         """Read the state of the link once."""
 
     def _on_release(self, callback: Callable[[], None] | None) -> None:
-        """Have a function called once when the queue pair is closed or dies."""
+        """Have a function called once when the queue pair is closed or dropped; None: none."""

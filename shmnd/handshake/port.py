@@ -17,7 +17,8 @@ from shmnd.status import Status, error
 if TYPE_CHECKING:
     from shmnd.address import Address
     from shmnd.handshake.interfaces import AdapterLike
-    from shmnd.runtime.progress import EventTarget, ProgressEngine
+    from shmnd.runtime.broker.events import EventTarget
+    from shmnd.runtime.progress import ProgressEngine
 
 __all__ = ["TCP", "Port", "PortHolder", "source_address", "source_host"]
 
@@ -28,7 +29,7 @@ _RETRY: Final = 0.001
 
 
 class Port:
-    """An address and port held exclusively from `bind` or `bound` until it is released."""
+    """An address and port, held exclusively from `bind` or `note_bound` until `release`."""
 
     def __init__(
         self, adapter: AdapterLike, owner: EventTarget, kind: str, wanted: Address, protocol: int
@@ -58,23 +59,26 @@ class Port:
                 protocol=record.protocol,
             )
             step("port-bound")
-            self.bound(reply["port"])
+            self.note_bound(reply["port"])
 
-    def bound(self, number: int) -> None:
-        """Take note of the port that the broker has bound."""
+    def note_bound(self, number: int) -> None:
+        """Note the port that the broker has bound, also for a replay to the next broker."""
         self._record.port = number
         self.address = self.address[0], number
         self._engine.broker_state.bound[self.object] = self._record
 
     def listen(self, backlog: int, call: str) -> None:
-        """Have others find it."""
+        """Have the broker pass requests for this port to its listener."""
         with Held(self._engine.rpc):
             self._engine.call("listen", caller=call, object=self.object, backlog=backlog)
             step("listening")
             self._record.backlog = backlog
 
     def forget(self) -> int:
-        """Forget it here; return the number by which the broker is to close it, 0 if unbound."""
+        """Drop the records of it here.
+
+        Return the number by which the broker is to close it, 0 if it was not bound.
+        """
         self._engine.unfollow_object(self.object)
         bound = self._engine.broker_state.bound.pop(self.object, None)
         return 0 if bound is None else self.object

@@ -11,8 +11,9 @@ from shmnd.status import NdError, Status, error
 
 __all__ = ["invalid", "require_reachable"]
 
-_BEFORE: Final = frozenset({State.NEW, State.BOUND, State.CONNECTING, State.WAITING})
-_FIRST: Final = {
+_TOO_EARLY: Final = frozenset({State.NEW, State.BOUND, State.CONNECTING, State.WAITING})
+"""States in which a refused call is one that came too early."""
+_MISSING_CALL: Final = {
     "complete_connect": "; wait for the result of connect first",
     "accept": "; wait for the result of Listener.get_connection_request first",
     "reject": "; wait for a request, or for the result of connect, first",
@@ -27,14 +28,14 @@ _FIRST: Final = {
         ("get_local_address", "get_peer_address"), "; connect, or take a request, first"
     ),
 }
-"""For each call the one that must come before it, for the error of a call that came too early."""
+"""For each call the one that must come before it, as text of the error."""
 
 
 def invalid(state: State, call: str) -> NdError:
     """Return the error of a call that the state does not permit."""
     remedy = "; make a new one" if state is State.CLOSED else ""
-    if state in _BEFORE:
-        remedy = _FIRST.get(call.partition(".")[2], "")
+    if state in _TOO_EARLY:
+        remedy = _MISSING_CALL.get(call.partition(".")[2], "")
     return error(Status.CONNECTION_INVALID, call, f"the connector is {state.value}{remedy}")
 
 

@@ -35,14 +35,14 @@ __all__ = [
 
 
 class QpState(enum.IntEnum):
-    """How far a queue pair is."""
+    """The state of a queue pair, numbered as in the compiled data plane."""
 
-    IDLE = 0
-    CONNECTING = 1
-    ATTACHED = 2
+    IDLE = 0  # free for an attempt
+    CONNECTING = 1  # taken by an attempt that has no link yet
+    ATTACHED = 2  # has a link; the active side has not completed the connection
     CONNECTED = 3
-    DOWN = 4
-    CLOSED = 5
+    DOWN = 4  # was connected; the peer or an error has ended that
+    CLOSED = 5  # disconnected by this side, or released
 
 
 class LinkStatus(enum.Enum):
@@ -68,7 +68,7 @@ _FOUND: Final[Mapping[int, LinkStatus | None]] = {
     QpState.DOWN: LinkStatus.DOWN,
     QpState.CLOSED: LinkStatus.RELEASED,
 }
-"""What the state of a queue pair says of its link; of an attached one the peer's side says it."""
+"""The state of the link for each state of the queue pair; None: `_peer_gave_up` decides it."""
 
 
 def own_queue_pair(qp: object, adapter: AdapterLike, call: str) -> QueuePairLike:
@@ -81,8 +81,8 @@ def own_queue_pair(qp: object, adapter: AdapterLike, call: str) -> QueuePairLike
     return pair
 
 
-# Not in the ties themselves: when a circle of garbage is collected, the weak references inside it
-# are cleared before the finalisers run, and a connector could not disconnect any more.
+# Not in the QueuePairLink objects: when a cycle of garbage is collected, the weak references inside
+# it are cleared before the finalisers run, and a connector could not disconnect any more.
 _pairs: dict[int, weakref.ref[QueuePairLike]] = {}
 _numbers = itertools.count()
 
@@ -95,17 +95,18 @@ class QueuePairLink:
         self._number = number = next(_numbers)
         _pairs[number] = weakref.ref(qp, lambda _: _pairs.pop(number, None))
         self._taken = False
-        self._attached = False
         self._released = False
+        self.attached = False
+        """True when the queue pair is bound to a link, or was."""
         self.given_up = False
-        """True from when the connector has let the queue pair go."""
+        """True when `give_up` was called."""
         self._listener: Callable[[], None] | None = None
 
     def take(self, qp: QueuePairLike, call: str) -> None:
         """Take the queue pair if it is free; CONNECTION_ACTIVE or CANCELED when it is not.
 
-        A call of its own: where the handler of a signal raises in it, the caller has the object and
-        can let the queue pair go.
+        The constructor does not take it: where the handler of a signal raises in here, the caller
+        has this object and can call `give_up`.
         """
         with Held(self._engine.attempts):
             if qp._state != _IDLE:
@@ -115,30 +116,20 @@ class QueuePairLink:
         qp._on_release(_release_callback(self))
 
     def when_released(self, callback: Callable[[], None]) -> None:
-        """Have a method called when the queue pair goes; it must not wait for anything."""
+        """Have a method called when the queue pair is released; it must not wait for anything."""
         self._listener = without_owner(callback)
 
     def keep(self, connector: object) -> None:
-        """Have the queue pair, which is connected, hold the connector as long as it is tied."""
+        """Have the queue pair, which is connected, hold the connector until the connection ends."""
         qp = self._living
         if qp is not None:
             qp._on_release(_release_callback(self, connector))
 
     def queue_pair_released(self) -> None:
-        """The queue pair is being closed, or dies. It notifies its peer itself."""
+        """Note that the queue pair is being closed or dropped; it notifies its peer itself."""
         self._released = True
         if self._listener is not None:
             self._listener()
-
-    @property
-    def attached(self) -> bool:
-        """The queue pair is bound to a link, or was."""
-        return self._attached
-
-    @property
-    def released(self) -> bool:
-        """The queue pair is being closed, or was."""
-        return self._released
 
     @property
     def _living(self) -> QueuePairLike | None:
@@ -188,7 +179,7 @@ class QueuePairLink:
         assert attempt.theirs is not None
         qp._set_outbound_read_limit(limits.outbound)
         qp._attach(link, peer, attempt.theirs.qp, active, (attempt.local, attempt.peer))
-        self._attached = True
+        self.attached = True
 
     def _require_living(self, call: str) -> QueuePairLike:
         qp = self._living
@@ -197,7 +188,7 @@ class QueuePairLink:
         return qp
 
     def await_news(self, connector: Ticker) -> None:
-        """Have the connector polled when the link changes, or when the queue pair is gone."""
+        """Have the connector polled when the link changes, or at once if the queue pair is gone."""
         qp = self._living
         if qp is None:
             self._engine.pending_operations.hurry(connector)
@@ -222,7 +213,7 @@ class QueuePairLink:
         self._require_living("Connector.complete_connect")._open()
 
     def give_up(self, *, rejected: bool = False) -> None:
-        """The attempt is over: notify the other side if there is a link. The pair is as before.
+        """End the attempt: notify the other side if there is a link, and free the queue pair.
 
         A call that a handler of a signal has interrupted is continued by the next one.
         """
@@ -233,7 +224,7 @@ class QueuePairLink:
             return
         qp._on_release(None)
         try:
-            if self._attached or qp._state == _ATTACHED:
+            if self.attached or qp._state == _ATTACHED:
                 qp._abandon(rejected)
                 qp._detach()
             else:
@@ -244,7 +235,7 @@ class QueuePairLink:
         _pairs.pop(self._number, None)
 
     def ending(self, done: Callable[[], object]) -> Callable[[], bool]:
-        """Return what ends the connection, for polls to call until it returns True.
+        """Return a function that ends the connection, for polls to call until it returns True.
 
         It calls `done` when nothing of the connection is left to do.
         """
@@ -253,7 +244,7 @@ class QueuePairLink:
 
         def go_on() -> bool:
             nonlocal begun
-            self._let_go()
+            self._drop_pair()
             if qp is not None:
                 ended = _ended(qp._disconnect_step if begun else qp._disconnect)
                 begun = True
@@ -264,12 +255,11 @@ class QueuePairLink:
 
         return go_on
 
-    def _let_go(self) -> QueuePairLike | None:
+    def _drop_pair(self) -> None:
         qp = self._living
         if qp is not None:
             qp._on_release(None)
         _pairs.pop(self._number, None)
-        return qp
 
 
 def _ended(step: Callable[[], bool]) -> bool:

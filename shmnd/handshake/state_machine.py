@@ -37,7 +37,11 @@ _HAS_LINK: Final = (State.CONNECTED, State.DOWN, State.ACCEPTED, State.ACCEPTING
 
 
 class ConnectionStateMachine(PortHolder):
-    """State and moves of a connector. All but `_tick` and `_on_event` need its lock held."""
+    """State and moves of a connector.
+
+    The moves need the connector's lock held. `_tick`, `_on_event`, `_unbind`, the cancels and the
+    properties take it themselves; `_act_on_release` needs none.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,7 @@ class ConnectionStateMachine(PortHolder):
         self._aborted = False  # the active side gave up before Accept or Reject
         self._qp_link: QueuePairLink | None = None
         self._attempt: Attempt | None = None
-        self._limits = ReadLimits(0, 0)
+        self._limits: ReadLimits = NO_READS
         self._private: bytes | None = None
         # The pending GetConnectionRequest, which is the listener's, and the listener's number.
         self._request: tuple[Overlapped, int] | None = None
@@ -106,12 +110,12 @@ class ConnectionStateMachine(PortHolder):
             assert self._qp_link is not None
             self._qp_link.keep(self)
             self._decide(Status.SUCCESS)
-            self._settle()  # last, as above
+            self._settle()  # last: where a handler raises before, the next poll repeats the move
         elif link is LinkStatus.REFUSED:
             self._refused_after_accept()
 
     def _settle(self) -> None:
-        """Both sides are connected."""
+        """Move to CONNECTED: both sides are."""
         assert self._attempt is not None
         self._attempt.settle()
         self._state = State.CONNECTED
@@ -123,7 +127,7 @@ class ConnectionStateMachine(PortHolder):
         self._finish()
 
     def _queue_pair_gone(self) -> None:
-        """End the attempt, because the queue pair was released. Its peer is notified already."""
+        """End the attempt, because the queue pair was released, which has notified its peer."""
         assert self._qp_link is not None
         if self._state is State.CONNECTING:
             given_up = self._qp_link.given_up
@@ -160,7 +164,7 @@ class ConnectionStateMachine(PortHolder):
         _LOG.debug("the connection has ended: %r", self)
         for overlapped in list(self._notifying):
             overlapped._complete(Status.SUCCESS)
-            self._notifying.pop(overlapped, None)  # last, as above
+            self._notifying.pop(overlapped, None)  # last: a handler that raises leaves it here
 
     def _cancel_connect(self, overlapped: Overlapped) -> bool:
         if self._lock.held_here:
@@ -250,8 +254,8 @@ class ConnectionStateMachine(PortHolder):
 
     def _start_over(self) -> None:
         """Restore the initial state, in which Bind and Connect are possible."""
-        # First, and at once: without its attempt it is in no other state. What follows may be
-        # interrupted by a handler of a signal.
+        # Before what a handler of a signal may interrupt, and by statements that call nothing: no
+        # handler finds it CONNECTING without an attempt.
         attempt, self._attempt, self._qp_link = self._attempt, None, None
         self._limits, self._state = NO_READS, _NEW
         self._leave_attempt(attempt)
@@ -292,7 +296,8 @@ class ConnectionStateMachine(PortHolder):
             self._broker.report_closed(self._attempt, port)
         self._aborted = self._aborted or aborted
         attempt = self._attempt
-        self._state, self._attempt, self._qp_link = _CLOSED, None, None  # as above
+        # Before what a handler of a signal may interrupt, and in one statement, as in _start_over.
+        self._state, self._attempt, self._qp_link = _CLOSED, None, None
         self._leave_attempt(attempt)
         self._drop_port()
 

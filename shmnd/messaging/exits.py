@@ -30,7 +30,7 @@ def remember(connection: _Ending) -> None:
 def _close_all() -> None:
     """Close all at the end of the process, so that peers see a close and not a death."""
     begin_exit()
-    for connection in _all.those():  # threads of the program may run, and open others
+    for connection in _all.snapshot():  # threads of the program may run, and open others
         try:
             connection.close()
         except Exception:
@@ -38,7 +38,7 @@ def _close_all() -> None:
 
 
 def _after_fork_in_child() -> None:
-    for connection in _all.those():
+    for connection in _all.snapshot():
         connection._end_in_child()
 
 

@@ -92,7 +92,7 @@ class AdapterMemory:
 
     def remove_names(self) -> None:
         """Remove all names; the memory stays until its last mapping is gone."""
-        forget_all(self._names.those())
+        forget_all(self._names.snapshot())
 
     def _wanted(self, nbytes: int, peers: str, call: str) -> int:
         nbytes = within(call, 1, "nbytes", nbytes, 1)

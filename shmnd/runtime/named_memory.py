@@ -216,7 +216,7 @@ def forget_all(those: list[NamedMemory]) -> None:
 
 
 def _forget_at_exit() -> None:
-    forget_all(_all.those())
+    forget_all(_all.snapshot())
 
 
 _exit: Final = AtExit(_forget_at_exit)

@@ -162,7 +162,7 @@ def remember(end: _Closable) -> None:
 
 def _close_all() -> None:
     begin_exit()
-    for end in _open.those():  # threads of the program may run, and open others
+    for end in _open.snapshot():  # threads of the program may run, and open others
         try:
             end.close()
         except Exception:

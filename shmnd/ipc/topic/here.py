@@ -42,7 +42,7 @@ def admit(uid: str) -> None:
 
 def announce(topic: str) -> None:
     """Have the subscribers of a topic look for a publisher that has come."""
-    for subscriber in _subscribers.those():
+    for subscriber in _subscribers.snapshot():
         if subscriber.topic == topic:
             subscriber._find_members()
 

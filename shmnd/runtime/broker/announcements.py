@@ -128,7 +128,7 @@ class Names:
     def _concerned(self, kind: str, name: str) -> list[Watch]:
         keys = (kind, name), (kind, "")
         found = [watches for key in keys if (watches := self._watches.get(key)) is not None]
-        return [watch for watches in found for watch in watches.those()]
+        return [watch for watches in found for watch in watches.snapshot()]
 
     # -- a new broker --
 
@@ -157,7 +157,7 @@ class Names:
             present = {entry.key: entry for entry in _pages(client, kind, name)}
             if key not in self._watches:
                 client.post("unwatch", kind=kind, name=name)
-            for watch in watches.those():
+            for watch in watches.snapshot():
                 for missing in watch.keys() - present.keys():
                     if same:
                         watch.forget(missing)
@@ -187,7 +187,7 @@ class Names:
                 continue
             self._unconfirmed.pop(key, None)
             for watches in list(self._watches.values()):
-                for watch in watches.those():
+                for watch in watches.snapshot():
                     watch.forget(key)
 
     def close_in_child(self) -> None:

@@ -130,7 +130,7 @@ def test_all_names_end_whatever_the_end_of_one_raises(
 
     monkeypatch.setattr(NamedMemory, "forget", forget)
     memory = adapter._memory
-    end = partial(forget_all, memory._names.those()) if how == "exit" else memory.remove_names
+    end = partial(forget_all, memory._names.snapshot()) if how == "exit" else memory.remove_names
     with pytest.raises(kind):
         end()
     left = [each for each in names if (SHM / each[1:]).exists()]

@@ -19,11 +19,11 @@ def test_a_living_object_is_there_once() -> None:
     one, two = Thing(), Thing()
     for each in (one, two, one):
         living.add(each)
-    assert set(living.those()) == {one, two}
+    assert set(living.snapshot()) == {one, two}
     assert len(living) == 2
     living.discard(one)
     living.discard(one)
-    assert living.those() == [two]
+    assert living.snapshot() == [two]
     del two
     assert len(living) == 0
     living.add(one)
@@ -49,7 +49,7 @@ def test_a_loop_while_another_thread(adds: bool) -> None:
 
     sys.settrace(change)
     try:
-        found = living.those()
+        found = living.snapshot()
     finally:
         sys.settrace(None)
     assert stay <= set(found)
