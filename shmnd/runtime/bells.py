@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bells of an adapter's completion queues, and their marks.
+"""The bells of an adapter's completion queues, and their marks (`ring/wire/bell.h`).
 
-A bell is where only its owner writes, and its marks where all peers do, so that no peer can
-silence what others ring.
+The bell shows peers whether its queue is armed: they map it read-only, so no peer can silence the
+others. What they write to notify the queue's owner is in the marks, in a segment of their own.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ _BELL_BYTES: Final = 128  # struct shmnd_bell
 _MARKS_BYTES: Final = 640  # struct shmnd_marks
 _IN_A_SEGMENT: Final = 96
 _FIRST_BELLS: Final = 3 << 29
+"""The number of the first segment of bells: SHMND_FIRST_BELL_SEGMENT of layout.h."""
 _FIRST_MARKS: Final = 1 << 29
+"""The number of the first segment of marks: SHMND_FIRST_MARKS_SEGMENT."""
 _CALL: Final = "Adapter.create_completion_queue"
 
 
 @dataclass(eq=False)
 class Bell:
-    """A place for one bell; free again when it is dropped."""
+    """The place of one bell and its marks; free again when this object is dropped."""
 
     number: int
-    """Of its segment."""
+    """The number of the two segments, without their offsets `_FIRST_...`."""
     index: int
-    """In that."""
+    """The index in each of them."""
     bells: Segment
     marks: Segment
 
     @property
     def where(self) -> tuple[int, int]:
-        """How peers name it."""
+        """The number and the index, by which peers refer to it."""
         return self.number, self.index
 
 

@@ -28,8 +28,8 @@ _PAUSE: Final = 1.0
 class Doorbells:
     """Takes doorbells, and asks for another one when there was no descriptor for one.
 
-    Until it has asked, this process polls once a pause, since its peer may ring in vain.
-    `ask` says False when there is no broker to be asked.
+    Until it has asked, this process polls every `_PAUSE`, since its peer may ring in vain. `ask`
+    asks the broker for the doorbell of a process; it returns False when there is no broker.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Doorbells:
         self._wait_set = wait_set
         self._pending_operations = pending_operations
         self._ask = ask
-        self._missing: dict[str, object] = {}  # with a mark for the last loss of each
+        self._missing: dict[str, object] = {}  # processes, with a new object for each loss
         self._due = 0.0
 
     def take(self, process: str, fds: list[int]) -> None:
@@ -53,9 +53,9 @@ class Doorbells:
         except OSError as exc:
             pass_on(exc)  # the system has no room for one more to be watched
         self._missing[process] = object()
-        self._rest()
+        self._ask_later()
 
-    def _rest(self) -> None:
+    def _ask_later(self) -> None:
         self._due = time.monotonic() + _PAUSE
         self._pending_operations.add(self)
         self._wait_set.wake_at(self._due)
@@ -70,8 +70,8 @@ class Doorbells:
             if self._ask(process) and self._missing.get(process) is mark:
                 self._missing.pop(process, None)
         if self._missing:
-            self._rest()
+            self._ask_later()
         else:
             self._pending_operations.remove(self)
             if self._missing:  # by another thread, since
-                self._rest()
+                self._ask_later()

@@ -54,11 +54,11 @@ class Ticker(Protocol):
 
 
 class Moving(Protocol):
-    """A queue pair, as seen by code that only asks whether it made progress."""
+    """A queue pair, as seen by code that only asks whether its state may have changed."""
 
     @property
     def _state(self) -> int:
-        """How far it is."""
+        """Its state, a `shmnd.handshake.queue_pair_link.QpState`."""
 
     def _moved_from(self, state: int) -> bool:
         """Return whether a connector that saw this state may see another; changes nothing."""
@@ -92,17 +92,17 @@ class PolledQueue(Protocol):
 
     @property
     def _due(self) -> float | None:
-        """When to poll them without a ring."""
+        """The moment at which to poll its requests without a ring; None: only a ring is needed."""
 
     def _watch(self, on: bool) -> None:
-        """Have what moves them ring, as for a thread that sleeps, or no longer."""
+        """Have peers ring when its requests can continue, as for a thread that sleeps; or stop."""
 
     def _poll(self) -> None:
-        """Carry them on; never wait."""
+        """Continue its requests as far as they go now; never wait."""
 
 
 class PolledByTurns(Protocol):
-    """What a task polls for before it sleeps."""
+    """An object that a task polls for a while before it sleeps; other tasks run between polls."""
 
     def _poll_window(self) -> float:
         """Return the seconds for which it polls."""
@@ -126,7 +126,7 @@ class SegmentOwner(Protocol):
 
     @property
     def uid(self) -> str:
-        """The name for peers, made of the key."""
+        """The name for peers: the hash of the key (`protocol.name_of`)."""
 
     def _segments(self) -> Iterable[tuple[int, int, int, bool]]:
         """All its shared segments: number, bytes, descriptor, whether peers may write.
@@ -162,16 +162,16 @@ class PeerLike(Protocol):
         """Its process has died."""
 
     def add_segment(self, seg: int, segment: Any) -> None:
-        """Take a segment over."""
+        """Keep a mapped segment under its number."""
 
     def remove_segment(self, seg: int) -> None:
-        """The owner gave it up."""
+        """Drop a segment that its owner has withdrawn."""
 
     def mark_dead(self) -> None:
-        """Its process is dead: everything outstanding with it ends."""
+        """Note that its process is dead: everything outstanding with it ends."""
 
     def mute(self) -> None:
-        """Ring its process no more."""
+        """Ring its process no more, in a forked child."""
 
     def ring(self) -> None:
         """Wake what waits in its process."""

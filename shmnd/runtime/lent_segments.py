@@ -23,8 +23,8 @@ def lent_segments(
     """Yield the number of each, its bytes, its descriptor, and whether peers may write it.
 
     The descriptor is open until the next one is asked for. Where another thread ends a segment
-    meanwhile, its end was announced before the caller announces the segment, so its end is
-    announced once more.
+    while the caller has it, the broker hears of its end before the caller announces it. So this
+    withdraws it once more, behind the caller's announcement.
     """
     for segments, may_write in ((written, True), (read_only, False)):
         for seg, segment in segments:

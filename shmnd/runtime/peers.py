@@ -39,24 +39,27 @@ class _Process:
         self.doorbell = doorbell
         self.pidfd = pidfd
         self.near = near
-        """Of our own user, by the word of a broker that is so too (or root), and of this number."""
+        """True when its private memory may be copied by its process id: it is of our own user, as a
+        broker of that user or root reports, and its pidfd has that id here."""
         self.introduced: set[str] = set()
+        """Its adapters that the broker reports as open."""
         self.known: weakref.WeakValueDictionary[str, PeerLike] = weakref.WeakValueDictionary()
+        """Those and its adapters that queue pairs still refer to."""
         self._living: set[int] = set()
         self._wait_set = wait_set
         wait_set.include(pidfd.fileno())
         self.watched = True
 
     def has_ended(self) -> bool:
-        """Ask the kernel."""
+        """Return whether the kernel reports its end."""
         return bool(_poll(self.pidfd, select.POLLIN))
 
     def listens_no_more(self) -> bool:
-        """Ask the kernel whether the reader of our ring is gone."""
+        """Return whether the other end of our doorbell is closed."""
         return bool(_poll(self.doorbell, 0) & select.POLLHUP)
 
     def has_hung_up(self) -> bool:
-        """Return whether it listened to us and does so no more; its doorbell may have been lost."""
+        """Return whether it has closed the other end, and not lost the doorbell on the way."""
         return self.listens_no_more() and was_listened_at(self.doorbell)
 
     def ring_by(self, doorbell: Descriptor) -> None:
@@ -73,6 +76,7 @@ class _Process:
         self.doorbell.close()
 
     def adopt(self, peer: PeerLike) -> None:
+        """Keep the descriptors of the process as long as the record of this adapter lives."""
         self.known[peer.uid] = peer
         # It refers to this process, and so keeps its descriptors open for the peer. First: a peer
         # that is counted and has no end, as a handler of a signal has raised, would count for ever.
@@ -111,7 +115,7 @@ class Peers:
         return None if found is None else found[0]
 
     def meet(self, event: Event, fds: list[int]) -> None:
-        """Take note of an adapter; from a new broker, of one that is known. Takes the fds."""
+        """Note an adapter that a broker introduces, or a new broker again. Takes the fds."""
         with Held(self._lock):
             self._meet(event, fds)
 
@@ -187,7 +191,7 @@ class Peers:
                 self._segments[peer].discard(event["seg"])  # last: the event may be sorted again
 
     def forget(self, uid: str) -> None:
-        """An adapter is closed. Queue pairs that are not through with it keep what they have."""
+        """Drop an adapter that was closed. Queue pairs that refer to it keep its record."""
         with Held(self._lock):
             found = self._adapters.pop(uid, None)
             if found is not None:
@@ -195,9 +199,9 @@ class Peers:
                 found[1].introduced.discard(uid)
 
     def hung_up(self, uid: str) -> list[PeerLike]:
-        """Return the adapters that a process has left behind: it has become another program (exec).
+        """Return the adapters of a process that has become another program (exec), else none.
 
-        It has hung up on us then, though it never reported its adapters as closed.
+        Such a process has closed its end of our doorbell, and never reported its adapters closed.
         """
         with Held(self._lock):
             process = self._processes.get(uid)
@@ -207,7 +211,7 @@ class Peers:
             return [each[0] for each in found if each is not None]
 
     def forget_process(self, uid: str) -> None:
-        """A process has left the broker: it is dead, or through with us, or will come back."""
+        """Drop the adapters of a process that has left the broker: dead, closed, or to return."""
         with Held(self._lock):
             process = self._processes.get(uid)
             if process is not None:

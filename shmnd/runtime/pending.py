@@ -33,7 +33,7 @@ class PendingOperations(PendingCore):
             self._hurried,
             self._put_off,
         ]
-        """Nothing has an operation pending while these are empty."""
+        """All tables of pending operations, for a poll that checks whether there are any."""
 
     def __len__(self) -> int:
         return sum(map(len, self.contents))
@@ -49,7 +49,7 @@ class PendingOperations(PendingCore):
         self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
 
     def close(self) -> None:
-        """The end: what lingers is called a last time, and ends that were put off are continued."""
+        """Continue the ends that were put off, and call what lingers a last time."""
         self._finish()
         for go_on in list(self._lingering.values()):
             go_on()

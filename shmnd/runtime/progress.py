@@ -34,7 +34,6 @@ from shmnd.common.interruption import is_interruption
 from shmnd.ring.process.waiting import LONGEST_SLEEP
 from shmnd.runtime.awaiting.event_loops import EventLoops
 from shmnd.runtime.broker.announcements import Names
-from shmnd.runtime.broker.events import EventTarget
 from shmnd.runtime.broker.exchange import BrokerExchange
 from shmnd.runtime.broker.meetings import Meetings
 from shmnd.runtime.broker.reconnect import Reconnect
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
     from shmnd.runtime.interfaces import BrokerLike, DataPlaneLike, SegmentOwner
 
-__all__ = ["EventTarget", "ProgressEngine"]
+__all__ = ["ProgressEngine"]
 
 _CLOSED: Final = "its adapter is closed; open another one"
 _FAR: Final = 1e9  # seconds that the clock does not reach: infinity has no nanoseconds
@@ -76,14 +75,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
         from shmnd.broker.place import place_of
         from shmnd.runtime.data_plane import DataPlane
 
-        if not hasattr(select, "epoll"):
-            raise error(
-                Status.NOT_SUPPORTED,
-                "open_adapter",
-                "select.epoll is missing: gevent or eventlet has patched the standard library"
-                " (patch_all), and shmnd cannot wait then; open adapters in a process that is not"
-                " patched",
-            )
+        _require_epoll()
         key = place_of(namespace, group=group).directory
         if brief_until() is not None:
             engine = cls._taken(key, user)
@@ -192,17 +184,17 @@ class ProgressEngine(BrokerExchange, EngineCore):
 
     @property
     def closed(self) -> bool:
-        """True when its last adapter was closed; False in a process that was forked off before."""
+        """True when its last adapter was closed; False in a forked child of its process."""
         return self._ended == _CLOSED
 
     @property
     def place(self) -> str:
-        """Name the place where its processes find each other: the same in all of them."""
+        """The directory of its namespace, by which its processes find each other."""
         return str(self._key)
 
     @property
     def meeting_place(self) -> str:
-        """Return where processes find each other, for one that finds no other."""
+        """Text of an error for a process that finds no other: where those that it can find are."""
         return (
             f"among the processes that meet in {self._key}; those with another namespace, group,"
             " SHMND_RUNTIME_DIR or XDG_RUNTIME_DIR meet elsewhere"
@@ -219,7 +211,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
         return self._wait_set.epoll_fd
 
     def check(self, call: str) -> None:
-        """DEVICE_REMOVED after the end, and in a process that was forked off."""
+        """Raise DEVICE_REMOVED after the end, and in a process that was forked off."""
         if self._ended:
             raise error(Status.DEVICE_REMOVED, call, self._ended)
 
@@ -346,9 +338,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
     # -- adapters --
 
     def unregister_adapter(self, adapter: SegmentOwner) -> None:
-        """An adapter is closed, or could not be opened; the last one takes the progress engine
-        along.
-        """
+        """Forget an adapter that is closed, or could not be opened; the last one closes this."""
         if adapter.uid not in self._users:
             return
         self.broker_state.adapters.pop(adapter.uid, None)
@@ -398,6 +388,17 @@ class ProgressEngine(BrokerExchange, EngineCore):
         self.client.close()
         self._peers.close_in_child()
         self._drop_events()
+
+
+def _require_epoll() -> None:
+    if not hasattr(select, "epoll"):
+        raise error(
+            Status.NOT_SUPPORTED,
+            "open_adapter",
+            "select.epoll is missing: gevent or eventlet has patched the standard library"
+            " (patch_all), and shmnd cannot wait then; open adapters in a process that is not"
+            " patched",
+        )
 
 
 _all_engines: weakref.WeakSet[ProgressEngine] = weakref.WeakSet()

@@ -39,12 +39,13 @@ class RequestProgress(Sleepers):
 
     def __init__(self, wait_set: WaitSet) -> None:
         self._wait_set = wait_set
-        self._seen: dict[int, tuple[int, float]] = {}  # polls, and since when there was no other
+        # By queue: its number of polls, and the moment since which that has been the same.
+        self._seen: dict[int, tuple[int, float]] = {}
         self._others_are_idle = others_are_idle
         self._last_round = 0
 
     def add(self, queue: PolledQueue) -> None:
-        """Have its requests carried on. It is held weakly."""
+        """Have threads that sleep continue its requests. It is held weakly."""
         key = id(queue)
         self._forget(key)  # an earlier one that was there may have left its entries
         self._queues[key] = weakref.ref(queue, lambda _: self._forget(key))
@@ -80,7 +81,7 @@ class RequestProgress(Sleepers):
         return True
 
     def poll(self, besides: PolledQueue | None = None) -> None:
-        """Carry all of them on but one, as far as they go now."""
+        """Continue the requests of all queues but one, as far as they go now."""
         for queue in self._all():
             if queue._busy and queue is not besides:
                 queue._poll()
@@ -96,8 +97,8 @@ class RequestProgress(Sleepers):
 
     def _poll_unattended(self) -> None:
         with Held(self._lock):
-            ours = self._choose() if self._sleepers else []
-        for queue, polls in ours:
+            unattended = self._choose() if self._sleepers else []
+        for queue, polls in unattended:
             connected = queue._connected
             queue._poll()
             due = queue._due
@@ -108,17 +109,17 @@ class RequestProgress(Sleepers):
                 self._wait_set.ring()
 
     def _choose(self) -> list[tuple[PolledQueue, int]]:
-        """Have the queues ring that no thread polls, and no others."""
+        """Return the busy queues that no thread polls, with their polls; watch these alone."""
         chosen = []
         for queue in self._all():
             watched = id(queue) in self._watched
             attended = queue._notify_mode != 0 if watched else queue._attended
             queue._announcing = not attended and not queue._busy
             polls = queue._polls
-            ours = not attended and queue._busy and self._is_left_alone(queue, polls)
-            if ours is not watched:
-                self._watch_or_not(queue, ours)
-            if ours:
+            unattended = not attended and queue._busy and self._is_left_alone(queue, polls)
+            if unattended is not watched:
+                self._watch_or_not(queue, unattended)
+            if unattended:
                 chosen.append((queue, polls))
         return chosen
 

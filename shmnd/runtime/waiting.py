@@ -99,10 +99,10 @@ class WaitSet(WaitSetCore):
         False for a process that keeps too many open: it might use up the descriptors of this one.
         """
         doorbell.begin(process)
-        its = [each for each in list(self._doorbells.values()) if each.process == process]
-        if len(its) >= _DOORBELLS_OF_ONE:
+        known = [each for each in list(self._doorbells.values()) if each.process == process]
+        if len(known) >= _DOORBELLS_OF_ONE:
             self.ring()  # for the rings taken here
-            if all(self._hear(each) for each in its):
+            if all(self._hear(each) for each in known):
                 return False
         self._epoll.register(doorbell.fileno(), select.EPOLLIN)
         self._doorbells[doorbell.fileno()] = doorbell
@@ -167,10 +167,10 @@ class WaitSet(WaitSetCore):
             self._cond.notify_all()
 
     def sleep(self, seen: int, timeout: float) -> list[tuple[int, int]] | None:
-        """Block until there is news after generation `seen`, at most so many seconds.
+        """Block until there is news after generation `seen`, at most `timeout` seconds.
 
-        The readable descriptors for the leader, which slept in the kernel and has to handle them.
-        It leads until it calls `leave`; the others get None, and receive its news.
+        Return the readable descriptors to the leader, which slept in the kernel and has to handle
+        them; it leads until it calls `leave`. Return None to the others.
         """
         if not self._lead(seen, timeout):
             return None
@@ -265,9 +265,9 @@ _readable: weakref.WeakSet[Readiness] = weakref.WeakSet()
 class Readiness:
     """A descriptor for `select`, `selectors` and asyncio: readable when its owner has something.
 
-    It is readable too when the process has to poll (the progress engine's descriptor
-    is in it), since only a poll finds for which object that is. Descriptors are made at the
-    first `fileno()`; its holder may sleep on it at any time.
+    It is readable too when the process has to poll (it contains the descriptor of the progress
+    engine), since only a poll finds for which object that is. The descriptors are made at the first
+    `fileno()`; from then on a thread may sleep on it at any time.
     """
 
     def __init__(self, engine: _Watched) -> None:

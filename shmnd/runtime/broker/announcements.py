@@ -38,10 +38,11 @@ class Names:
         self._engine = engine
         self._announced: dict[int, _Announced] = {}
         self._watches: dict[_Watched, Living[Watch]] = {}
-        self._leaving: set[_Watched] = set()  # of which the last watch ends now
-        self._watching = threading.RLock()  # of a moment; a finaliser may end a watch inside
+        self._leaving: set[_Watched] = set()  # names whose last watch ends now
+        self._watching = threading.RLock()  # held briefly; a finaliser may end a watch inside
         self._unconfirmed: dict[tuple[str, int], float] = {}
-        self._broker = ""  # from which the watches have their records
+        """Records that the present broker has not reported, and when they count as gone."""
+        self._broker = ""  # the broker that the watches have their records from
 
     # -- what this process announces --
 
@@ -57,7 +58,7 @@ class Names:
                 self._engine.call(
                     "announce", caller="Directory.announce", adapter=adapter.uid, **fields
                 )
-                # After the answer: what the owner does with it is later.
+                # After the answer, so not later than what the owner does with the announcement.
                 since = time.monotonic_ns() // 1000
                 self._announced[number] = weakref.ref(adapter), fields | {"since": since}
             return announcement
@@ -75,7 +76,7 @@ class Names:
     def find(self, kind: str, name: str) -> list[Entry]:
         """Ask the broker for the records that exist."""
         with Held(self._engine.rpc):
-            return _pages(self._engine.client, kind, name)
+            return _find_all(self._engine.client, kind, name)
 
     def watch(self, kind: str, name: str) -> Watch:
         """Follow the records of a kind, or of a name."""
@@ -87,7 +88,7 @@ class Names:
                 self._enter(key, watch)
                 self._engine.call("watch", caller="Directory.watch", kind=kind, name=name)
                 self._broker = self._engine.client.broker
-                for entry in _pages(self._engine.client, kind, name):
+                for entry in _find_all(self._engine.client, kind, name):
                     watch.take(entry, gone=False)
             except BaseException:
                 self._unwatch(watch)  # the broker may have heard of it
@@ -154,7 +155,7 @@ class Names:
         for key, watches in list(self._watches.items()):
             kind, name = key
             client.call("watch", kind=kind, name=name)
-            present = {entry.key: entry for entry in _pages(client, kind, name)}
+            present = {entry.key: entry for entry in _find_all(client, kind, name)}
             if key not in self._watches:
                 client.post("unwatch", kind=kind, name=name)
             for watch in watches.snapshot():
@@ -198,7 +199,8 @@ class Names:
         self._unconfirmed.clear()
 
 
-def _pages(client: BrokerLike, kind: str, name: str) -> list[Entry]:
+def _find_all(client: BrokerLike, kind: str, name: str) -> list[Entry]:
+    """Ask the broker for all records of a kind and name, page by page."""
     found: dict[tuple[str, int], Entry] = {}
     after = 0
     while True:

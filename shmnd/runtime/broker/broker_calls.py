@@ -144,10 +144,10 @@ class BrokerCalls:
         *,
         apart: bool = False,
     ) -> None:
-        """Make a call at once, or have the thread make it: `apart`, that alone.
+        """Make a call at once, with brief waits; if that fails, have the thread make it.
 
-        `take_back` undoes what a call has done that ended with TooLate. No handler of a signal runs
-        in the thread.
+        With `apart` the thread makes it in any case: no handler of a signal runs there. `take_back`
+        undoes what a call has done that ended with TooLate.
         """
         if apart or self._running or self._calls or not call.run_briefly(take_back):
             self._leave_to_thread(call)

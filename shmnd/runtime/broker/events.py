@@ -57,25 +57,25 @@ class EventDispatch(abc.ABC):
         """Send the broker a message that needs no reply."""
 
     def follow(self, role: str, connection: int, end: EventTarget) -> None:
-        """Messages about a connection go to this object."""
+        """Deliver events about one end of a connection to this object."""
         self._ends[role, connection] = weakref.ref(end)
 
     def unfollow(self, role: str, connection: int) -> None:
-        """The end is over, or is a matter of the link alone."""
+        """Deliver no more of them: the end is over, or only its link changes from here on."""
         self._ends.pop((role, connection), None)
 
     def follow_answer(self, request: int, end: EventTarget, hold: bool) -> None:
-        """The answer to a request goes to this object; with `hold` it lives until that has come."""
+        """Deliver the answer to a request to this object; `hold` keeps that alive until then."""
         self._asking[request] = end if hold else None
         self.follow(ASKED, request, end)
 
     def unfollow_answer(self, request: int) -> None:
-        """The answer is of no use any more."""
+        """Drop the answer to a request when it comes."""
         self._asking.pop(request, None)
         self.unfollow(ASKED, request)
 
     def follow_object(self, number: int, obj: EventTarget) -> None:
-        """Messages about a bound or waiting object go to this one."""
+        """Deliver events about a number, of a bound or waiting object, to this object."""
         self._objects[number] = weakref.ref(obj)
 
     def followed_object(self, number: int) -> EventTarget | None:
@@ -84,13 +84,13 @@ class EventDispatch(abc.ABC):
         return None if ref is None else ref()
 
     def unfollow_object(self, number: int) -> None:
-        """It is bound no more, or waits no more."""
+        """Deliver no more of them: the object is bound no more, or waits no more."""
         self._objects.pop(number, None)
 
     def _deliver(self) -> None:
         """Deliver the event queue to the objects that it is for, in order, by one thread at a time.
 
-        What handlers of signals raise meanwhile loses no event: it is raised behind the last one.
+        What a handler of a signal raises meanwhile loses no event: it is raised after the last one.
         """
         interruption: BaseException | None = None
         try:
@@ -155,7 +155,7 @@ class EventDispatch(abc.ABC):
         return ()
 
     _UNTAKEN: ClassVar[Mapping[str, str]] = {"offer": "reject", "accepted": "withdraw"}
-    """Answer for an object that is gone, so that the other side need not wait for it."""
+    """The request that answers an event whose object is gone: the other side does not wait then."""
 
     def _drop_events(self) -> None:
         self._asking.clear()

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which adapters of this process have met which others: a new broker gets their names."""
+"""The meetings of this process: introductions to adapters that no connection needs.
+
+They are replayed to a new broker.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ class Meetings:
         self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
         self._tokens: dict[tuple[str, str], set[int]] = {}
         self._own: dict[str, weakref.ref[SegmentOwner]] = {}
-        self._came: dict[str, float | None] = {}  # to the next broker; None: not yet
+        # When the adapters that were met have come to the present broker; None: not yet.
+        self._came: dict[str, float | None] = {}
 
     def meet(self, adapter: SegmentOwner, peer: str, token: int, call: str) -> PeerLike:
         """Introduce an adapter to another one; return the record of that.
@@ -56,9 +60,9 @@ class Meetings:
             raise
 
     def part(self, adapter: SegmentOwner, peer: str, token: int) -> None:
-        """One that has met it needs it no more. Harmless for one that has not, and twice.
+        """End a meeting. Harmless twice, and for one that `meet` did not begin.
 
-        Comes from finalisers, so it only posts.
+        Finalisers call it, so it only posts.
         """
         key = adapter.uid, peer
         with Held(self._lock):
@@ -102,7 +106,7 @@ class Meetings:
         return (owner.uid, peer) in self._tokens and self._engine.has(owner)
 
     def came(self, peer: str) -> None:
-        """The present broker has an adapter; its process reports its segments next."""
+        """Note that the present broker has an adapter, whose process reports its segments next."""
         if peer in self._came:
             self._came[peer] = time.monotonic()
 

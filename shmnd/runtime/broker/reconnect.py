@@ -27,9 +27,9 @@ _PAUSE: Final = 1.0
 
 
 class Reconnect:
-    """Attempts, one at a time, in a thread that ends with each.
+    """Attempts, one at a time, each in a thread of its own.
 
-    No message shall wait for a broker that is slow to start, or stopped.
+    In the thread of a caller a message would wait for a broker that is slow to start, or stopped.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -35,7 +35,7 @@ class Bound:
     port: int
     protocol: int
     backlog: int | None = None
-    """Of a listener that listens."""
+    """The backlog of a listener that listens; None otherwise."""
 
 
 class Live(NamedTuple):
@@ -50,7 +50,7 @@ class Live(NamedTuple):
     protocol: int
 
     def wire(self) -> dict[str, Any]:
-        """Return it as the broker wants it."""
+        """Return it as a request `holds` names it."""
         return {
             "connection": self.connection,
             "adapter": self.adapter,
@@ -95,7 +95,8 @@ class BrokerState:
         return [number for number in self.bound.copy() if not self._replay_bound(client, number)]
 
     def _replay_connections(self, client: BrokerLike) -> None:
-        for page in _pages(list(self.live.copy().values())):
+        rest = iter(list(self.live.copy().values()))
+        while page := list(itertools.islice(rest, _CONNECTIONS_PER_MESSAGE)):
             self._replay_page(client, page)
 
     def _replay_page(self, client: BrokerLike, page: list[Live]) -> None:
@@ -151,19 +152,13 @@ def report(
     fds: Sequence[int] = (),
     **fields: Any,
 ) -> None:
-    """Report to a new broker a record that another thread may end meanwhile.
+    """Report to a new broker a record that another thread may end meanwhile: `held` is false then.
 
-    A broker that has heard of its end, or of that of what it belongs to, may refuse it. The end may
-    have been posted before this: the caller posts it again.
+    A refusal counts only while it is held: the broker may have heard of its end, or of the end of
+    its adapter. The end may have been posted before this report: the caller posts it again.
     """
     try:
         client.call(op, fds, **fields)
     except NdError:
         if held():
             raise
-
-
-def _pages(items: list[Live]) -> Iterator[list[Live]]:
-    rest = iter(items)
-    while page := list(itertools.islice(rest, _CONNECTIONS_PER_MESSAGE)):
-        yield page
