@@ -21,7 +21,7 @@ from shmnd.common.weak import without_owner
 from shmnd.messaging.buffers import outgoing, writable
 from shmnd.messaging.errors import ended, refused
 from shmnd.messaging.exits import remember
-from shmnd.messaging.turns import Turns
+from shmnd.messaging.turns import SendTurns
 from shmnd.status import OWN_IN_CHILD, NdError, Status
 from shmnd.waiter import Waiter
 
@@ -95,7 +95,7 @@ class Connection(Closing):
     def _start_locks(self) -> None:
         self._lock = lock = threading.RLock()
         self._changed = changed = Condition(lock)
-        self._turns = Turns()
+        self._turns = SendTurns()
 
         def wake() -> None:
             with Held(lock):

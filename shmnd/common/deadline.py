@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moments at which waits end."""
+"""Moments at which waits end.
+
+`deadline_of` and `left_until` are for callers that pass a time-out on, for which None is one
+without an end; `end_of` and `end_after` are for those that compare moments.
+"""
 
 from __future__ import annotations
 

@@ -11,18 +11,16 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
-__all__ = ["AtExit", "begin_exit", "stay_at_exit"]
+from shmnd.common.weak import Living
+
+__all__ = ["AtExit", "ClosedAtExit", "stay_at_exit"]
 
 _LONGEST_EXIT: Final = 10.0
 """Seconds that an exit may take in which a handler waits for what a thread has locked."""
 _exit_began = threading.Event()
-
-
-def begin_exit() -> None:
-    """Note that the interpreter ends: objects that are closed from now on are closed by that."""
-    _exit_began.set()
+"""Set when the end of the interpreter closes objects."""
 
 
 def stay_at_exit() -> None:
@@ -51,3 +49,31 @@ class AtExit:
             atexit.unregister(self._function)
             atexit.register(self._function)
             self._pid = os.getpid()  # last: what a handler of a signal has interrupted is repeated
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+_C = TypeVar("_C", bound=_Closable)
+
+
+class ClosedAtExit(Living[_C]):
+    """Objects that are closed when the process ends, so that peers see a close and not a death."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._exit: Final = AtExit(self._close_all)
+
+    def add(self, one: _C) -> None:
+        """Close an object at the end of this process. Harmless twice."""
+        super().add(one)
+        self._exit.register()
+
+    def _close_all(self) -> None:
+        _exit_began.set()
+        for each in self.snapshot():  # threads of the program may run, and open others
+            try:
+                each.close()
+            except Exception:
+                pass  # continue with the others

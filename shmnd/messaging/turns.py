@@ -15,10 +15,10 @@ from typing import Final
 from shmnd.common.held import Attempted
 from shmnd.common.late import asyncio, running_loop
 
-__all__ = ["Turns"]
+__all__ = ["SendTurns"]
 
 
-class Turns:
+class SendTurns:
     """The turns of one connection."""
 
     def __init__(self) -> None:

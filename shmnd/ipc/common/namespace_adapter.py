@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ends of one process share in a namespace: an adapter, and the notice of changes.
+"""What the ends of one process share in a namespace: an adapter, and notifications of changes.
 
 The memory of subscribers, which is little, is allocated from that adapter. It is closed with the
 last end, and with the last sample that is still held.
@@ -11,12 +11,11 @@ import os
 import threading
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from shmnd.common.closing import Ending
-from shmnd.common.exits import AtExit, begin_exit
+from shmnd.common.exits import ClosedAtExit
 from shmnd.common.held import Held
-from shmnd.common.weak import Living
 from shmnd.directory import Directory
 from shmnd.provider import open_adapter
 from shmnd.status import NdError
@@ -31,12 +30,12 @@ __all__ = ["Attachment", "NamespaceAdapter", "PublisherId", "remember"]
 
 
 class AttendingEnd(Protocol):
-    """An end that something may have happened to."""
+    """An end that handles changes which another thread has seen."""
 
     _shared: NamespaceAdapter
 
     def _attend(self) -> None:
-        """Take note of it; never wait for others."""
+        """Handle what has changed; never wait for others."""
 
 
 class NamespaceAdapter:
@@ -47,9 +46,9 @@ class NamespaceAdapter:
 
     @classmethod
     def share(cls, namespace: str | None, group: int | str | None, user: AttendingEnd) -> None:
-        """Have an end use the one of a namespace and group, as its `_shared`.
+        """Set `_shared` of an end to the object of a namespace and group, and note the end as user.
 
-        Where a handler of a signal raises, the end has it or it has no user: `give_back` ends both.
+        Where a handler of a signal raises in between, `give_back` ends it as well.
         """
         with Held(cls._lock):
             shared = cls._all.get((namespace, group))
@@ -68,7 +67,7 @@ class NamespaceAdapter:
         self._attendant = Attendant(self.adapter, self._attend)
 
     def take(self, user: object) -> None:
-        """Note one more user."""
+        """Note one more user, which keeps the adapter open until `give_back`."""
         with Held(self._lock):
             self._users.add(id(user))
 
@@ -91,7 +90,7 @@ class NamespaceAdapter:
             pass
 
     def attend_soon(self, end: AttendingEnd) -> None:
-        """Have an end take note of something, by the next thread that polls. Never waits."""
+        """Have the next thread that polls call `_attend` of an end. Never waits."""
         self._news[id(end)] = weakref.ref(end)
         self._attendant.ask()
 
@@ -151,22 +150,12 @@ class _Closable(Protocol):
     def close(self) -> None: ...
 
 
-_open: Living[_Closable] = Living()
+_open: ClosedAtExit[_Closable] = ClosedAtExit()
 
 
 def remember(end: _Closable) -> None:
     """Close an end when the process ends, so that others see it closed and not dead."""
     _open.add(end)
-    _exit.register()
-
-
-def _close_all() -> None:
-    begin_exit()
-    for end in _open.snapshot():  # threads of the program may run, and open others
-        try:
-            end.close()
-        except Exception:
-            pass  # the others are to be closed as well
 
 
 def _after_fork_in_child() -> None:
@@ -174,5 +163,4 @@ def _after_fork_in_child() -> None:
     NamespaceAdapter.forget()
 
 
-_exit: Final = AtExit(_close_all)
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -24,8 +24,7 @@ DISTINGUISHES: Final = re.compile(
     r"\b(pass_on|is_interruption|refuse_closed)\(|^ *raise$", re.MULTILINE
 )
 FINAL: Final = {
-    "ipc/common/namespace_adapter.py": 1,
-    "messaging/exits.py": 1,
+    "common/exits.py": 1,
     "mpi/__main__.py": 1,
 }
 """By file, the clauses of finalisers and of the end of a program: nothing takes an exception."""
