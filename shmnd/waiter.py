@@ -105,7 +105,7 @@ class Waiter(Closing):
     async def _wait_in_line(self, timeout: float | None) -> bool:
         """Wait as `wait_in_loop` does, in a line of its loop: one task of it wakes at a time.
 
-        Its caller calls `_pass_on` when it has taken what it found, or ends in another way.
+        Its caller calls `_wake_next` when it has taken what it found, or ends in another way.
         """
         loop = asyncio.get_running_loop()
         line = self._lines.setdefault(loop, [])
@@ -115,7 +115,7 @@ class Waiter(Closing):
             if not line and self._lines.get(loop) is line:
                 del self._lines[loop]
 
-    def _pass_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+    def _wake_next(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """A task has left the line of a loop: wake the next one if it finds something.
 
         Without a loop it has not slept. The loop does not run where the collector ends the task.

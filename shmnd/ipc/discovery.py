@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmnd.common import records
@@ -25,6 +26,7 @@ from shmnd.ipc.queue.queueing import QUEUE
 from shmnd.ipc.service.server import SERVICE
 from shmnd.ipc.topic.seats import SEAT, TOPIC
 from shmnd.provider import open_adapter
+from shmnd.runtime.awaiting.awaited import resolve_from_elsewhere
 from shmnd.status import NdError
 
 if TYPE_CHECKING:
@@ -280,7 +282,7 @@ class Watch(Closing):
             if end is not None and time.monotonic() > end:
                 raise TimeoutError("ipc.watch: the time-out ended; there was no change")
             came: asyncio.Future[None] = loop.create_future()
-            wake = _waker(loop, came)
+            wake = partial(resolve_from_elsewhere, loop, came)
             self._wakers.add(wake)
             self._adapter._engine.loops.begin(loop, wake)
             try:
@@ -307,20 +309,6 @@ class Watch(Closing):
 
     def __repr__(self) -> str:
         return f"<ipc.Watch {'closed' if self._closed else 'open'}>"
-
-
-def _waker(loop: asyncio.AbstractEventLoop, came: asyncio.Future[None]) -> Callable[[], None]:
-    def finish() -> None:
-        if not came.done():
-            came.set_result(None)
-
-    def wake() -> None:
-        try:
-            loop.call_soon_threadsafe(finish)
-        except RuntimeError:
-            pass  # the loop is closed
-
-    return wake
 
 
 def watch(*, namespace: str | None = None, group: int | str | None = None) -> Watch:

@@ -20,8 +20,8 @@ from shmnd.common.late import asyncio
 from shmnd.common.owned import Owned
 from shmnd.ipc.common.closed import observe
 from shmnd.ipc.common.ringing import Bell
-from shmnd.ipc.common.sleeping_tasks import finish
 from shmnd.ipc.errors import Closed, in_process, require_process
+from shmnd.runtime.awaiting.awaited import resolve
 from shmnd.status import NdError, NdMemoryError
 from shmnd.waiter import Waiter, WaiterGroup
 
@@ -235,7 +235,7 @@ class WaitSet(Closing):
                 return found
             came: asyncio.Future[None] = loop.create_future()
             longest = min(self._longest(left), _MOST_MS / 1000)
-            later = loop.call_later(longest, finish, came)
+            later = loop.call_later(longest, resolve, came)
             # Descriptors of its own, so that readers of others in this loop are left alone. An
             # epoll around them would be one too deep for the kernel.
             own: list[Owned] = []
@@ -251,10 +251,10 @@ class WaitSet(Closing):
                     except OSError as exc:
                         if exc.errno != errno.EBADF:
                             raise
-                        finish(came)  # closed by another thread: ask again
+                        resolve(came)  # closed by another thread: ask again
                         break
                     require_process(pid, call, "wait")  # a child has the epoll of its parent
-                    loop.add_reader(own[-1].fd, finish, came)
+                    loop.add_reader(own[-1].fd, resolve, came)
                 await came
 
     async def __aiter__(self) -> AsyncIterator[Any]:

@@ -16,7 +16,7 @@ from shmnd.broker.place import place_of
 from shmnd.common.descriptors import Descriptor
 from shmnd.ipc.common import members
 from shmnd.ipc.common.members import MemberTable, make_member_table
-from shmnd.ipc.common.processes import Process, known_as, own_process, shown_as
+from shmnd.ipc.common.processes import Process, own_process, pid_here, pid_in_proc
 
 pytestmark = pytest.mark.slow
 
@@ -106,5 +106,5 @@ def test_a_process_of_another_namespace_has_no_number_of_this_one() -> None:
     own = own_process()
     assert own.number == os.getpid()
     other = Process(own.space + 1, own.number)
-    assert (known_as(own), shown_as(own)) == (own.number, own.number)
-    assert (known_as(other, own.number), shown_as(other, own.number)) == (0, 0)
+    assert (pid_here(own), pid_in_proc(own)) == (own.number, own.number)
+    assert (pid_here(other, own.number), pid_in_proc(other, own.number)) == (0, 0)

@@ -4,7 +4,7 @@
 import argparse
 import os
 
-from shmnd.ipc.common.limits import name_of
+from shmnd.ipc.common.limits import checked_name
 
 __all__ = ["topic", "written"]
 
@@ -25,6 +25,6 @@ def written(text: str) -> str:
 def topic(text: str) -> str:
     """Read the name of a topic."""
     try:
-        return name_of(written(text), "topic")
+        return checked_name(written(text), "topic")
     except ValueError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from None

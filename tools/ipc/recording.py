@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from shmnd import ipc
-from shmnd.ipc.common.limits import attributes_of, name_of
+from shmnd.ipc.common.limits import attributes_of, checked_name
 from shmnd.ipc.types.layouts import dtype_from_layout, layout_of
 
 from ..sample_kinds import ARRAYS, BYTES, KINDS, OBJECT
@@ -186,7 +186,7 @@ def _type_of(description: Any) -> ipc.TopicType:
     """Return the type of a topic; ValueError or TypeError where its description makes no sense."""
     if not isinstance(description, dict) or not description.keys() >= _TOPIC_KEYS:
         raise ValueError(f"it has no {', '.join(sorted(_TOPIC_KEYS))}")
-    name_of(description["name"], "topic")
+    checked_name(description["name"], "topic")
     attributes_of(description["attributes"], "topic")
     return ipc.TopicType.from_description(description["type"])
 

@@ -21,6 +21,7 @@ from shmnd.ipc.blackboard.keys import (
     MAGIC,
     MOST_KEYS,
     MOST_TEXT,
+    TABLE,
     WRITER,
     Key,
     tuples,
@@ -48,7 +49,7 @@ class Board:
         """Which of the writers it is that the reader has met, from 1."""
         try:
             file = named.open_from(entry, "", os.O_RDONLY)
-            table_file = named.open_from(entry, "room_", os.O_RDWR)
+            table_file = named.open_from(entry, TABLE, os.O_RDWR)
             if file is None or table_file is None:
                 where = "" if is_seen(entry) else ", or is in another PID namespace (--pid=host)"
                 raise NoPublisher(f"{call}: the writer of {named.name!r} has just ended{where}")

@@ -24,6 +24,8 @@ MOST_TEXT: Final = 60_000
 FIRST: Final = ENTRIES + ENTRY * MOST_KEYS
 WRITER: Final = MEMBERS
 """The byte of the table of members that the writer locks."""
+TABLE: Final = "room_"
+"""The prefix of the words of a record that lead to the table of members (`identity`)."""
 
 
 class Key:

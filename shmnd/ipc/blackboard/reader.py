@@ -52,7 +52,7 @@ class BlackboardReader(Closing):
         self._writers_met = 0
         self._asked_of: dict[str, int] = {}  # by key: whose version `version` returned last
         self._bell: Bell | None = None
-        self._has_descriptor = False  # the waiter's has the bell's
+        self._has_descriptor = False  # the waiter's descriptor includes the bell
         self._seen: dict[str, int] = {}
         self._next_search = 0.0
         self.name: Final[str] = name
@@ -220,7 +220,7 @@ class BlackboardReader(Closing):
             return False, None
 
     def _is_newer(self, key: str, since: _Since, call: str) -> bool:
-        """Read, and count it as not read."""
+        """Return whether a key has a version that is new to a wait; nothing counts as read."""
         try:
             writer, version = self._version(key, call)
             if since.after is None or since.writer not in (0, writer):

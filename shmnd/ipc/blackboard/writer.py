@@ -31,6 +31,7 @@ from shmnd.ipc.blackboard.keys import (
     MAGIC,
     MOST_KEYS,
     MOST_TEXT,
+    TABLE,
     WRITER,
     Key,
     type_of,
@@ -100,7 +101,7 @@ class Blackboard(Closing):
 
     def _announce(self, named: SharedName, call: str) -> None:
         assert self._table is not None
-        table = identity("room_", self._table.fd)
+        table = identity(TABLE, self._table.fd)
 
         def announce() -> None:
             self._require_alone(named, call)
@@ -324,7 +325,7 @@ def _at_line(end: int) -> int:
 
 def _writes(named: SharedName, entry: Entry) -> bool:
     """Return whether the process of a record is a writer: it has the lock, unless it is hidden."""
-    table = named.open_from(entry, "room_", os.O_RDWR)
+    table = named.open_from(entry, TABLE, os.O_RDWR)
     if table is None:
         return named.hides(entry)
     try:

@@ -14,7 +14,7 @@ from shmnd.common.interruption import pass_on
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MOST_SAMPLE", "attributes_of", "most_memory", "name_of", "number"]
+__all__ = ["MOST_SAMPLE", "attributes_of", "checked_name", "most_memory", "number"]
 
 MOST_SAMPLE: Final = 7 << 35
 """Bytes of a sample; SHMND_MOST_SAMPLE of slots.h."""
@@ -37,7 +37,7 @@ def most_memory(least: int, most: int) -> int:
     return min(found, max(limit // _PARTS, _LEAST_LIMITED))
 
 
-def name_of(name: object, call: str) -> str:
+def checked_name(name: object, call: str) -> str:
     """Return a name that others can find."""
     if not isinstance(name, str):
         raise TypeError(f"{call}: name {name!r} is not a str, but {type(name).__name__}")

@@ -37,12 +37,14 @@ __all__ = ["GATE", "MEMBERS", "MemberTable", "holds_lock", "make_member_table", 
 _MAGIC: Final = 0x6D6F6F72646E6873
 _PAGE: Final = 4096
 MEMBERS: Final = 1024
+"""The most members of a table."""
 _BYTES: Final = (1 + MEMBERS) * _PAGE
-_JOINED: Final = 128  # bits, in the head: pages that were ever used
-_WAITS, _ACTS = 1, 2  # what a member does
-GATE: Final = 64  # of the head
+# Offsets in the head, and in the page of a member.
+GATE: Final = 64
+_JOINED: Final = 128  # a bit for each page that was ever used
 _PAGE_ACTIVE, _PAGE_ARMED, _PAGE_ADDRESS, _PAGE_GATE, _PAGE_SIGNALS = 0, 8, 16, 64, 128
 _PAGE_PID: Final = 1024
+_WAITS, _ACTS = 1, 2  # values of _PAGE_ACTIVE; 0: the page has no member
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _LOCK: Final = "hhqqi4x"
 
@@ -160,7 +162,7 @@ class MemberTable:
 
     def members(self) -> list[int]:
         """Return the members that wait, or that died, as numbers."""
-        return [number for number in self._joined() if self._does(number) == _WAITS]
+        return [number for number in self._joined() if self._activity(number) == _WAITS]
 
     def pids(self) -> set[int]:
         """Return the processes of all other members; 0 for one that this process cannot name."""
@@ -170,13 +172,13 @@ class MemberTable:
         space = own_process().space
         for number in self._joined():
             word = self.words.load(self._page(number) + _PAGE_PID)
-            if number != self.number and self._does(number) and holds_lock(self.fd, number):
+            if number != self.number and self._activity(number) and holds_lock(self.fd, number):
                 pid = word & 0xFFFFFFFF
                 # In another PID namespace it has another number here, if any.
                 found.add(pid if word >> 32 == space and pid < 1 << 31 else 0)
         return found
 
-    def _does(self, number: int) -> int:
+    def _activity(self, number: int) -> int:
         return self.words.load(self._page(number) + _PAGE_ACTIVE)
 
     def _joined(self) -> Iterator[int]:

@@ -19,11 +19,11 @@ from shmnd.common.interruption import pass_on
 __all__ = [
     "Process",
     "is_another",
-    "known_as",
     "may_be_hidden",
     "own_process",
+    "pid_here",
+    "pid_in_proc",
     "proc_space",
-    "shown_as",
 ]
 
 _LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -64,8 +64,8 @@ def _space_of(entry: str) -> int:
     return (_PROC / entry / "ns/pid").stat().st_ino
 
 
-def known_as(process: Process, likely: int = 0) -> int:
-    """Return the number by which the kernel knows a process here; 0 when that is not known.
+def pid_here(process: Process, likely: int = 0) -> int:
+    """Return the number of a process in the PID namespace of this one; 0 when it is not known.
 
     `likely` is the number that the broker has of it.
     """
@@ -79,7 +79,7 @@ def known_as(process: Process, likely: int = 0) -> int:
         return 0  # out of descriptors: not known
 
 
-def shown_as(process: Process, likely: int = 0) -> int:
+def pid_in_proc(process: Process, likely: int = 0) -> int:
     """Return the number of a process in /proc; 0 when it is not seen there.
 
     OSError when this process is out of descriptors or memory, and cannot see.

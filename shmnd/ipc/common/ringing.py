@@ -21,7 +21,7 @@ Argument for "a long sleep ends" (model: tests/ipc/test_sleep_model.py). A sleep
 - A child that is forked off: it has no bell of its parent, whose rings it would take.
 
 Tasks of one event loop that wait for the same items, each of which is for one task, stand in a
-line: an item wakes the first of them alone. That one calls `pass_on` when it has taken the item, or
+line: an item wakes the first of them alone. It calls `wake_next` when it has taken the item, or
 ends in another way: where there is another one, the next task wakes. Until then it stays the first,
 or the bell stays readable, so that the loop wakes the next one.
 """
@@ -45,7 +45,8 @@ from shmnd.common.late import asyncio, running_loop
 from shmnd.common.owned import Owned
 from shmnd.common.streams import close_epoll, new_epoll
 from shmnd.ipc.common.ringer import DATAGRAMS, ringer
-from shmnd.ipc.common.sleeping_tasks import POLL, TaskSleeper, finish
+from shmnd.ipc.common.sleeping_tasks import POLL, TaskSleeper
+from shmnd.runtime.awaiting.awaited import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -82,7 +83,7 @@ class Bell:
         """By event loop, and by what they wait for: the tasks of which one wakes at a time."""
         self._loops: dict[asyncio.AbstractEventLoop, _Polled] = {}
         self.blind = False
-        """A process cannot be watched: a sleeper polls every `PAUSE`."""
+        """True where a process cannot be watched: a sleeper polls every `PAUSE` then."""
         _all.add(self)
 
     def ring(self) -> None:
@@ -90,10 +91,10 @@ class Bell:
         self._ringer.ring([self.address])
 
     def drain(self, armed: Hashable = None) -> None:
-        """Take all rings. Threads and tasks that sleep at the bell check again.
+        """Take all rings, and have the threads and tasks that sleep at the bell check again.
 
-        Not the lines of those that wait for what the caller arms then, and checks: it rings the
-        bell again where that is there.
+        Except for the lines of tasks that wait for `armed`: the caller arms and checks that next,
+        and rings the bell again where it is there.
         """
         with Held(self._lock):
             try:
@@ -157,7 +158,7 @@ class Bell:
         descriptor.close()
 
     def _forget_dead(self) -> bool:
-        """Watch those no more that have died; return whether there was one."""
+        """Watch processes that have died no more; return whether there was one."""
         if not self._watched or self.fd < 0:
             return False
         by_descriptor = {descriptor.fd: pid for pid, descriptor in self._watched.items()}
@@ -174,7 +175,7 @@ class Bell:
         return sleeper_at(self)
 
     def enter(self, sleeper: Sleeper) -> None:
-        """Have rings that others take wake a thread."""
+        """Have rings of this bell, also those that another thread takes, wake a thread."""
         with Held(self._lock):
             self._sleepers.add(sleeper)
 
@@ -197,12 +198,12 @@ class Bell:
                     self._sleepers.add(made)
                 else:
                     self._lines.setdefault((loop, kind), OrderedDict())[made] = None
-                made.polls = not self._enter(loop, made)
+                made.polls = not self._add_task(loop, made)
             yield made
         finally:
-            surely(self._leave, loop, made)
+            surely(self._remove_task, loop, made)
 
-    def _enter(self, loop: asyncio.AbstractEventLoop, task: TaskSleeper) -> bool:
+    def _add_task(self, loop: asyncio.AbstractEventLoop, task: TaskSleeper) -> bool:
         """Have a loop poll the bell, by a descriptor of its own: the program may poll `fd`.
 
         False where no descriptor is free.
@@ -215,7 +216,7 @@ class Bell:
         found.tasks.add(task)
         return found.copy.fd >= 0
 
-    def _leave(self, loop: asyncio.AbstractEventLoop, task: TaskSleeper) -> None:
+    def _remove_task(self, loop: asyncio.AbstractEventLoop, task: TaskSleeper) -> None:
         with Held(self._lock):
             self._sleepers.discard(task)
             line = self._lines.get((loop, task.kind))
@@ -241,15 +242,15 @@ class Bell:
             # Copies: a task that the collector ends meanwhile leaves.
             for each in list(self._sleepers):
                 if isinstance(each, TaskSleeper) and each.loop is loop:
-                    finish(each.came)
-            for (its, _), line in list(self._lines.items()):
-                if its is loop and (first := next(iter(line), None)):
-                    finish(first.came)
+                    resolve(each.came)
+            for (line_loop, _), line in list(self._lines.items()):
+                if line_loop is loop and (first := next(iter(line), None)):
+                    resolve(first.came)
 
-    def pass_on(
+    def wake_next(
         self, loop: asyncio.AbstractEventLoop, kind: Hashable, ready: Callable[[], bool]
     ) -> None:
-        """A task of a loop has left its line: wake the next one if it finds something.
+        """Wake the next task of a line, which one has left, if `ready` returns true.
 
         The loop does not run where the collector ends a task of it.
         """
@@ -264,7 +265,7 @@ class Bell:
                 with Held(self._lock):
                     first = next(iter(line), None)
                     if first is not None and running_loop() is loop:
-                        finish(first.came)
+                        resolve(first.came)
                     elif first is not None:
                         first.wake()
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmnd.common.interruption import Ignoring
 from shmnd.common.late import asyncio
+from shmnd.runtime.awaiting.awaited import resolve
 from shmnd.status import NdMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
-__all__ = ["POLL", "Poller", "TaskSleeper", "finish", "task_at"]
+__all__ = ["POLL", "Poller", "TaskSleeper", "task_at"]
 
 POLL: Final = 0.01
 """Seconds between two polls of a waiter for which no descriptor is free."""
@@ -40,14 +41,14 @@ class TaskSleeper:
         self.polls = False
 
     def close(self) -> None:
-        """It has no descriptor."""
+        """Do nothing: unlike a `Sleeper` it has no descriptor."""
 
     async def sleep(self, seconds: float) -> None:
         """Sleep as a thread does, and let other tasks run meanwhile."""
         if self._bell.fd < 0:
             return
         longest = min(self._bell.longest(seconds), POLL if self.polls else math.inf)
-        later: Any = self.loop.call_later(longest, finish, self.came)
+        later: Any = self.loop.call_later(longest, resolve, self.came)
         try:
             await self.came
         finally:
@@ -56,7 +57,7 @@ class TaskSleeper:
     def wake(self) -> None:
         """Have it check again; from any thread."""
         with Ignoring(RuntimeError):  # its loop is closed
-            self.loop.call_soon_threadsafe(finish, self.came)
+            self.loop.call_soon_threadsafe(resolve, self.came)
 
 
 class Poller:
@@ -76,9 +77,3 @@ def task_at(bell: Callable[[], _Bell], kind: Hashable = None) -> Iterator[TaskSl
         except NdMemoryError:
             sleeper = Poller()
         yield sleeper
-
-
-def finish(future: asyncio.Future[None]) -> None:
-    """Resolve a future, unless that was done or it was cancelled."""
-    if not future.done():
-        future.set_result(None)

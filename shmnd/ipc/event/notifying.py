@@ -250,20 +250,20 @@ class Listener(_End):
                 with task_at(self._bell_of, _NUMBERS) as sleeper:
                     if not self.ready():
                         await sleeper.sleep(left)
-            self._pass_on(loop)
+            self._wake_next(loop)
             require_process(self._pid, call, "listener")
             return found
         except BaseException as exc:
             self._taken |= found  # for the next call
-            self._pass_on(loop)
+            self._wake_next(loop)
             require_process(self._pid, call, "listener", exc)
             raise
 
-    def _pass_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """A task that waited in a line of a loop has ended its call: the next one may find some."""
+    def _wake_next(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Wake the next task of the line in which this one has waited, if there are numbers."""
         bell = self._bell
         if loop is not None and bell is not None:
-            bell.pass_on(loop, _NUMBERS, self.ready)
+            bell.wake_next(loop, _NUMBERS, self.ready)
 
     async def __aiter__(self) -> AsyncIterator[set[int]]:
         """Return sets of numbers as they come, until it is closed."""

@@ -26,14 +26,14 @@ from shmnd.common.interruption import pass_on
 from shmnd.common.owned import Owned
 from shmnd.common.records import Entry
 from shmnd.directory import Directory
-from shmnd.ipc.common.limits import name_of
+from shmnd.ipc.common.limits import checked_name
 from shmnd.ipc.common.processes import (
     Process,
     is_another,
     may_be_hidden,
     own_process,
+    pid_in_proc,
     proc_space,
-    shown_as,
 )
 from shmnd.ipc.naming.cards import Card, cards, label_of
 from shmnd.provider import open_adapter
@@ -89,7 +89,7 @@ class SharedName:
         namespace: str | None = None,
         group: int | str | None = None,
     ) -> None:
-        self.name: Final = name_of(name, call)
+        self.name: Final = checked_name(name, call)
         self._call: Final = call
         self._kind: Final = kind
         self._role: Final = role
@@ -275,7 +275,7 @@ class SharedName:
         try:
             number = int(entry.data[f"{which}fd"])
             wanted = entry.data[f"{which}dev"], entry.data[f"{which}ino"]
-            return open_of_process(_shown_as(entry), number, wanted, flags, heir)
+            return open_of_process(_pid_in_proc(entry), number, wanted, flags, heir)
         except (FileNotFoundError, KeyError, TypeError, ValueError) as exc:
             pass_on(exc)
             return None
@@ -348,7 +348,7 @@ def open_of_process(
 def is_seen(entry: Entry) -> bool:
     """Return whether this process sees that of a record in /proc, as far as it can see."""
     try:
-        return _shown_as(entry) != 0
+        return _pid_in_proc(entry) != 0
     except OSError as exc:
         pass_on(exc)
         return True  # out of descriptors
@@ -361,15 +361,15 @@ def is_hidden(entry: Entry) -> bool:
     library. OSError when this process is out of descriptors or memory, and cannot see.
     """
     process = _process_in(entry.data)
-    if process is None or not may_be_hidden(process) or _shown_as(entry):
+    if process is None or not may_be_hidden(process) or _pid_in_proc(entry):
         return False
     return not is_another(process, entry.pid, entry.pid_space)
 
 
-def _shown_as(entry: Entry) -> int:
+def _pid_in_proc(entry: Entry) -> int:
     """Return the number that the process of a record has in /proc; 0 when it is not seen."""
     process = _process_in(entry.data)
-    return 0 if process is None else shown_as(process, entry.pid)
+    return 0 if process is None else pid_in_proc(process, entry.pid)
 
 
 def _process_in(words: object) -> Process | None:

@@ -330,14 +330,14 @@ class Queue(QueueCalls, Waits):
                 with self._task(ITEM) as sleeper:
                     if not self.ready() and not self._closed:
                         await sleeper.sleep(deadline - time.monotonic())
-            self._pass_on(loop, ITEM, self.ready)
+            self._wake_next(loop, ITEM, self.ready)
             require_caller(pid, "Queue.aget")
             return box[0]
         except BaseException as exc:
             require_caller(pid, "Queue.aget", exc)
             if box:
                 self._core.keep(box[0], born)
-            self._pass_on(loop, ITEM, self.ready)
+            self._wake_next(loop, ITEM, self.ready)
             raise
 
     async def aput(self, obj: object, timeout: float | None = None) -> None:
@@ -358,11 +358,11 @@ class Queue(QueueCalls, Waits):
                     raise queue.Full
                 loop = asyncio.get_running_loop()
                 await self._await_long(ROOM, deadline - time.monotonic())
-            self._pass_on(loop, ROOM, self._finds_room)
+            self._wake_next(loop, ROOM, self._finds_room)
             require_caller(pid, "Queue.aput")
         except BaseException as exc:
             require_caller(pid, "Queue.aput", exc)
-            self._pass_on(loop, ROOM, self._finds_room)
+            self._wake_next(loop, ROOM, self._finds_room)
             raise
 
     def _finds_room(self) -> bool:

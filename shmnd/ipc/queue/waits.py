@@ -92,19 +92,19 @@ class Waits:
         """Be a task that the next item wakes, or one of a line of them."""
         return task_at(self._bell_of, kind)
 
-    def _pass_on(
+    def _wake_next(
         self, loop: asyncio.AbstractEventLoop | None, what: int, ready: Callable[[], bool]
     ) -> None:
-        """A task has left the line of a loop: wake the next one if it finds something.
+        """Wake the next task of a line that a task has left, if `ready` returns true.
 
-        Without a loop it has not slept.
+        Without a loop the task has not slept, and was in no line.
         """
         bell = self._bell
         if bell is not None and loop is not None:
-            bell.pass_on(loop, what, ready)
+            bell.wake_next(loop, what, ready)
 
     def _arm(self, bell: Bell, what: int, came: Callable[[], bool] | None = None) -> bool:
-        """Be rung for a change; return whether there is one."""
+        """Have others ring the bell for a change; return whether there is one already."""
         core = self._core
         if core.arm_descriptor(bell.address, what) and came is None:
             return True
@@ -131,7 +131,7 @@ class Waits:
         return bell
 
     def _calm(self, bell: Bell) -> None:
-        """Nothing was found: be rung for the next item."""
+        """Take the rings and arm the bell for the next item; ring it where there is one."""
         there = True  # also where it raises: the rings were taken
         try:
             bell.drain(ITEM)

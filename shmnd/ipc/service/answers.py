@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.held import Held
 from shmnd.common.interruption import is_interruption
-from shmnd.ipc.common.processes import Process, known_as
+from shmnd.ipc.common.processes import Process, pid_here
 from shmnd.ipc.service.fields import with_fields
 from shmnd.ipc.service.service_values import Answer, Unreadable, raised_from
 
@@ -51,11 +51,11 @@ def _server_of(sent: Any) -> tuple[int, int] | None:
     member, space, number, likely = sent
     if any(type(each) is not int or not 0 <= each < _WORD for each in sent):
         return None
-    return member, known_as(Process(space, number), likely)
+    return member, pid_here(Process(space, number), likely)
 
 
 class Answers:
-    """The part of a client that takes answers: one thread does, for all."""
+    """The part of a `Client` that takes answers: one thread does, for all."""
 
     name: str
     response: Any
@@ -87,7 +87,7 @@ class Answers:
             self._answers._core.forget_stream(number)
 
     def _begin(self) -> bool:
-        """Be the thread that takes the answers, if there is none."""
+        """Become the thread that takes the answers; False where another one does."""
         me = threading.get_ident()
         try:
             with Held(self._lock):
@@ -101,14 +101,15 @@ class Answers:
             raise
 
     def _end(self) -> None:
-        """Have others take answers, after `_busy` was set to 0."""
+        """Notify the others, after `_busy` was set to 0: one of them takes the next answers."""
         try:
-            self._pass_on()
+            self._notify_waiters()
         except BaseException:
-            self._pass_on()  # once more: they would sleep on
+            self._notify_waiters()  # once more: they would sleep on
             raise
 
-    def _pass_on(self) -> None:
+    def _notify_waiters(self) -> None:
+        """Wake the threads and tasks for which answers came, or of which one takes the next."""
         sorted_, news = False, []
         try:
             with Held(self._lock):

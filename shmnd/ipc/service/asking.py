@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.interruption import pass_on
-from shmnd.ipc.common.processes import Process, known_as, shown_as
+from shmnd.ipc.common.processes import Process, pid_here, pid_in_proc
 from shmnd.ipc.naming.shared_name import open_of_process
 from shmnd.ipc.queue.parts import core_here, taken_over
 from shmnd.ipc.queue.queue_core import QueueCore
@@ -20,7 +20,7 @@ from shmnd.status import NdError, NdMemoryError
 if TYPE_CHECKING:
     from shmnd.ipc.naming.shared_name import Holder
 
-__all__ = ["Asking", "clients_here", "is_open", "open_of", "said_by"]
+__all__ = ["KnownClient", "clients_here", "is_open", "open_answers", "origin_of"]
 
 clients_here: Final[weakref.WeakSet[QueueCore]] = weakref.WeakSet()
 """The answers of the clients of this process that are open."""
@@ -28,7 +28,7 @@ _FRESH: Final = 0.001
 """Seconds for which a client that was found alive counts as that."""
 
 
-class Asking:
+class KnownClient:
     """A client: the queue of its answers, its member number there, and its process.
 
     `process` is the process as it names itself, and the number that the broker has of it.
@@ -38,7 +38,7 @@ class Asking:
         self.answers: Final = answers
         self._member = member
         self._process = process
-        self.pid = known_as(*process)
+        self.pid = pid_here(*process)
         """Its process, as it is known here."""
         self._until = 0.0
 
@@ -51,17 +51,18 @@ class Asking:
         if process is None:
             pass
         elif (member, process) != (self._member, self._process):
-            self._member, self._process, self.pid = member, process, known_as(*process)
+            self._member, self._process, self.pid = member, process, pid_here(*process)
         elif now < self._until:
             return True
         self._until = now + _FRESH
         return is_open(self.answers._core, self._member, self.pid)
 
 
-def said_by(item: Any) -> tuple[tuple[Process, int], int, tuple[int, int], int, int] | None:
-    """Return the process, the descriptor of the answers, their file, the number and the member.
+def origin_of(item: Any) -> tuple[tuple[Process, int], int, tuple[int, int], int, int] | None:
+    """Return where a request came from; None for an item that no client of this library sends.
 
-    None for an item that no client of this library sends.
+    That is the process with the number that the broker has of it; the descriptor and the file of
+    the answers; the number of the request; and the member number of the client.
     """
     if type(item) is not tuple or len(item) != 9:
         return None
@@ -79,7 +80,7 @@ def is_open(answers: QueueCore, member: int, pid: int) -> bool:
     return answers in clients_here if member == answers.me else answers.lives_as(member, pid)
 
 
-def open_of(
+def open_answers(
     process: tuple[Process, int], number: int, key: tuple[int, int], name: str
 ) -> Queue | None:
     """Open the queue of a client's answers; None when it has gone."""
@@ -87,7 +88,7 @@ def open_of(
         with taking_from_the_system(f"Server {name!r}"):
             found: Holder | None = core_here(*key)  # a client of this process
             if found is None:
-                found = open_of_process(shown_as(*process), number, key, os.O_RDWR, taken_over)
+                found = open_of_process(pid_in_proc(*process), number, key, os.O_RDWR, taken_over)
             if found is None:
                 return None
             answers = Queue.of_file(found)

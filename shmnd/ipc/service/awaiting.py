@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.interruption import Ignoring
 from shmnd.common.late import asyncio
-from shmnd.ipc.common.sleeping_tasks import finish
+from shmnd.runtime.awaiting.awaited import resolve
 
 if TYPE_CHECKING:
     from shmnd.ipc.service.pending import Pending
 
-__all__ = ["Awaiting", "Waiter"]
+__all__ = ["AnswerWaiter", "Awaiting"]
 
 
 class Awaiting:
     """The tasks that wait for answers of one client, by their loops."""
 
     def __init__(self) -> None:
-        self.waiters: Final[dict[asyncio.AbstractEventLoop, OrderedDict[Waiter, None]]] = {}
-        self.takers: Final[dict[asyncio.AbstractEventLoop, Waiter]] = {}
+        self.waiters: Final[dict[asyncio.AbstractEventLoop, OrderedDict[AnswerWaiter, None]]] = {}
+        self.takers: Final[dict[asyncio.AbstractEventLoop, AnswerWaiter]] = {}
 
 
-class Waiter:
+class AnswerWaiter:
     """One task that waits for one request."""
 
     def __init__(self, awaiting: Awaiting, pending: Pending) -> None:
@@ -58,7 +58,7 @@ class Waiter:
         came = self._came
         if came is not None:
             with Ignoring(RuntimeError):  # its loop is closed
-                self._loop.call_soon_threadsafe(finish, came)
+                self._loop.call_soon_threadsafe(resolve, came)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep until something of its request comes, no task takes, or the time is over."""
@@ -68,7 +68,7 @@ class Waiter:
             return
         later: Any = None
         if seconds < math.inf:
-            later = self._loop.call_later(seconds, finish, came)
+            later = self._loop.call_later(seconds, resolve, came)
         try:
             await came
         finally:

@@ -23,7 +23,7 @@ from shmnd.ipc.errors import PeerLost, in_process, require_process, unusable
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.answers import MARKS, Answers
 from shmnd.ipc.service.asking import clients_here
-from shmnd.ipc.service.awaiting import Awaiting, Waiter
+from shmnd.ipc.service.awaiting import AnswerWaiter, Awaiting
 from shmnd.ipc.service.pending import MOST_UNREAD, Pending, Stream
 from shmnd.ipc.service.server import open_service
 from shmnd.ipc.service.service_values import Answer, conforming, described, in_part
@@ -35,7 +35,8 @@ __all__ = ["Client", "Pending"]
 _SENT: Final = 1024
 """Requests after which a client that only sends takes its answers: a full queue of answers takes
 none more, and servers do not wait for it."""
-_AGES: Final = 1e6
+_LONGEST: Final = 1e6
+"""Seconds of a wait that has an end: a lock takes no infinite time-out."""
 
 
 class Client(Answers, Closing):
@@ -247,7 +248,7 @@ class Client(Answers, Closing):
             elif left > 0:
                 with Held(self._lock):
                     if self._busy and not pending._is_answered():
-                        self._turn.wait(None if left > _AGES else left)
+                        self._turn.wait(None if left > _LONGEST else left)
             if left <= 0:
                 return pending._is_answered()
 
@@ -280,7 +281,7 @@ class Client(Answers, Closing):
         return await in_process(self._pid, call, "client", self._await_here, pending, end, call)
 
     async def _await_here(self, pending: Pending, end: float, call: str) -> bool:
-        waiter = Waiter(self._awaiting, pending)
+        waiter = AnswerWaiter(self._awaiting, pending)
         try:
             waiter.enter()
             while not waiter.takes():

@@ -34,9 +34,9 @@ _BETWEEN: Final = 16
 _UNDER_WAY: Final[set[asyncio.Task[None]]] = set()
 """Streams that continue in event loops, which hold their tasks by weak references alone."""
 _SHORT: Final = 20
-"""Milliseconds of that after which the server sleeps until the client takes one, or dies."""
+"""Checks, one each millisecond, after which a server that is ahead sleeps at its bell."""
 PATIENCE: Final = 1.0
-"""Seconds after which it looks whether the client is there: one that is closed rings no bell."""
+"""The most seconds of that sleep: a client that is closed rings no bell."""
 
 
 class _Server(Protocol):
@@ -141,7 +141,7 @@ class Request(Ending):
             for value in each:
                 self._send_part(value, "Request.stream")
                 if loop is not None:
-                    if self._sent % AHEAD == 0 or self._ahead():
+                    if self._sent % AHEAD == 0 or self._must_wait():
                         rest = self._continue_in_loop(loop, values, each)
                         return rest
                 else:
@@ -177,7 +177,7 @@ class Request(Ending):
 
     async def _send_rest(self, values: Iterable[Any], each: Iterator[Any]) -> None:
         try:
-            await self._room()
+            await self._await_room()
             if self._is_ended():
                 if inspect.isgenerator(values):
                     values.close()
@@ -190,7 +190,7 @@ class Request(Ending):
             raise
 
     def _is_ended(self) -> bool:
-        """Whether the client has closed the stream of the answer."""
+        """Return whether the client has closed the stream of the answer."""
         answers = self._answers
         return answers is not None and answers._core.stream_ended(self._member, self._number)
 
@@ -199,12 +199,12 @@ class Request(Ending):
 
     def _wait_for_room(self) -> None:
         tries = 0
-        while self._ahead():
+        while self._must_wait():
             tries += 1
             if tries < _SHORT or self._answers is None:
                 time.sleep(0.001)
             else:
-                self._answers._wait_long(ROOM, PATIENCE, lambda: not self._ahead())
+                self._answers._wait_long(ROOM, PATIENCE, lambda: not self._must_wait())
 
     async def astream(self, values: Any) -> None:
         """Answer with the values of an iterable or an asynchronous one; other tasks run."""
@@ -230,19 +230,19 @@ class Request(Ending):
         self._send_part(value, "Request.astream")
         if self._sent % _BETWEEN == 0:
             await asyncio.sleep(0)  # its client may read as fast as values come
-        await self._room()
+        await self._await_room()
 
-    async def _room(self) -> None:
+    async def _await_room(self) -> None:
         tries = 0
-        while self._ahead():
+        while self._must_wait():
             tries += 1
             if tries < _SHORT or self._answers is None:
                 await asyncio.sleep(0.001)
             else:
-                await self._answers._await_long(ROOM, PATIENCE, lambda: not self._ahead())
+                await self._answers._await_long(ROOM, PATIENCE, lambda: not self._must_wait())
 
     def _is_ahead(self) -> bool:
-        """Whether the client has more than enough to read."""
+        """Return whether the client has more than enough to read."""
         answers = self._answers
         return answers is not None and answers.qsize() >= AHEAD and not self._is_ended()
 
@@ -250,8 +250,8 @@ class Request(Ending):
         answers = self._answers
         return answers is not None and is_open(answers._core, self._member, self.client)
 
-    def _ahead(self) -> bool:
-        """Whether the client has more than enough to read; PeerLost when it has gone."""
+    def _must_wait(self) -> bool:
+        """Return whether a stream must wait for its client; PeerLost when that has gone."""
         if not self._is_ahead():
             return False
         if not self._client_lives():

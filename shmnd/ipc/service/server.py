@@ -30,11 +30,11 @@ from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.ipc.queue.parts import core_here, taken_over
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.queueing import Queue
-from shmnd.ipc.service.asking import Asking, open_of, said_by
+from shmnd.ipc.service.asking import KnownClient, open_answers, origin_of
 from shmnd.ipc.service.request import Request, fail
 from shmnd.ipc.service.request_loop import RequestLoop
 from shmnd.ipc.service.service_values import conforming, described, require_same_types
-from shmnd.ipc.service.turns import Turns
+from shmnd.ipc.service.turns import StreamTurns
 from shmnd.status import NdMemoryError
 
 __all__ = ["SERVICE", "Request", "Server"]
@@ -112,7 +112,7 @@ class Server(Closing):
             "Server", "server", name, types, buffer, namespace, group
         )
         self._seen_as = self._named.seen_as()
-        self._clients: dict[tuple[int, int], Asking] = {}  # by the files of their answers
+        self._clients: dict[tuple[int, int], KnownClient] = {}  # by the files of their answers
         self._closed = self._has_left = False
 
     # -- taking --
@@ -235,17 +235,17 @@ class Server(Closing):
 
     def _found_in(self, item: Any, call: str) -> tuple[Queue, int, tuple[int, int], Any] | None:
         """Return the answers, the number, the client and the value of a request."""
-        if (said := said_by(item)) is None:
+        if (said := origin_of(item)) is None:
             return None
         process, fd, key, number, member = said
         asking = self._clients.get(key)
         if asking is None:
             for known in [each for each, found in self._clients.items() if not found.lives()]:
                 del self._clients[known]
-            opened = open_of(process, fd, key, self.name)
+            opened = open_answers(process, fd, key, self.name)
             if opened is None:
                 return None
-            asking = self._clients[key] = Asking(opened, member, process)
+            asking = self._clients[key] = KnownClient(opened, member, process)
         elif not asking.lives(member, process):
             return None  # it has died or was closed since it asked
         answers = asking.answers
@@ -316,7 +316,7 @@ class Server(Closing):
         for each in (handler, called):
             if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
                 return self._aserve(handler)
-        turns = Turns()
+        turns = StreamTurns()
         try:
             while not self._closed:
                 self._answer_next(handler, turns)
@@ -326,7 +326,7 @@ class Server(Closing):
             raise
         return None
 
-    def _answer_next(self, handler: Handler, turns: Turns) -> None:
+    def _answer_next(self, handler: Handler, turns: StreamTurns) -> None:
         """Answer the next request, and have each stream under way give a value."""
         timeout: float | None = None
         if turns:

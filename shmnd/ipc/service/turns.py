@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from shmnd.ipc.queue.queueing import Queue
 
-__all__ = ["Turns"]
+__all__ = ["StreamTurns"]
 
 _MOST: Final = 1024
 """Streams of one client that a server has under way."""
@@ -36,7 +36,7 @@ it sleeps after so many checks."""
 _END: Final = object()
 
 
-class Turns:
+class StreamTurns:
     """The streams that a thread of a server has under way."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from shmnd.common.deadline import deadline_of, end_of, left_until
 from shmnd.common.interruption import pass_on
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes, Directory
-from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
+from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, checked_name, number
 from shmnd.ipc.common.namespace_adapter import NamespaceAdapter, remember
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
 from shmnd.ipc.topic import here
@@ -83,7 +83,7 @@ class Publisher(Sender, Closing):
         group: int | str | None = None,
     ) -> None:
         call = "Publisher"
-        self.topic = self.name = name_of(name, call)
+        self.topic = self.name = checked_name(name, call)
         self._form = forms.form_of(type, call)
         history = number(call, "history", history, 0, _MOST_HISTORY)
         self.most_sample = (

@@ -12,7 +12,7 @@ from shmnd.common.late import asyncio
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes
 from shmnd.ipc.common.closed import announce_closed
-from shmnd.ipc.common.limits import name_of, number
+from shmnd.ipc.common.limits import checked_name, number
 from shmnd.ipc.common.namespace_adapter import NamespaceAdapter, remember
 from shmnd.ipc.errors import Closed, NoPublisher
 from shmnd.ipc.topic import here
@@ -59,7 +59,7 @@ class Subscriber(MeetsPublishers):
         group: int | str | None = None,
     ) -> None:
         call = "Subscriber"
-        self.topic = self.name = name_of(name, call)
+        self.topic = self.name = checked_name(name, call)
         self._form = None if type is None else forms.form_of(type, call)
         self._buffer = number(call, "buffer", buffer, 1, MOST_BUFFER)
         if overflow not in POLICIES:
@@ -140,14 +140,14 @@ class Subscriber(MeetsPublishers):
                 loop = asyncio.get_running_loop()
                 await self._waiter._wait_in_line(self._unreached.longest(left))
                 self._require_open(call)
-            self._waiter._pass_on(loop)
+            self._waiter._wake_next(loop)
             self._require_own(call)
             return box[0]
         except BaseException as exc:
             if not is_interruption(exc):
                 self._require_own(call)  # what fails in a child says less
             self._keep(box)
-            self._waiter._pass_on(loop)
+            self._waiter._wake_next(loop)
             raise
 
     def __iter__(self) -> Iterator[Sample]:

@@ -95,7 +95,7 @@ def test_an_item_that_the_parent_took_is_not_kept_for_a_child() -> None:
         came: list[bool] = []
 
         def handler(frame: FrameType, event: str, what: object) -> None:
-            if event == "call" and frame.f_code.co_name == "_pass_on" and not came:
+            if event == "call" and frame.f_code.co_name == "_wake_next" and not came:
                 sys.setprofile(None)
                 came.append(True)
                 if fork():

@@ -145,7 +145,7 @@ def test_several_at_once_wake_as_many_tasks(kind: Any) -> None:
 
 
 @kinds
-def test_a_task_that_is_cancelled_as_it_wakes_passes_on(kind: Any) -> None:
+def test_a_task_that_is_cancelled_as_it_wakes_wakes_the_next(kind: Any) -> None:
     """What it was woken for is for the next one, in whatever turn of the loop it is cancelled."""
 
     async def main(cause: Callable[[int], object], tasks: list[asyncio.Task[Any]]) -> None:
@@ -162,18 +162,18 @@ def test_a_task_that_is_cancelled_as_it_wakes_passes_on(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [queue_items, requests, samples], ids=lambda kind: kind.__name__)
-def test_one_that_is_interrupted_as_it_passes_on_loses_nothing(
+def test_one_that_is_interrupted_as_it_wakes_the_next_loses_nothing(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it had taken is for the next one."""
 
-    def passing_on(*args: object) -> None:
+    def interrupted(*args: object) -> None:
         monkeypatch.undo()
         raise Interrupted
 
     async def main(cause: Callable[[int], object], tasks: list[asyncio.Task[Any]]) -> None:
-        monkeypatch.setattr(ringing.Bell, "pass_on", passing_on)
-        monkeypatch.setattr(Waiter, "_pass_on", passing_on)
+        monkeypatch.setattr(ringing.Bell, "wake_next", interrupted)
+        monkeypatch.setattr(Waiter, "_wake_next", interrupted)
         cause(0)
         await ended(tasks, 2)
         faults = [task.exception() for task in tasks if task.done() and task.exception()]
