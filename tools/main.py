@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         # Without the name of the call: the user has typed a command.
         with contextlib.suppress(OSError):
-            print(f"shmnd: {_words(exc)}", file=sys.stderr)
+            print(f"shmnd: {_text_of(exc)}", file=sys.stderr)
         discard_output()
         return 1
 
@@ -52,7 +52,7 @@ def _flush(stream: TextIO, name: str) -> None:
         raise OSError(exc.errno, exc.strerror, name) from exc
 
 
-def _words(exc: Exception) -> str:
+def _text_of(exc: Exception) -> str:
     """Return the text of an error: that of a file as its name and the reason."""
     if isinstance(exc, OSError) and exc.filename is not None and exc.strerror:
         return f"{os.fsdecode(exc.filename)}: {exc.strerror}"
@@ -71,7 +71,7 @@ def _run(line: list[str]) -> int:
         given = in_order(line)
         wanted = next((word for word in given if not word.startswith("-")), None)
         args = parser_of(wanted).parse_args(given)
-    with _in_place(args):
+    with _namespace_given(args):
         if hasattr(args, "namespace"):
             namespace_name(None)  # a variable that is wrong ends every command alike
             access_of()
@@ -87,8 +87,8 @@ def _mpiexec(arguments: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def _in_place(args: argparse.Namespace) -> Iterator[None]:
-    """Have the verb, and the processes that it starts, use the namespace and the group given."""
+def _namespace_given(args: argparse.Namespace) -> Iterator[None]:
+    """Set the variables by which the verb, and its processes, use the namespace and group given."""
     given = {
         f"SHMND_{name.upper()}": value
         for name in ("namespace", "group")

@@ -28,7 +28,7 @@ class BareAsyncio(WorkerSubject):
     end: ClassVar[str] = ".floors.bare_asyncio:BareAsyncioEnd"
 
     def answers(self, question: Question) -> bool:
-        """A ping-pong between two tasks, in one piece each way."""
+        """Return True for a ping-pong between two tasks, in one piece each way."""
         awaited = question.how == How(wait=Wait.ASYNCIO) and not question.idle
         return question.kind is Kind.PINGPONG and awaited and 0 < question.size <= _MOST
 

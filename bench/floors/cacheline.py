@@ -29,7 +29,7 @@ class CacheLine(WorkerSubject):
     needs: ClassVar[str] = "shmnd.ring.loops"
 
     def answers(self, question: Question) -> bool:
-        """What fits into one line, to and fro."""
+        """Return True for a ping-pong whose messages fit into one line."""
         latency = question.kind in (Kind.PINGPONG, Kind.WRITE)
         plain = question.how == USUAL and not question.idle
         return latency and plain and question.size <= _LINE

@@ -35,7 +35,7 @@ class Memcpy(WorkerSubject):
         return Workers.start(stage, roles=(CLIENT,))
 
     def answers(self, question: Question) -> bool:
-        """A copy is what a stream does to each message; below a few KiB the call is all of it."""
+        """Return True for a stream of messages so long that the call itself is a small part."""
         return question.kind is Kind.STREAM and question.size >= 4096
 
 

@@ -25,7 +25,7 @@ class IceoryxTopics(WorkerSubject):
     needs: ClassVar[str] = "iceoryx2"
 
     def answers(self, question: Question) -> bool:
-        """All questions about topics, but those about idle subscribers."""
+        """Return True for all questions about topics, but those about idle subscribers."""
         return question.kind in KINDS and not question.idle
 
 

@@ -106,4 +106,4 @@ class FillEnd:
         return Reading(time.perf_counter() - start)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: it holds no resource."""

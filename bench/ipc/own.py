@@ -33,7 +33,7 @@ class Topics(WorkerSubject):
         super().__init__({"namespace": namespace})
 
     def answers(self, question: Question) -> bool:
-        """All questions about topics."""
+        """Return True for all questions about topics."""
         return question.kind in KINDS
 
 

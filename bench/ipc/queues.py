@@ -79,11 +79,11 @@ class QueuesEnd:
         return {"shmnd": found} if found else {"Python": platform.python_version()}
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Nothing is needed: the queues serve all questions."""
+        """Return nothing: the queues serve all questions."""
         return {}
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:
-        """Nothing is needed."""
+        """Do nothing: both ends have the queues."""
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
         """Put and get, after a short run to warm up."""

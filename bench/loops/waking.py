@@ -18,7 +18,7 @@ def pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None
 
 
 def paced_pingpong(lane: Lane, count: int, rate: float, times: Stamps) -> None:
-    """The same, each round begun at its time, when the other side has long been asleep."""
+    """Run a ping-pong whose rounds begin at a rate, when the other side has long been asleep."""
     _run(_begin_paced(lane, count, rate, times))
 
 

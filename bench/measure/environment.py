@@ -63,7 +63,7 @@ class Environment:
             load=os.getloadavg()[0],
             shm_bytes=shm.f_blocks * shm.f_frsize,
             shm_free_bytes=shm.f_bavail * shm.f_frsize,
-            noise=tuple(listen(cpu) for cpu in pinned),
+            noise=tuple(measure_noise(cpu) for cpu in pinned),
         )
 
     def warnings(self) -> list[str]:
@@ -100,17 +100,17 @@ class Environment:
         return dataclasses.asdict(self)
 
 
-def listen(cpu: int, seconds: float = _NOISE_SECONDS) -> Noise:
+def measure_noise(cpu: int, seconds: float = _NOISE_SECONDS) -> Noise:
     """Measure the pauses of one CPU, which must be idle, as before a run."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:
-        return _listen(cpu, seconds)
+        return _read_clock(cpu, seconds)
     finally:
         os.sched_setaffinity(0, before)
 
 
-def _listen(cpu: int, seconds: float) -> Noise:
+def _read_clock(cpu: int, seconds: float) -> Noise:
     clock = time.perf_counter_ns
     lost = longest = readings = 0
     last = start = clock()

@@ -20,11 +20,11 @@ class FiPingpong(Program):
     variable: ClassVar[str] = "SHMND_BENCH_FI_PINGPONG"
 
     def answers(self, question: Question) -> bool:
-        """It measures only ping-pong."""
+        """Return True only for ping-pong: it measures nothing else."""
         return question.kind is Kind.PINGPONG and self.plain(question)
 
     def command(self, question: Question, count: int, port: int, host: str | None) -> list[str]:
-        """Both sides get the same options except for the port."""
+        """Return the command of one side; both have the same options, except for the port."""
         common = ["-p", "shm", "-e", "rdm", "-S", str(question.size), "-I", str(count)]
         return [*common, *(("-B", str(port)) if host is None else ("-P", str(port), host))]
 

@@ -64,7 +64,7 @@ class PosixQueueEnd(TwoSidedEnd):
         self._queues[question.size] = queues
 
     def calls(self, question: Question) -> tuple[Call, Call]:
-        """Each direction has its queue."""
+        """Return the calls of an end; each direction has a queue of its own."""
         there, back = self._queues[question.size]
         mine, theirs = (there, back) if self._role == 0 else (back, there)
         return functools.partial(mine.send, bytes(question.size)), theirs.receive

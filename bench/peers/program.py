@@ -55,7 +55,7 @@ class Program(Subject):
         return None
 
     def start(self, stage: Stage) -> None:
-        """Nothing runs between the measurements."""
+        """Do nothing: no process runs between the measurements."""
         self._stage = stage
 
     def measure(self, question: Question, count: int, record: bool = False) -> Reading:

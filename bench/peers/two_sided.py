@@ -47,13 +47,13 @@ class TwoSidedEnd(abc.ABC):
         """Return a call that sends one message and one that waits for one."""
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Nothing is needed to find the server."""
+        """Return nothing: the client needs nothing to find the server."""
         return {}
 
     def join(  # noqa: B027  # the starter connects some of them
         self, question: Question, offer: dict[str, Any]
     ) -> None:
-        """Nothing is needed to connect."""
+        """Do nothing: the starter connects the ends, where that is needed."""
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
         """Run a loop, after a short run to warm up."""

@@ -30,11 +30,11 @@ class UcxPerftest(Program):
     env: ClassVar[dict[str, str]] = {"UCX_TLS": "shm,self"}
 
     def answers(self, question: Question) -> bool:
-        """All traffic but streams of Reads, which are one of its latency tests."""
+        """Return True for all but streams of Reads, which are one of its latency tests."""
         return question.kind in _TESTS and self.plain(question)
 
     def command(self, question: Question, count: int, port: int, host: str | None) -> list[str]:
-        """The client and the server get the same options, as perftest demands."""
+        """Return the command of one side; perftest demands the same options of both."""
         test = ["-t", _TESTS[question.kind], "-s", str(question.size), "-n", str(count)]
         warmup = ["-w", str(count // 20 + 1)]
         return [*([host] if host else []), *test, *warmup, "-f", "-v", "-p", str(port)]

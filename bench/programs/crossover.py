@@ -103,7 +103,7 @@ def _conclude(answers: Answers) -> Report:
 
 
 def _ratio(first: Answer, second: Answer) -> float | None:
-    """How many times as long the first way takes."""
+    """Return how many times as long the first way takes."""
     if first.spread is None or second.spread is None:
         return None
     return first.spread.median / second.spread.median
@@ -121,7 +121,7 @@ def _row(first: Answer, second: Answer, ratio: float | None, notes: Notes) -> tu
 
 
 def _crossover(sizes: Sequence[int], ratios: Sequence[float | None]) -> str:
-    """The first size from which on the second way is the faster one at every size measured."""
+    """Return the first size from which on the second way is faster at every size measured."""
     found = None
     for size, ratio in zip(reversed(sizes), reversed(ratios), strict=True):
         if ratio is None:

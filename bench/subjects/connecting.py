@@ -29,7 +29,7 @@ class Connecting(WorkerSubject):
         super().__init__({"namespace": namespace})
 
     def answers(self, question: Question) -> bool:
-        """Nothing but connections."""
+        """Return True only for connections."""
         return question.kind is Kind.CONNECT
 
 

@@ -38,7 +38,7 @@ class Many(WorkerSubject):
         """Shared memory of each of the idle connections of a question."""
 
     def answers(self, question: Question) -> bool:
-        """Nothing but connections that are made together."""
+        """Return True only for connections that are made together."""
         return question.kind is Kind.CONNECT_MANY
 
     def connect(self, question: Question) -> None:
@@ -56,7 +56,7 @@ class Meeting(Mesh):
     end: ClassVar[str] = ".subjects.many:MeetingEnd"
 
     def answers(self, question: Question) -> bool:
-        """The meeting of as many as these are."""
+        """Return True for the meeting of as many processes as these are."""
         return question.kind is Kind.MEETING and question.how.processes == self._processes
 
 

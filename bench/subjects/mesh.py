@@ -43,7 +43,7 @@ class Mesh(WorkerSubject):
             self._connected.add(question)
 
     def answers(self, question: Question) -> bool:
-        """All to all among as many as these are."""
+        """Return True for all to all among as many processes as these are."""
         return question.kind is Kind.MESH and question.how.processes == self._processes
 
 

@@ -41,7 +41,7 @@ class Registrar(WorkerSubject):
         return Workers.start(stage, roles=(CLIENT,))
 
     def answers(self, question: Question) -> bool:
-        """Nothing but registrations."""
+        """Return True only for registrations."""
         return question.kind in KINDS
 
 

@@ -38,13 +38,13 @@ class End(Protocol):
         """Name versions, for the report."""
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Server only: make ready for a client; return what the client needs to find it."""
+        """Prepare the server for a client; return what the client needs to find it."""
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:
-        """Both: connect. The client calls it with what the server offered."""
+        """Connect, at both ends, with what the server offered."""
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
-        """Both: do `count` rounds; return the times by the clock, of each round if it can.
+        """Do `count` rounds, at both ends; return their times, of each round if it can.
 
         The client's answer counts.
         """

@@ -82,7 +82,7 @@ def test_the_last_sample_counts_also_where_the_link_is_ended_as_it_arrives(
             session.say(ARRAY, 0)
             assert sub.receive(PATIENCE).value == 0
 
-    monkeypatch.setattr(command, "Wire", FarLink)
+    monkeypatch.setattr(command, "Session", FarLink)
     monkeypatch.setattr(command, "_wait", wait_until_it_arrives)
     args = argparse.Namespace(
         topic=["*"], service=[], listen=["here"], connect=[], config=None, namespace=namespace,

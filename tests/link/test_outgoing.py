@@ -173,7 +173,7 @@ def test_a_begin_that_was_not_sent_is_sent_with_the_next_sample(
     table, reading = FailingOnce(), Reading()
     made = Outgoing(half(table, namespace), "t")
     # No subscriber of its own thread: this one begins.
-    monkeypatch.setattr(made, "_as_wished", lambda _: None)
+    monkeypatch.setattr(made, "_subscriber_as_wanted", lambda _: None)
     try:
         made.enter("uid", "{}")
         made.want("uid", "far", LATEST, wanted=True)
@@ -304,7 +304,7 @@ def test_a_publisher_that_comes_again_before_its_end_was_sent_is_offered_again(
     unread.leave("uid")
     unread.enter("uid", "second")
     assert unread.offers("uid")
-    unread._end_those_that_ended(None)
+    unread._send_ends(None)
     order = cast("Any", unread._session).order
     assert order == ["token first", f"kind {wire.END}", "end first", "token second"]
     assert unread.offers("uid")
@@ -318,8 +318,8 @@ def test_a_publisher_that_comes_again_and_goes_ends_once(unread: Outgoing) -> No
     unread.leave("uid")
     unread.enter("uid", "second")
     unread.leave("uid")
-    unread._end_those_that_ended(None)
-    unread._end_those_that_ended(None)
+    unread._send_ends(None)
+    unread._send_ends(None)
     order = cast("Any", unread._session).order
     assert order == ["token first", f"kind {wire.END}", "end first"]
     assert not unread.offers("uid")

@@ -29,7 +29,7 @@ def test_invalid_keys_are_refused(key: str) -> None:
     "message",
     [Message(1, 0), Message(2, 2**64 - 1, b"header"), Message(4, 7, b"h", b"meta"), Message(0, 5)],
 )
-def test_messages(message: Message) -> None:
+def test_a_message_comes_back_as_it_was(message: Message) -> None:
     assert wire.unpack(wire.pack(message)) == message
 
 
@@ -40,8 +40,8 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_values(value: Any) -> None:
-    found = wire.unpacked(wire.packed(value))
+def test_a_value_comes_back_as_it_was(value: Any) -> None:
+    found = wire.unpack_value(wire.pack_value(value))
     assert found == value
     assert type(found) is type(value)
 
@@ -52,25 +52,32 @@ def test_values(value: Any) -> None:
      np.array([(1, 2.0)], [("a", "u1"), ("b", "f8")]), np.arange(10)[::2]],
     ids=str,
 )  # fmt: skip
-def test_arrays(array: Any) -> None:
-    found = wire.unpacked(wire.packed({"it": array}))["it"]
+def test_an_array_comes_back_as_it_was(array: Any) -> None:
+    found = wire.unpack_value(wire.pack_value({"it": array}))["it"]
     np.testing.assert_array_equal(found, array)
     assert (found.dtype, found.shape, type(found)) == (array.dtype, array.shape, type(array))
 
 
 @pytest.mark.parametrize(
-    "value", [object(), {1, 2}, np.array([object()]), test_values, np.ma.masked_array([1])]
+    "value",
+    [
+        object(),
+        {1, 2},
+        np.array([object()]),
+        test_a_value_comes_back_as_it_was,
+        np.ma.masked_array([1]),
+    ],
 )
 def test_values_that_need_a_pickle_are_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="cannot go over a link"):
-        wire.packed([value])
+        wire.pack_value([value])
 
 
 def test_values_without_end_are_refused() -> None:
     value: list[Any] = []
     value.append(value)
     with pytest.raises(TypeError, match="nested"):
-        wire.packed(value)
+        wire.pack_value(value)
 
 
 @pytest.mark.parametrize("shape", [(2**40,), (2**63, 2), (7,), (0, 2**60, 4)])
@@ -82,10 +89,10 @@ def test_an_array_larger_than_its_bytes_is_refused(shape: tuple[int, ...]) -> No
 
 def test_damaged_bytes_are_errors() -> None:
     rng = random.Random(5)
-    whole = wire.packed({"a": np.arange(5), "b": [b"x", 1.5, None]})
+    whole = wire.pack_value({"a": np.arange(5), "b": [b"x", 1.5, None]})
     packed = wire.pack(Message(1, 3, b"header", forms.described_as(np.dtype("f4"), (2, 3), "test")))
     for _ in range(3000):
-        for data, read in ((whole, wire.unpacked), (packed, wire.unpack)):
+        for data, read in ((whole, wire.unpack_value), (packed, wire.unpack)):
             damaged = bytearray(data)
             for _ in range(rng.randint(1, 4)):
                 damaged[rng.randrange(len(damaged))] = rng.randrange(256)

@@ -156,12 +156,12 @@ def _fish(text: str) -> str:
 
 
 def _lines_below(commands: Sequence[Command]) -> list[str]:
-    """Every command but the first, as `shmnd broker run`."""
+    """Return every command but the first, as `shmnd broker run`."""
     return [each.line for each in commands[1:]]
 
 
 def _after(commands: Sequence[Command]) -> Mapping[str, list[str]]:
-    """The words that options take, each set with the command lines before it."""
+    """Return the words that options take, each set with the command lines before it."""
     found: dict[str, list[str]] = {}
     for command in commands:
         for option in command.options:
@@ -172,7 +172,7 @@ def _after(commands: Sequence[Command]) -> Mapping[str, list[str]]:
 
 
 def _before(commands: Sequence[Command], takes: Takes) -> list[str]:
-    """The command lines before a file, or before a value of another kind."""
+    """Return the command lines before a file, or before a value of another kind."""
     return [
         f"{command.line} {name}"
         for command in commands

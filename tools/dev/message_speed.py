@@ -70,7 +70,7 @@ class ByHand:
 
 
 def inlined(one: ByHand, other: ByHand, data: bytes) -> Round:
-    """The same loop without calls of our own, as fast as it can be written in Python."""
+    """Run the same loop without calls of our own, as fast as it can be written in Python."""
 
     def run(count: int) -> None:
         for _ in range(count):
@@ -102,7 +102,7 @@ def messages(one: shmnd.Connection, other: shmnd.Connection, data: bytes) -> Rou
 def bounce(
     send: Callable[[bytes], None], receive: Callable[[], bytes], first: bool, data: bytes
 ) -> Round:
-    """One side of a ping-pong."""
+    """Run one side of a ping-pong."""
 
     def run(count: int) -> None:
         for _ in range(count):
@@ -117,7 +117,7 @@ def bounce(
 
 
 def line_of(name: str, unit: str, by_hand: list[float], with_messages: list[float]) -> str:
-    """One line: both medians, and the ratio with its spread."""
+    """Return one line: both medians, and the ratio with its spread."""
     ratios = sorted(one / two for one, two in zip(with_messages, by_hand, strict=True))
     return (
         f"{name:24} by hand {statistics.median(by_hand):6.3f} {unit}, messages "

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..link.bridge import Link
-from ..link.session import Wire
+from ..link.session import Session
 from ..output import add_format, show_rows
 from ..values import seconds
 from .names import written
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = [(number, signal.signal(number, _setter(ended))) for number in numbers]
     try:
-        wire = Wire(args.listen, args.connect, args.config)
+        wire = Session(args.listen, args.connect, args.config)
         with Link(
             wire,
             args.topic,
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wait(ended: threading.Event, wire: Wire, limit: float | None) -> None:
+def _wait(ended: threading.Event, wire: Session, limit: float | None) -> None:
     """Wait for the end, and say how many links there are when that changes."""
     end = None if limit is None else time.monotonic() + limit
     before = -1

@@ -27,7 +27,7 @@ from .services import Asking, Offered
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .session import Wire
+    from .session import Session
 
 __all__ = ["Link"]
 
@@ -46,7 +46,7 @@ class Link:
 
     def __init__(
         self,
-        session: Wire,
+        session: Session,
         topics: Sequence[str],
         services: Sequence[str],
         *,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .session import Wire
+    from .session import Session
 
 __all__ = ["Carrier", "Traffic", "matches"]
 
@@ -40,7 +40,11 @@ class Carrier:
     """One for each link. `objects` allows pickled objects; `complain` is called once a text."""
 
     def __init__(
-        self, session: Wire, namespace: str | None, objects: bool, complain: Callable[[str], None]
+        self,
+        session: Session,
+        namespace: str | None,
+        objects: bool,
+        complain: Callable[[str], None],
     ) -> None:
         self.origin: Final = secrets.token_hex(8)
         """The number that stands in all keys of the link."""

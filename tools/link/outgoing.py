@@ -36,7 +36,9 @@ _LONGEST_AGAIN: Final = 30.0
 _SILENCE: Final = 1.0
 """Seconds after which a link that is waited for is asked how far it has come."""
 _BEHIND: Final = 256
+"""Samples that wait for the wire, where no far subscriber is waited for."""
 _MOST_DRAINED: Final = 1 << 16
+"""Samples that are read of a subscriber before it is replaced."""
 _CALL: Final = "link"
 
 
@@ -103,7 +105,7 @@ class Outgoing:
         self._publishers[uid] = _Sending(token, came)
 
     def leave(self, uid: str) -> None:
-        """A publisher has gone: send what it left, and then that it has ended."""
+        """Have the thread send what a publisher that has gone left, and then its end."""
         with self._changed:
             found = self._publishers.get(uid)
             if found is None:
@@ -139,7 +141,7 @@ class Outgoing:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """End it."""
+        """End the thread and the offers of the topic."""
         with self._changed:
             self._closed.set()
             self._changed.notify_all()
@@ -154,7 +156,7 @@ class Outgoing:
         try:
             while not self._closed.is_set():
                 try:
-                    sub = self._as_wished(sub)
+                    sub = self._subscriber_as_wanted(sub)
                     self._step(sub)
                 except TimeoutError:
                     continue
@@ -176,7 +178,7 @@ class Outgoing:
         """Send what precedes the next sample, wait for that one and send it."""
         if sub is not None:
             self._begin(sub)
-        self._end_those_that_ended(sub)
+        self._send_ends(sub)
         if sub is not None:
             with sub.receive(_POLL_SECONDS) as sample:
                 self._send(sub, sample, newest=not sub.ready())
@@ -185,8 +187,8 @@ class Outgoing:
             if not (self._closed.is_set() or self._ended or self._wishes.wants):
                 self._changed.wait()
 
-    def _as_wished(self, sub: Chosen | None) -> Chosen | None:
-        """Return a subscriber of the publishers that are wanted, and of the policy for them."""
+    def _subscriber_as_wanted(self, sub: Chosen | None) -> Chosen | None:
+        """Return the subscriber for the publishers that links want: as it is, or a new one."""
         with self._changed:
             policy, wanted = self._wishes.policy(), set(self._wishes.wants)
         if (None if sub is None else sub.overflow) != policy:
@@ -267,7 +269,8 @@ class Outgoing:
             with sample:
                 self._send(sub, sample, newest=not sub.ready())
 
-    def _end_those_that_ended(self, sub: Chosen | None) -> None:
+    def _send_ends(self, sub: Chosen | None) -> None:
+        """Send what publishers that have gone left, and then how many samples they had sent."""
         with self._changed:
             ended, self._ended = self._ended, []
         if not ended:
@@ -328,7 +331,7 @@ class Outgoing:
         packed = wire.pack(Message(KINDS[kind], sample.sequence, sample.header, meta))
         end = time.monotonic() + _LONGEST_AGAIN
         before, found.sent = found.sent, sample.sequence  # first: it may be taken at once
-        while not self._goes(uid, array, packed, block=newest or bool(waited)):
+        while not self._try_send(uid, array, packed, block=newest or bool(waited)):
             waited = self._still_waited(uid, waited)
             newest = newest and not sub.ready()
             if not (waited or newest) or self._closed.is_set() or time.monotonic() > end:
@@ -352,13 +355,10 @@ class Outgoing:
                     return waited
                 self._changed.wait(_POLL_SECONDS)
             if time.monotonic() > ask_at:
-                ask_at = math.inf if self._asks(uid) else time.monotonic() + _SILENCE
+                ask_at = math.inf if self._ask_progress(uid) else time.monotonic() + _SILENCE
 
-    def _asks(self, uid: str) -> bool:
-        """Have each link say how far it has come, behind all that was sent; return whether it will.
-
-        It takes this message in its turn, as any other one.
-        """
+    def _ask_progress(self, uid: str) -> bool:
+        """Ask each link, behind all other messages, how far it has come; False if that fails."""
         message = wire.pack(Message(wire.BEGIN, self._publishers[uid].sent + 1))
         try:
             self._session.send(wire.key("data", self._here, uid), b"", message, block=True)
@@ -367,7 +367,7 @@ class Outgoing:
             return False
         return True
 
-    def _goes(self, uid: str, array: Any, packed: bytes, *, block: bool) -> bool:
+    def _try_send(self, uid: str, array: Any, packed: bytes, *, block: bool) -> bool:
         """Send the bytes of a sample; return whether the wire took them."""
         try:
             payload = np.ascontiguousarray(array).tobytes()

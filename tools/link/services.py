@@ -45,8 +45,8 @@ class Offered:
     def _answer(self, query: Any) -> None:
         try:
             payload = query.payload.to_bytes() if query.payload else b""
-            for answer in self._client.stream(wire.unpacked(payload)):
-                query.reply(self._key, wire.packed(answer.value))
+            for answer in self._client.stream(wire.unpack_value(payload)):
+                query.reply(self._key, wire.pack_value(answer.value))
             self._traffic.number += 1
             self._traffic.nbytes += len(payload)
         except Exception as exc:
@@ -90,7 +90,7 @@ class Asking:
     def _ask(self, request: Any) -> None:
         replies: queue.SimpleQueue[Any] = queue.SimpleQueue()
         try:
-            payload = wire.packed(request.value)
+            payload = wire.pack_value(request.value)
             self._session.ask(self._key, payload, replies.put, lambda: replies.put(None))
             self._traffic.nbytes += len(payload)
             request.stream(self._values(replies))
@@ -108,7 +108,7 @@ class Asking:
             if reply.ok is None:
                 raise _failure(bytes(reply.err.payload.to_bytes()))
             number += 1
-            yield wire.unpacked(reply.ok.payload.to_bytes())
+            yield wire.unpack_value(reply.ok.payload.to_bytes())
         if not number:
             raise ipc.PeerLost(f"Client: the link to the server of {self._name!r} has ended")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["INSTALL", "Wire"]
+__all__ = ["INSTALL", "Session"]
 
 INSTALL: Final = "pip install 'shmnd[link]'"
 _WHERE: Final = re.compile(r" at /\S+\.rs:\d+\.?")
@@ -22,11 +22,12 @@ _NO_SHARED_MEMORY: Final = {
     "transport/shared_memory/enabled": False,
     "transport/shared_memory/mode": "lazy",
 }
-"""Of zenoh: it is written again while a reader on the same host is stopped, or slow."""
+"""Settings that keep zenoh from its own shared memory: it writes it again while a reader on the
+same host is stopped, or slow."""
 
 
-class Wire:
-    """A session: keys with bytes, tokens that end with it, and requests."""
+class Session:
+    """A session of zenoh: messages to keys, tokens that end with the session, and queries."""
 
     def __init__(
         self, listen: Sequence[str], connect: Sequence[str], config: Path | None = None

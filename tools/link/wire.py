@@ -24,10 +24,10 @@ __all__ = [
     "array_of",
     "key",
     "pack",
-    "packed",
+    "pack_value",
     "parts",
     "unpack",
-    "unpacked",
+    "unpack_value",
 ]
 
 PREFIX: Final = "shmnd/link/1"
@@ -62,8 +62,9 @@ class Message:
     """The description of a sample, sent with its bytes."""
 
     kind: int
-    """That of a sample, or BEGIN or END; then `sequence` is that of the next sample."""
+    """The kind of a sample, or BEGIN or END."""
     sequence: int
+    """The number of the sample; with BEGIN and END, that of the next one."""
     header: bytes | None = None
     meta: bytes = b""
     """The dtype and the shape of an array."""
@@ -103,7 +104,7 @@ def array_of(message: Message, payload: bytes) -> Any:
 # -- values of services: only plain data, as a pickle would run code of its sender
 
 
-def packed(value: Any) -> bytes:
+def pack_value(value: Any) -> bytes:
     """Return a value as bytes. TypeError for one that is not data alone."""
     buffers: list[bytes] = []
     text = json.dumps(_plain(value, buffers, 0)).encode()
@@ -111,7 +112,7 @@ def packed(value: Any) -> bytes:
     return b"".join((lengths, text, *buffers))
 
 
-def unpacked(data: bytes) -> Any:
+def unpack_value(data: bytes) -> Any:
     """Return the value of some bytes; ValueError when they make no sense."""
     try:
         count, length = struct.unpack_from("<2Q", data)

@@ -13,7 +13,7 @@ from .incoming import WAITING, WINDOW
 
 __all__ = ["Wishes"]
 
-_Link = tuple[str, str]
+_Want = tuple[str, str]
 """A publisher, and a link that wants it."""
 
 
@@ -22,10 +22,10 @@ class Wishes:
 
     def __init__(self) -> None:
         self.wants: Final[dict[str, dict[str, set[str]]]] = {}
-        """Of each publisher the links that want it, each with its modes."""
-        self.begun: Final[set[_Link]] = set()
-        """Those that were sent the number with which the samples begin."""
-        self._taken: Final[dict[_Link, int]] = {}
+        """By publisher, the links that want it, each with its modes."""
+        self.begun: Final[set[_Want]] = set()
+        """The wants whose link was sent the number with which the samples begin."""
+        self._taken: Final[dict[_Want, int]] = {}
         """The last sample that a link which is waited for has published."""
 
     def add(self, uid: str, far: str, mode: str) -> None:
@@ -35,7 +35,7 @@ class Wishes:
             self._taken.pop((uid, far), None)  # it counts from the next sample on
 
     def remove(self, uid: str, far: str, mode: str) -> None:
-        """Note that it no longer does."""
+        """Note that a link no longer wants a publisher in a mode."""
         links = self.wants.get(uid, {})
         modes = links.get(far, set())
         modes.discard(mode)
@@ -67,14 +67,14 @@ class Wishes:
         wanted = {(uid, far) for uid, links in self.wants.items() for far in links}
         return {uid for uid, _ in wanted - self.begun}
 
-    def begin(self, uid: str) -> set[_Link]:
+    def begin(self, uid: str) -> set[_Want]:
         """Note that all links are sent where a publisher begins; return those that were not yet."""
         links = {(uid, far) for far in self.wants.get(uid, ())} - self.begun
         self.begun.update(links)
         return links
 
-    def begin_failed(self, links: set[_Link]) -> None:
-        """Note that these have not heard of it."""
+    def begin_failed(self, links: set[_Want]) -> None:
+        """Undo `begin` for these: they were not sent the number."""
         self.begun.difference_update(links)
 
     # -- links that are waited for

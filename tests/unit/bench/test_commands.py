@@ -66,9 +66,9 @@ RUNS = {
 
 @pytest.fixture(autouse=True)
 def _short_noise_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the CPUs lose while idle is of no interest here; commands started apart listen fully."""
-    short = functools.partial(environment.listen, seconds=0.01)
-    monkeypatch.setattr(environment, "listen", short)
+    """Shorten the measurement of noise, except in commands that are processes of their own."""
+    short = functools.partial(environment.measure_noise, seconds=0.01)
+    monkeypatch.setattr(environment, "measure_noise", short)
 
 
 def report_of(arguments: list[str], tmp_path: Path) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_a_run_leaves_the_first_message_of_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("make", [ShmndUvloop, BareAsyncio])
-def test_they_answer_for_nothing_else(make: Callable[[], WorkerSubject]) -> None:
+def test_subjects_of_event_loops_answer_for_nothing_else(make: Callable[[], WorkerSubject]) -> None:
     subject = make()
     assert subject.answers(AWAITED)
     assert not subject.answers(ASLEEP)

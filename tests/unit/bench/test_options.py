@@ -12,7 +12,7 @@ from shmnd_bench.measure.environment import (
     Environment,
     Noise,
     choose_cpus,
-    listen,
+    measure_noise,
     shared_memory_used,
 )
 from shmnd_bench.report.targets import core_targets
@@ -129,18 +129,18 @@ def test_cpus_are_the_first_two_allowed(monkeypatch: pytest.MonkeyPatch) -> None
     assert choose_cpus([]) == [7, 7]
 
 
-def test_listening_leaves_the_affinity_alone() -> None:
+def test_a_measurement_of_noise_leaves_the_affinity_alone() -> None:
     before = environment.os.sched_getaffinity(0)
-    noise = listen(min(before), seconds=0.01)
+    noise = measure_noise(min(before), seconds=0.01)
     assert environment.os.sched_getaffinity(0) == before
     assert 0 <= noise.lost <= 1
     assert noise.timer_ns > 0
 
 
 def test_a_noisy_machine_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "listen", lambda cpu: Noise(cpu, 0.0, 10.0, 30.0))
+    monkeypatch.setattr(environment, "measure_noise", lambda cpu: Noise(cpu, 0.0, 10.0, 30.0))
     assert Environment.collect([0, 1]).warnings() == []
-    monkeypatch.setattr(environment, "listen", lambda cpu: Noise(cpu, 0.2 * cpu, 90.0, 30.0))
+    monkeypatch.setattr(environment, "measure_noise", lambda cpu: Noise(cpu, 0.2 * cpu, 90.0, 30.0))
     (warning,) = Environment.collect([0, 1]).warnings()
     assert warning.startswith("CPU 1 did not run the benchmark for 20.0% of the time")
     assert "one CPU" in Environment.collect([0, 0]).warnings()[0]
