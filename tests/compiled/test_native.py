@@ -301,7 +301,7 @@ def test_the_example(tmp_path: Path, ends: tuple[End, End]) -> None:
     assert totals == [40 * rounds] * 2
 
 
-def test_the_page(tmp_path: Path, ends: tuple[End, End]) -> None:
+def test_the_program_of_the_page_compiles_and_runs(tmp_path: Path, ends: tuple[End, End]) -> None:
     """What the page shows compiles, and answers a message."""
     (block,) = re.findall(r"^```cython\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     source = tmp_path / "page" / "shown.pyx"

@@ -35,7 +35,7 @@ def command() -> list[str]:
     return arguments
 
 
-def test_it_has_the_sections_of_a_service() -> None:
+def test_the_unit_file_has_the_sections_of_a_service() -> None:
     assert {"Unit", "Service", "Install"} == set(settings().sections())
     assert settings()["Install"]["WantedBy"] == "default.target"
     assert settings()["Service"]["PrivateTmp"] == "no"
@@ -74,7 +74,7 @@ def test_a_service_manager_has_no_complaint(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_serves_at_its_socket_and_ends_at_sigterm(
+def test_the_unit_serves_at_its_socket_and_ends_at_sigterm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SHMND_RUNTIME_DIR")

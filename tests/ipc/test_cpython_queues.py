@@ -58,7 +58,9 @@ def _run(name: str, method: str) -> unittest.TestResult:
     [(name, "fork") for name in TESTS]
     + [(name, method) for name in _WITH_PROCESSES for method in ("spawn", "forkserver")],
 )
-def test_theirs(name: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_passes_the_tests_of_cpython(
+    name: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if name in _OTHERS:
         monkeypatch.setattr(multiprocessing, "Queue", ipc.Queue)
         monkeypatch.setattr(multiprocessing, "JoinableQueue", ipc.JoinableQueue)

@@ -191,7 +191,7 @@ def test_an_unpicklable_item_is_reported_as_in_multiprocessing(
     assert "pickle" in capsys.readouterr().err
 
 
-def test_it_is_passed_to_children_only(q: ipc.Queue) -> None:
+def test_a_queue_is_passed_to_children_only(q: ipc.Queue) -> None:
     with pytest.raises(RuntimeError, match="inheritance"):
         pickle.dumps(q)
 

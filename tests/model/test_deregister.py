@@ -86,7 +86,7 @@ def test_a_deregister_waits_for_all_chunks(helps: bool) -> None:
     assert deregister(helps=helps) > 10
 
 
-def test_it_needs_its_order() -> None:
+def test_a_deregister_needs_the_order_of_its_steps() -> None:
     assert violated(lambda: deregister(acquires=False))
     assert violated(lambda: deregister(done_last=False))
 

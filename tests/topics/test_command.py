@@ -206,7 +206,9 @@ def test_a_bound_that_is_reached_is_one_line(name: str, capsys: pytest.CaptureFi
     assert capsys.readouterr().err.startswith("shmnd: ")
 
 
-def test_rate(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_rate_prints_the_samples_of_a_topic_per_second(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     child = FORK.Process(target=players.publish_for_ever, args=(name,))
     child.start()
     try:

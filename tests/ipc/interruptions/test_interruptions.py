@@ -159,7 +159,9 @@ WAYS: list[Callable[[], None]] = [
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_it_reaches_the_caller(way: Callable[[], None], raised: type[BaseException]) -> None:
+def test_what_a_handler_raises_reaches_the_caller(
+    way: Callable[[], None], raised: type[BaseException]
+) -> None:
     with pytest.raises(raised) as caught:
         way()
     assert type(caught.value) is raised

@@ -11,7 +11,7 @@ rank = comm.rank
 """
 
 
-def test_they_are_not_cancelled_and_not_freed() -> None:
+def test_requests_of_collectives_are_not_cancelled_and_not_freed() -> None:
     program = f"""{_BEGIN}
 def refused(what):
     try:

@@ -54,7 +54,7 @@ def of(call, make, title=world):
 )
 
 
-def test_they_are_shown_by_their_names(tmp_path: Path) -> None:
+def test_calls_made_of_others_are_shown_by_their_names(tmp_path: Path) -> None:
     program = f"""{SHOWN}
 path = sys.argv[1]
 of("Dup", comm.Dup)

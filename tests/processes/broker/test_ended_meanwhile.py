@@ -68,7 +68,7 @@ def _renew(adapter: shmnd.Adapter, op: str, end: Callable[[], object], *, before
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_memory(before: bool) -> None:
+def test_memory_released_during_a_replay_is_not_left_at_the_broker(before: bool) -> None:
     with shmnd.open_adapter() as adapter:
         (record,) = _records("adapters")
         memory = [adapter.allocate_segment(5000)]

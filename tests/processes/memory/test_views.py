@@ -132,7 +132,7 @@ def test_a_view_is_checked_as_a_read_is(ends: Ends) -> None:
     )
 
 
-def test_it_takes_the_right_to_read(ends: Ends) -> None:
+def test_a_view_takes_the_right_to_read(ends: Ends) -> None:
     ends.region.deregister().result(PATIENCE)
     ends.region.register(ends.memory, MrFlag.ALLOW_LOCAL_WRITE).result(PATIENCE)
     refused(Status.ACCESS_VIOLATION, "grants no Read", ends.view)
@@ -162,7 +162,7 @@ def test_a_window_opens_a_part_to_one_connection(ends: Ends) -> None:
     )
 
 
-def test_it_takes_a_connection_that_may_read(ends: Ends) -> None:
+def test_a_view_takes_a_connection_that_may_read(ends: Ends) -> None:
     address, token = ends.region.address, ends.region.remote_token
     silent, _ = ends.pair((0, 0))
     refused(Status.INVALID_DEVICE_REQUEST, "read limit", lambda: silent.qp.view(address, token, 10))
@@ -291,7 +291,7 @@ def test_a_view_outlives_everything_else() -> None:
     assert kept[1].tobytes() == expected[100:200]
 
 
-def test_it_is_unmapped_with_the_last_view() -> None:
+def test_memory_is_unmapped_with_the_last_view() -> None:
     gc.collect()
     before = mappings()
     with contextlib.ExitStack() as stack:

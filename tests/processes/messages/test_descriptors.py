@@ -116,7 +116,7 @@ def test_one_thread_serves_clients_that_come_and_go() -> None:
                 client.join()
 
 
-def test_it_is_readable_as_long_as_messages_are_left(peer_of: MakePeer) -> None:
+def test_a_connection_is_readable_as_long_as_messages_are_left(peer_of: MakePeer) -> None:
     peer = peer_of(sends_on_request)
     connection = peer.connection
     asleep(connection)

@@ -269,7 +269,9 @@ def test_both_forms(
     talk.qp.close()
 
 
-def test_rates(adapter: shmnd.Adapter, echo: Child, capsys: pytest.CaptureFixture[str]) -> None:
+def test_top_shows_the_rates_of_each_connection(
+    adapter: shmnd.Adapter, echo: Child, capsys: pytest.CaptureFixture[str]
+) -> None:
     talk = Talk.to(adapter, tuple(echo.hear()))
     before = {end.identity: top._counts_of(end) for end in look().ends}
     for _ in range(5):

@@ -96,7 +96,9 @@ def test_posted_before_the_receive(connected: Pair) -> None:
     assert statuses(connected.reap(bound.peer)) == [Status.SUCCESS]
 
 
-def test_it_completes_when_the_window_is_dead_and_not_before(connected: Pair) -> None:
+def test_a_send_that_invalidates_completes_when_the_window_is_dead_and_not_before(
+    connected: Pair,
+) -> None:
     bound = Bound(connected)
     bound.receive()
     bound.send()

@@ -111,7 +111,7 @@ WAYS: dict[str, Callable[[Any, list[Any]], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_it_sleeps_elsewhere_when_another_one_needs_rings(pair: Pair, way: str) -> None:
+def test_a_thread_sleeps_elsewhere_when_another_one_needs_rings(pair: Pair, way: str) -> None:
     """The queue has one word that says how its peers ring: theirs would not reach the other one."""
     end = pair.active
     for number in range(2):
@@ -156,7 +156,7 @@ def test_one_that_waits_for_another_queue_is_woken(
     assert contexts(got) == ["word"]
 
 
-def test_it_sleeps_elsewhere_while_a_thread_sleeps_for_something_else(pair: Pair) -> None:
+def test_a_thread_sleeps_elsewhere_while_another_one_sleeps_for_something_else(pair: Pair) -> None:
     """What that waits for, a sample perhaps, comes by a doorbell."""
     got: list[Any] = []
     found: list[bool] = []
@@ -189,7 +189,9 @@ def test_an_operation_that_is_posted_meanwhile_is_completed(pair: Pair, unconnec
     assert contexts(got) == ["word"]
 
 
-def test_it_sleeps_elsewhere_where_another_queue_receives(pair: Pair, unconnected: Pair) -> None:
+def test_a_thread_sleeps_elsewhere_where_another_queue_receives(
+    pair: Pair, unconnected: Pair
+) -> None:
     """A large message there needs calls of its receiver, for which its sender rings a doorbell."""
     other = unconnected.connect()
     length = 4 << 20

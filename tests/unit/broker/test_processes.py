@@ -168,7 +168,7 @@ def test_a_stale_socket_and_a_free_lock_are_not_a_broker(place: Place) -> None:
     assert broker_pid(place)
 
 
-def test_it_is_a_daemon(place: Place, make: Make) -> None:
+def test_a_broker_that_a_client_starts_is_a_daemon(place: Place, make: Make) -> None:
     marker = os.open(os.devnull, os.O_RDONLY)
     os.set_inheritable(marker, True)
     make()
@@ -187,7 +187,7 @@ def test_it_is_a_daemon(place: Place, make: Make) -> None:
     assert not any(link.startswith("pipe:") for link in links.values())
 
 
-def test_it_loads_nothing_but_the_standard_library(place: Place, make: Make) -> None:
+def test_a_broker_loads_no_site_packages(place: Place, make: Make) -> None:
     make()
     maps = Path(f"/proc/{broker_pid(place)}/maps").read_text()
     assert "numpy" not in maps

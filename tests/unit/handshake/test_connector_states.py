@@ -118,7 +118,9 @@ def test_the_tables_have_every_call() -> None:
 
 
 @pytest.mark.parametrize(("state", "call", "status"), CELLS)
-def test_cell(sides: Sides, state: str, call: str, status: Status) -> None:
+def test_each_call_in_each_state_has_the_status_of_the_table(
+    sides: Sides, state: str, call: str, status: Status
+) -> None:
     sides.to(state)
     end = sides.side(state)
     end.file.poll()

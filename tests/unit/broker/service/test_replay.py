@@ -100,7 +100,9 @@ def test_a_passive_side_learns_that_its_active_side_has_withdrawn(old: tuple[Par
     assert world.state.connections.records == {}
 
 
-def test_it_learns_so_too_when_the_active_side_was_first(old: tuple[Party, Party]) -> None:
+def test_a_passive_side_learns_so_too_when_the_active_side_was_first(
+    old: tuple[Party, Party],
+) -> None:
     world = World()
     active, passive = (back(world, party) for party in old)
     holds(active)

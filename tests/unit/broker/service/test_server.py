@@ -357,7 +357,7 @@ def test_a_lack_of_descriptors_does_not_end_it(
 # --- leaving ---
 
 
-def test_it_leaves_without_a_client(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_leaves_without_a_client(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = place.try_lock()
     assert lock is not None
     monkeypatch.setattr(server_module, "_FIRST_CLIENT", 0.0)
@@ -369,7 +369,7 @@ def test_it_leaves_without_a_client(place: Place, monkeypatch: pytest.MonkeyPatc
     os.close(again)
 
 
-def test_it_stays_as_long_as_it_has_a_client(place: Place) -> None:
+def test_a_broker_stays_as_long_as_it_has_a_client(place: Place) -> None:
     with serving(place, idle=0.05) as server:
         with Wire(place).hello() as wire:
             time.sleep(0.2)
@@ -391,7 +391,7 @@ def test_a_client_of_the_last_moment_is_served(place: Place) -> None:
 
 
 @pytest.mark.parametrize("what", ["lock", "socket"])
-def test_it_leaves_when_others_cannot_find_it(
+def test_a_broker_leaves_when_others_cannot_find_it(
     place: Place, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "_PLACE_CHECK_SECONDS", 0.05)
@@ -402,7 +402,7 @@ def test_it_leaves_when_others_cannot_find_it(
     assert place.socket.exists() is (what == "lock")
 
 
-def test_it_takes_nothing_away_that_is_not_its_own(place: Place) -> None:
+def test_a_broker_removes_no_file_that_is_not_its_own(place: Place) -> None:
     with serving(place) as first:
         place.lock.unlink()
         with serving(place), Wire(place).hello() as wire:
