@@ -33,7 +33,7 @@ _ANY: Final = CqNotify.ANY  # looked up once: a member of an enumeration takes l
 
 
 def processor_affinity() -> tuple[int, int]:
-    """The processor group and mask that notifications come from: those this thread may run on."""
+    """Return the processor group and mask of notifications: those this thread may run on."""
     mask = 0
     for cpu in os.sched_getaffinity(0):
         mask |= 1 << cpu

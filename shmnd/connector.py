@@ -400,7 +400,7 @@ class Connector(BrokerEvents):
         return private_bytes(data, self._adapter._limits.max_callee_data, "MaxCalleeData", call)
 
     def _await_decision(self, overlapped: Overlapped) -> Overlapped:
-        """The peer decides from here on, or the release of the queue pair does."""
+        """Leave the decision to the peer, or to the release of the queue pair."""
         assert self._qp_link is not None
         self._deciding = overlapped
         self._qp_link.when_released(self._act_on_release)

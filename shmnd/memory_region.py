@@ -54,7 +54,7 @@ class _Bare:
         self.nbytes = nbytes
 
     def release(self) -> None:
-        """Nothing was held."""
+        """Do nothing: no buffer is held."""
 
 
 class _Window(Protocol):

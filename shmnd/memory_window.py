@@ -165,7 +165,7 @@ class MemoryWindow(Closing):
     # -- bound or not --
 
     def _is_bound(self) -> bool:
-        """A window bound to a connection that is over is not bound any more."""
+        """Return whether it is bound, to a connection that has not ended."""
         qp = self._qp() if self._qp is not None else None
         return (
             qp is not None

@@ -60,7 +60,7 @@ class Neighbour(Closing):
         raise self._not_ready(call, "itself")
 
     def _not_ready(self, call: str, what: str) -> NdError:
-        """Its process has not reported all to the present broker yet: try again."""
+        """Return the error of a process that has not reported all to a new broker yet."""
         self._adapter._engine.wake_at(time.monotonic() + AGAIN)
         return error(
             Status.DEVICE_NOT_READY,

@@ -173,13 +173,13 @@ class OverlappedObject(Closing):
         return 0.0
 
     def _begin_turns(self) -> None:
-        """A task polls from now on, a turn of its event loop between two polls."""
+        """Note that a task polls from now on, with a turn of its event loop between two polls."""
 
     def _take_turn(self) -> None:
         """Poll once."""
 
     def _end_turns(self) -> None:
-        """It polls no more: what it waits for was found, or it sleeps."""
+        """Note that the task polls no more: it has found what it waits for, or sleeps."""
 
     def _start(
         self,

@@ -20,7 +20,7 @@ __all__ = ["Provider", "open_adapter"]
 
 
 def _adapter_id() -> int:
-    """The id of this host's one adapter: all its addresses share memory and so one adapter."""
+    """Return the id of this host's one adapter, which all its addresses share."""
     return uuid.getnode()
 
 

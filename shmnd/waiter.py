@@ -116,9 +116,9 @@ class Waiter(Closing):
                 del self._lines[loop]
 
     def _wake_next(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """A task has left the line of a loop: wake the next one if it finds something.
+        """Wake the next task of a line that a task has left, if that one finds something.
 
-        Without a loop it has not slept. The loop does not run where the collector ends the task.
+        Without a loop the task has not slept. No loop runs where the collector ends the task.
         """
         line = self._lines.get(loop) if loop is not None and not loop.is_closed() else None
         if not line:
@@ -239,7 +239,7 @@ class Waiter(Closing):
         return self._poll()
 
     def _begin(self, ticked: bool = False) -> None:
-        """One more sleeps; a thread polls for itself, a task or a descriptor is to be `ticked`."""
+        """Count one more sleeper; a thread polls by itself, a task or a descriptor is `ticked`."""
         self._sleepers += 1
         self._ticked += ticked
         if ticked and self._ticked == 1:

@@ -69,7 +69,7 @@ def refuse_brief_wait(call: str) -> None:
 
 
 def _after_fork_in_child() -> None:
-    """The other threads are the parent's; new ones may get their numbers."""
+    """Forget the other threads, which are the parent's: new ones may get their numbers."""
     me = threading.get_ident()
     for thread in list(_brief):
         if thread != me:

@@ -130,7 +130,7 @@ class BrokerEvents(ConnectionStateMachine):
             self._fail_connect(event["message"], private_of(event), status)
 
     def _on_answer(self, event: Event, fds: list[int]) -> None:
-        """The broker has taken a Connect or Accept, or has refused it."""
+        """Take the answer to a Connect or Accept: the broker has passed it on, or refuses it."""
         if event["re"] != self._broker.asked:
             return  # that of an attempt which is over
         self._broker.unanswered = False
@@ -160,7 +160,7 @@ class BrokerEvents(ConnectionStateMachine):
         self._engine.follow("active", connection, self)
 
     def _accept_refused(self, status: Status, detail: str) -> None:
-        """The broker did not bring the answer to the active side."""
+        """Undo an Accept whose answer the broker did not bring to the active side."""
         assert self._qp_link is not None
         assert self._attempt is not None
         self._qp_link.give_up()

@@ -106,7 +106,7 @@ class WaitSet(Closing):
                 woken.wake()  # also where a handler of a signal raises: it is not found again
 
     def object_closed(self) -> None:
-        """An object of the set was closed: a wait raises Closed."""
+        """Wake the waits: an object of the set was closed, and they raise Closed."""
         self._wake()
 
     def remove(self, obj: Any) -> None:

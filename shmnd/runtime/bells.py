@@ -110,11 +110,11 @@ class Bells:
         self._free.clear()
 
     def segments(self) -> list[tuple[int, Segment]]:
-        """All segments that peers write, as (number, Segment)."""
+        """Return all segments that peers write, as (number, Segment)."""
         every = self._segments.copy()
         return [(_FIRST_MARKS + number, marks) for number, (_, marks) in every.items()]
 
     def read_only_segments(self) -> list[tuple[int, Segment]]:
-        """All segments that peers only read, as (number, Segment)."""
+        """Return all segments that peers only read, as (number, Segment)."""
         every = self._segments.copy()
         return [(_FIRST_BELLS + number, bells) for number, (bells, _) in every.items()]

@@ -108,13 +108,13 @@ class PolledByTurns(Protocol):
         """Return the seconds for which it polls."""
 
     def _begin_turns(self) -> None:
-        """A task polls from now on."""
+        """Note that a task polls from now on."""
 
     def _take_turn(self) -> None:
         """Poll once."""
 
     def _end_turns(self) -> None:
-        """It polls no more."""
+        """Note that the task polls no more."""
 
 
 class SegmentOwner(Protocol):
@@ -129,7 +129,7 @@ class SegmentOwner(Protocol):
         """The name for peers: the hash of the key (`protocol.name_of`)."""
 
     def _segments(self) -> Iterable[tuple[int, int, int, bool]]:
-        """All its shared segments: number, bytes, descriptor, whether peers may write.
+        """Return its shared segments: number, bytes, descriptor, whether peers may write.
 
         The descriptor of each is open until the next one is asked for.
         """

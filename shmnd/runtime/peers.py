@@ -183,7 +183,7 @@ class Peers:
         return next((peer for peer in found if peer is not None), None)
 
     def remove_segment(self, event: Event) -> None:
-        """Its owner gave a segment up."""
+        """Drop a segment that its owner has withdrawn."""
         with Held(self._lock):
             peer = self.get(event["adapter"])
             if peer is not None and event["seg"] in self._segments.get(peer, ()):

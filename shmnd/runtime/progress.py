@@ -372,7 +372,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
         self._has_left = True
 
     def end_in_child(self) -> None:
-        """The process was forked off: touch nothing that is the parent's, refuse everything."""
+        """End in a forked child: touch nothing that is the parent's, and refuse all calls."""
         self._ended, self.alive = IN_CHILD, False
         self.rpc = threading.RLock()
         self._delivering = threading.RLock()

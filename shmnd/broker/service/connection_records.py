@@ -146,7 +146,7 @@ class Ends:
         self._outbox.event(passive, "withdrawn", connection=connection.number)
 
     def _end(self, connection: Connection, end: End) -> None:
-        """One end of an accepted connection is over; the second takes the record with it."""
+        """End one end of an accepted connection; the second one removes the record."""
         other = connection.other(end)
         if connection.stage is not Stage.ACCEPTED:
             # Not what a careful client says here, but what it means is clear.
@@ -164,7 +164,7 @@ class Ends:
             self._remove(connection)
 
     def _vacate(self, connection: Connection, end: End) -> None:
-        """A process lost the broker; its end waits for it as long as the other end lives."""
+        """Leave an end to the process that lost the broker, as long as the other end lives."""
         other = connection.other(end)
         self._leave(connection, end)
         end.process = None

@@ -121,7 +121,7 @@ class Connections(Ends):
     # --- both sides ----------------------------------------------------------------------------
 
     def closed(self, process: Process, number: int) -> None:
-        """One end is over. (Within one process the first word is for the active end.)"""
+        """End one end; where a process has both, its first request ends the active one."""
         connection = process.connections.get(number)
         if connection is None:
             return
@@ -141,7 +141,7 @@ class Connections(Ends):
                 self._withdraw(begun)
 
     def forget_adapter(self, adapter: Adapter, *, lost: bool) -> None:
-        """An adapter is gone: closed by its process, or lost together with the process."""
+        """End the connections of an adapter that is closed, or `lost` together with its process."""
         for end, connection in list(adapter.ends.items()):
             if end not in adapter.ends:
                 continue  # the other end of one connection within this adapter took it along

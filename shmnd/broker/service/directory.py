@@ -221,7 +221,7 @@ class Directory:
     # --- ends ----------------------------------------------------------------------------------
 
     def forget_adapter(self, adapter: Adapter) -> None:
-        """An adapter is closed or lost, and its records and meetings with it."""
+        """Remove the records and meetings of an adapter that is closed or lost."""
         member = self._members.get(adapter.process)
         if member is None:
             return
@@ -233,7 +233,7 @@ class Directory:
                 self.part(adapter.process, own, peer)
 
     def leave(self, process: Process) -> None:
-        """A process is gone; its adapters were forgotten before."""
+        """Forget a process that is gone, after its adapters."""
         member = self._members.pop(process, None)
         if member is None:
             return

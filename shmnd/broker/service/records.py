@@ -122,7 +122,7 @@ class Process:
     pid_space: int
     """The PID namespace of `trusted_pid`, by the inode of that; 0 if there is none."""
     user: int
-    """As the kernel reported it for the socket."""
+    """The user id that the kernel reported for the socket."""
     proven: bool
     """Its pidfd is its own, as far as the broker sees."""
     pidfd: Descriptor
@@ -167,7 +167,7 @@ class Adapter:
     ends: dict[End, Connection] = field(default_factory=dict)
     """Its ends of connections. (A connection within one adapter has two.)"""
     shared: int = 0
-    """Those of its segments that peers receive."""
+    """How many of its segments peers receive: all but those for tools."""
 
 
 @dataclass(eq=False, slots=True)

@@ -237,7 +237,7 @@ _all: weakref.WeakSet[MemberTable] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    """The locks are the parent's: a child that kept the file would keep them, too."""
+    """Drop the tables: a child that kept the files would keep the locks of its parent."""
     for table in list(_all):
         table.drop()
 

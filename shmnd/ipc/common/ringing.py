@@ -338,7 +338,7 @@ _all: weakref.WeakSet[Bell] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    """The bells are the parent's: a child that took a ring of one would take it from the parent."""
+    """Drop the bells: a child that took a ring of one would take it from its parent."""
     for bell in list(_all):
         bell.drop()
 

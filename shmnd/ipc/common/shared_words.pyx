@@ -174,7 +174,7 @@ cdef class Words:
         offsets.clear()
 
     def signalled(self, uint64_t offset) -> bool:
-        """Whether there is a number to take."""
+        """Return whether there is a number to take."""
         return shmnd_relaxed64(<word64 *>self.at(offset, 576, False)) != 0
 
     def take_signals(self, uint64_t offset, set found) -> None:

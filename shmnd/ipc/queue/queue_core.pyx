@@ -34,7 +34,7 @@ cdef uint64_t YIELD_NS = 4000  # so long a wait polls before it lets others run 
 
 
 cdef int require_born(uint32_t born, str call) except -1:
-    """A child that a handler of a signal forked does not continue the call of its parent."""
+    """Raise in a child that a handler of a signal forked within the call of its parent."""
     if born != forks:
         raise parents_call(call)
     return 0
@@ -173,7 +173,7 @@ cdef class QueueCore(QueueItems):
         return found
 
     cdef object _read(self, uint32_t ref, bint again):
-        """The object of a block, or the first one that is kept."""
+        """Return the object of a block, or the first one that is kept."""
         try:
             return self.unkept() if again else self.unpacked(ref)
         except Exception as exc:
@@ -311,7 +311,7 @@ cdef class QueueCore(QueueItems):
             shmnd_put64(&self.page.armed, 0)
 
     def addresses(self) -> list:
-        """Where members want to be rung."""
+        """Return the addresses at which members are to be rung."""
         cdef uint64_t members = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
         cdef uint32_t number, size
         found = []

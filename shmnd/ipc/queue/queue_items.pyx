@@ -160,7 +160,7 @@ cdef bint _describe(cnp.ndarray array, _ArrayHead *head) except -1:
 
 
 cdef object _dtype_of(uint64_t code):
-    """The type of a code that a producer wrote; None when it makes no sense."""
+    """Return the type of a code that a producer wrote; None when it makes no sense."""
     global _got_dtype, _got_code
     if _got_dtype is not None and code == _got_code:
         return _got_dtype
@@ -278,7 +278,7 @@ cdef class QueueItems(QueueMemory):
         box.clear()
 
     cdef object unpacked(self, uint32_t ref):
-        """The object of a block. What its producer wrote is read once, and checked."""
+        """Return the object of a block. What its producer wrote is read once, and checked."""
         cdef size_t room = 0, at, size, number
         cdef shmnd_block *block = self.block_at(ref, &room)
         cdef shmnd_block copy
@@ -340,7 +340,7 @@ cdef class QueueItems(QueueMemory):
         return self._loaded(first, parts)
 
     cdef object _loaded(self, bytes pickled, list buffers):
-        """The object of a pickle; of one that fails, what `partly` makes of it and the error."""
+        """Return the object of a pickle; of one that fails, what `partly` makes of it."""
         return self._loaded_at(pickled, buffers, 0)
 
     cdef object _loaded_at(self, bytes pickled, list buffers, int tries):
@@ -357,14 +357,14 @@ cdef class QueueItems(QueueMemory):
     # -- items that were taken for an interrupted caller --
 
     cdef object unkept(self):
-        """The first item that is kept."""
+        """Return the first item that is kept."""
         cdef tuple item = self.kept.pop(0)
         if not self.kept:
             self.kept = None
         return item[0] if len(item) == 1 else self._loaded_at(item[0], item[1], item[2])
 
     cdef _array(self, shmnd_block *block, uint32_t ref, shmnd_block *copy, size_t room):
-        """A plain array: in its block, or copied when it is small."""
+        """Return a plain array: in its block, or copied when it is small."""
         cdef size_t at = _aligned(72), size = (<uint64_t *>(<char *>block + 64))[0]
         cdef uint64_t wanted = 0
         cdef _ArrayHead head

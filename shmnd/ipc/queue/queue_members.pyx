@@ -141,7 +141,7 @@ cdef class QueueMembers:
         """Ring those that sleep: they watch this process from now on."""
 
     def _lock(self, number: int) -> bool:
-        """Whether the member was free, and is this process now."""
+        """Take a member for this process; return whether it was free."""
         try:
             fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
         except (BlockingIOError, PermissionError):
@@ -149,7 +149,7 @@ cdef class QueueMembers:
         return True
 
     def lives(self, number: int) -> bool:
-        """Whether a member lives."""
+        """Return whether a member lives."""
         if number == self.me:
             return True
         with self._slow:
@@ -159,7 +159,7 @@ cdef class QueueMembers:
             return False
 
     def pids(self) -> set:
-        """The processes of the other members; 0 for one that this process cannot name."""
+        """Return the processes of the other members; 0 for one that this one cannot name."""
         # A member that is not found here, because it raises `members` later, finds this process's
         # address and rings it (SYNC join).
         cdef uint64_t high = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
@@ -173,13 +173,13 @@ cdef class QueueMembers:
         return found
 
     def _holder(self, number: int):
-        """The process that has a member's lock; None for none, 0 for one without a name here."""
+        """Return the process that has a member's lock; None for none, 0 for an unnamed one."""
         wanted = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
         state = struct.unpack(_LOCK, fcntl.fcntl(self.fd, fcntl.F_GETLK, wanted))
         return None if state[0] == fcntl.F_UNLCK else max(0, state[4])
 
     def lives_as(self, number: int, pid: int) -> bool:
-        """Whether a process still is this member; 0 is one that cannot be named here."""
+        """Return whether a process still is this member; 0 is one that cannot be named here."""
         # Not by taking the lock: while another process has it, to take over what the dead one
         # left, or because it is the next member of this number, that would say yes.
         if number == self.me:
@@ -260,7 +260,7 @@ cdef class QueueMembers:
         return self.shape.slots if pos >= self.shape.slots else pos + 1
 
     cdef uint64_t _position(self, uint64_t word, uint64_t index) noexcept:
-        """The position near read_pos that has this lap and index."""
+        """Return the position near read_pos that has this lap and index."""
         cdef uint64_t lap = shmnd_relaxed64(&self.head.read_pos) // self.line.count
         cdef int ahead = shmnd_mpmc_ahead(&self.line, word, lap * self.line.count)
         return (lap + ahead) * self.line.count + index
@@ -300,5 +300,5 @@ cdef class QueueMembers:
             shmnd_stream_mark(self.page, number, False)
 
     def stream_ended(self, uint64_t member, uint64_t number) -> bool:
-        """Whether a member has ended the stream of a request."""
+        """Return whether a member has ended the stream of a request."""
         return member < SHMND_QUEUE_MEMBERS and shmnd_stream_is_marked(self.member(member), number)

@@ -51,7 +51,7 @@ cdef class QueueMemory(QueueMembers):
     # -- places --
 
     cdef shmnd_block *block_at(self, uint32_t ref, size_t *room) noexcept:
-        """The block of a name, and its bytes; NULL for a name that makes no sense."""
+        """Return the block of a name, and its bytes; NULL for a name that makes no sense."""
         cdef uint64_t chunk = ref >> 9, word
         cdef uint32_t index = ref & 511, kind
         if chunk >= self.shape.chunks:
@@ -98,7 +98,7 @@ cdef class QueueMemory(QueueMembers):
         return <uint64_t>kind << 32 | ref
 
     cdef shmnd_block *_place(self, uint32_t ref, uint32_t kind) noexcept:
-        """Where a block of this process lies."""
+        """Return where a block of this process lies."""
         cdef size_t room
         room = (ref & 511) * (<size_t>1 << (CLASS_BITS + kind)) if kind < SHMND_CLASSES else 0
         return <shmnd_block *>(
@@ -135,7 +135,7 @@ cdef class QueueMemory(QueueMembers):
         return shmnd_block_is_free(self._place(self.runs[at].chunk << 9, SHMND_CHUNK_RUN))
 
     cdef void sent(self, uint64_t packed) noexcept:
-        """The block is the line's now."""
+        """Note that a block was sent: its line has it now."""
         cdef uint32_t kind = <uint32_t>(packed >> 32), ref = <uint32_t>packed
         cdef size_t at
         if kind < SHMND_CLASSES:
@@ -146,7 +146,7 @@ cdef class QueueMemory(QueueMembers):
                 self.runs[at].building = False
 
     cdef void unsent(self, uint64_t packed) noexcept:
-        """The block was not sent."""
+        """Note that a block was not sent: it can be used again."""
         cdef uint32_t kind = <uint32_t>(packed >> 32), ref = <uint32_t>packed
         shmnd_block_free(self._place(ref, kind))
         if kind < SHMND_CLASSES:
@@ -336,7 +336,7 @@ cdef class QueueMemory(QueueMembers):
         return found
 
     def inherit(self, number: int) -> None:
-        """The chunks of a dead member, whose lock is held, become this one's."""
+        """Take over the chunks of a dead member, whose lock is held."""
         cdef uint64_t at = 0, high = min(shmnd_relaxed64(&self.head.high), self.shape.chunks)
         cdef uint64_t word, run
         cdef uint32_t index, ref

@@ -126,7 +126,7 @@ class StreamTurns:
     # -- the end --
 
     def finish(self) -> None:
-        """The server was closed: streams have a last chance to end by themselves.
+        """End the streams of a closed server, after a last chance to end by themselves.
 
         They give as many values as they might be ahead of their clients, without a wait.
         """

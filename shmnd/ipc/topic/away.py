@@ -49,5 +49,5 @@ def missing(source: _Source, exc: Exception, segment: int) -> Away | None:
 
 
 def _is_over(source: _Source) -> bool:
-    """Its process does not announce it again."""
+    """Return whether its process will not announce the segment again."""
     return source.neighbour.dead or source.ended

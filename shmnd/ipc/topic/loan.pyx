@@ -116,7 +116,7 @@ cdef class Loan:
         return sent
 
     cdef bint is_alone(self) noexcept:
-        """Nothing but this loan refers to its slot and its array, or leads to its memory."""
+        """Return whether this loan alone refers to its slot and array, or leads to its memory."""
         cdef Py_ssize_t known = 1
         if self.view is not None:
             if not self.flat or not is_spare_row(<PyObject *>self.view, <PyObject *>self.dtype,
@@ -131,7 +131,7 @@ cdef class Loan:
             cnp.PyArray_CLEARFLAGS(self.view, cnp.NPY_ARRAY_WRITEABLE)
 
     cdef Loaned with_room(self, extra):
-        """The slot, or a larger one with the same bytes where a long header does not fit."""
+        """Return the slot, or a larger one with the same bytes where a header does not fit."""
         cdef Loaned larger
         room = extra + (0 if self.meta is None else len(self.meta))
         if extra > _ROOM and self.loaned.nbytes + room > self.writer._capacity(self.loaned):
@@ -170,7 +170,7 @@ cdef cnp.npy_intp items_in(uint64_t nbytes, cnp.dtype dtype) noexcept:
 
 
 cdef object bytes_of(object header):
-    """The length of a header; 0 for another object, which send_loan() refuses."""
+    """Return the length of a header; 0 for another object, which send_loan() refuses."""
     try:
         return memoryview(header).nbytes
     except TypeError:
@@ -269,7 +269,7 @@ cdef class Lender(WriterCore):
 
 
 cdef bint is_fixed(object shape) except -1:
-    """A shape that can never mean another one."""
+    """Return whether a shape can never mean another one."""
     if type(shape) is not tuple:
         return shape is None or type(shape) is int
     for each in <tuple>shape:

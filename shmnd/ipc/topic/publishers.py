@@ -176,7 +176,7 @@ class MeetsPublishers(ReaderCore, Closing):
         here.admit(entry.adapter)  # a publisher of this process need not hear of it by the broker
 
     def _part(self, source: Source) -> None:
-        """A publisher is gone, and all that it sent was received."""
+        """Part from a publisher that is gone, when all that it sent was received."""
         source.close()
         self._parted[id(source)] = source
         if source.held == 0:

@@ -114,7 +114,7 @@ cdef class ReaderCore:
             self.kept.append(box.pop())
 
     cdef object take(self):
-        """The next sample of any publisher, in turn."""
+        """Return the next sample of any publisher, in turn."""
         cdef Py_ssize_t _, n = len(self.sources)
         if self.kept is not None:
             sample = self.kept.pop(0)
@@ -137,7 +137,7 @@ cdef class ReaderCore:
         return None
 
     def _ready(self):
-        """A poll may find something."""
+        """Return whether a poll may find something."""
         if self.kept is not None:
             return True
         for source in self.sources:
@@ -324,7 +324,7 @@ cdef class ReaderCore:
         return True
 
     cdef uint64_t _spin_ns(self) noexcept:
-        """The nanoseconds of `spin`."""
+        """Return the nanoseconds of `spin`."""
         return <uint64_t>(min(self.spin, 1e9) * 1e9) if self.spin > 0 else 0
 
     cdef object spin_for(self, uint64_t end):

@@ -81,7 +81,7 @@ class Unreached(Generic[_K]):
         self._why = str(why)
 
     def pop(self, key: _K) -> None:
-        """It was reached, or has gone."""
+        """Forget one that was reached, or has gone."""
         if self._entries.pop(key, None) is not None and not self._entries:
             self.trouble = None
 
@@ -219,7 +219,7 @@ class Seats:
         neighbour.ring()
 
     def leave(self, entry: Entry) -> None:
-        """The broker knows a subscriber no more.
+        """Note that the broker knows a subscriber no more.
 
         One that lives and is open, or holds samples, keeps its seat: its process has lost its
         session, and will announce it again.
@@ -236,7 +236,7 @@ class Seats:
         return guest.neighbour.dead or (guest.unknown and self._board._page_over(guest.seat))
 
     def _end(self, guest: _Guest) -> None:
-        """A subscriber is gone, and what it held with it."""
+        """Free the seat of a subscriber that is gone, with the samples that it held."""
         if self._guests.pop(guest.entry.key, None) is None:
             return
         self._board._leave(guest.seat)
@@ -274,7 +274,7 @@ class Seats:
         return None if guest is None else guest.entry.pid
 
     def evicted(self, seat: int) -> None:
-        """The publisher has let go of a subscriber; what that holds it may keep."""
+        """Note that the publisher has dropped a subscriber, which keeps what it holds."""
         guest = self._at(seat)
         if guest is not None:
             guest.evicted = True

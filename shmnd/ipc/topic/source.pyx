@@ -54,7 +54,7 @@ cdef class Source(Origin):
 
     @staticmethod
     def page_bytes(most_held):
-        """The bytes of the page of a subscriber that may hold so many samples."""
+        """Return the bytes of the page of a subscriber that may hold so many samples."""
         return shmnd_page_bytes(most_held)
 
     def open(self, head, neighbour, sleepers, page, *, most_held, policy, buffer, history,
@@ -113,7 +113,7 @@ cdef class Source(Origin):
         self.closed = False
 
     cdef int require_lines(self) except -1:
-        """Nothing is read before there is a board."""
+        """Raise TypeError unless Subscriber has opened the source."""
         if self.r.head == NULL or self.r.lines == NULL or self.r.page == NULL:
             raise TypeError("a source is opened by Subscriber")
         return 0
@@ -307,7 +307,7 @@ cdef class Source(Origin):
         self.left, self.has_left, self.left_copied = found[0], True, copied
 
     cdef bint rests(self) except -1:
-        """It is to be asked for nothing now: the broker does not know its memory yet."""
+        """Return whether to poll it later: the broker does not know its memory yet."""
         if self.away is None:
             return False
         if not self.away.lasts(self):
@@ -319,7 +319,7 @@ cdef class Source(Origin):
         return self.away is not None
 
     cdef object next(self):
-        """The next sample, or None."""
+        """Return the next sample, or None."""
         cdef shmnd_found found
         cdef shmnd_outcome outcome
         if self.away is not None and self.rests():

@@ -224,7 +224,7 @@ class Subscriber(MeetsPublishers):
             self._find_seats()
 
     def _anything(self) -> bool:
-        """A poll may find something: a sample, a publisher, or that one is gone."""
+        """Return whether a poll may find a sample, a publisher, or that one is gone."""
         if self.closed or self._watch.pending or self._mismatch or self._evicted:
             return True
         return bool(self._ready() or self._unreached.trouble or self._find_seats()) or any(

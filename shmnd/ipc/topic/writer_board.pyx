@@ -21,7 +21,7 @@ LEAST_LINES_LOG = SHMND_LEAST_LINES_LOG
 
 
 def class_bytes(number: int) -> int:
-    """The bytes of a slot of a class."""
+    """Return the bytes of a slot of a class."""
     return shmnd_class_bytes(number)
 
 
@@ -55,7 +55,7 @@ cdef class WriterBoard:
         return 0
 
     cdef shmnd_guest *guest_at(self, uint64_t seat) except NULL:
-        """The subscriber of a seat."""
+        """Return the subscriber of a seat."""
         self.require_board()
         if seat >= self.seats:
             raise IndexError(f"seat {seat} of {self.seats}")
@@ -234,12 +234,12 @@ cdef class WriterBoard:
             shmnd_board_evict(&self.b, seat)
 
     def _page_closed(self, seat):
-        """The subscriber is closed; it may still hold samples."""
+        """Return whether the subscriber is closed; it may still hold samples."""
         return (seat in self.neighbours and self.b.guests[<uint32_t>seat].page != NULL and
                 shmnd_relaxed64(&self.b.guests[<uint32_t>seat].page.state) == SHMND_PAGE_CLOSED)
 
     def _page_over(self, seat):
-        """The subscriber is closed, and holds nothing any more."""
+        """Return whether the subscriber is closed, and holds nothing any more."""
         cdef shmnd_page *page
         if seat not in self.neighbours:
             return True
@@ -250,7 +250,7 @@ cdef class WriterBoard:
                 and shmnd_acquire64(&page.mask) == 0)
 
     def _behind(self, seat):
-        """How many samples a subscriber has not received."""
+        """Return how many samples a subscriber has not received."""
         cdef shmnd_guest *g = self.guest_at(seat)
         shmnd_board_count(&self.b)
         if g.page == NULL:
@@ -260,7 +260,7 @@ cdef class WriterBoard:
         return self.b.next - g.cursor
 
     def _slow(self):
-        """The seats of subscribers that lost samples since, or that the publisher waits for."""
+        """Return the seats of subscribers that lost samples since, or are waited for."""
         cdef uint32_t i
         cdef shmnd_guest *g
         found = []

@@ -43,7 +43,7 @@ _TEXTS: Final = {
 
 
 def _standard() -> dict[int, str]:
-    """The string of each class of the standard: its name, and what it means in words."""
+    """Return the string of each class of the standard: its name, and its meaning in words."""
     strings = {}
     for name, code in vars(constants).items():
         if name == "SUCCESS" or (name.startswith("ERR_") and name != "ERR_LASTCODE"):

@@ -90,7 +90,7 @@ class Buffering:
 
 
 def _nothing() -> None:
-    """The end of a flush, which has nothing left to do."""
+    """End a flush, which has nothing left to do."""
 
 
 _PROCESS: Final = Buffering()

@@ -129,7 +129,7 @@ def _upwards(root: str, at: str, path: str) -> Iterator[PurePosixPath]:
 
 @lru_cache(maxsize=4)
 def _memory_groups(member: str) -> tuple[str, ...]:
-    """The groups of a process whose /proc/self/cgroup has this text. Mounts stay as they are."""
+    """Return the groups of a process by the text of its /proc/self/cgroup."""
     return tuple(str(folder) for folder in _groups(read_file, "memory", member))
 
 
@@ -160,7 +160,7 @@ def _group_bounds(read: Read, folder: str) -> Iterator[Bound]:
 
 
 def _cached(stat: str, prefix: str) -> int:
-    """The bytes of cached files in a memory.stat: the kernel reclaims them before it fails."""
+    """Return the bytes of cached files in a memory.stat: the kernel reclaims them first."""
     wanted = {f"{prefix}inactive_file", f"{prefix}active_file"}
     pairs = (line.split() for line in stat.splitlines())
     return sum(int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] in wanted)

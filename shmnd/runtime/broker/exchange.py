@@ -257,7 +257,7 @@ class BrokerExchange(EventDispatch):
             close_all(self._inbox.popleft()[1])
 
     def _miss(self, adapter: str) -> None:
-        """What an adapter needs was lost, mostly for want of room: as if never heard of."""
+        """Note that descriptors of an adapter were lost; the broker repeats them on demand."""
         self._unheard[adapter] = object()
         self.post("unheard", adapter=adapter)
 
@@ -319,7 +319,7 @@ class BrokerExchange(EventDispatch):
     # -- the end of a broker, and the next one --
 
     def _lose_broker(self) -> None:
-        """The broker is gone: undecided connections fail, and nothing else."""
+        """Have undecided connections fail, and nothing else: the broker is gone."""
         _LOG.debug("the broker is gone; established connections do not notice")
         if self._ends:
             self._undelivered.append(({"ev": "broker_lost", "ends": list(self._ends)}, []))
