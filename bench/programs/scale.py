@@ -58,7 +58,7 @@ class _Scale(Shmnd):
         """Shared memory that a connection took, by their number."""
 
     def answers(self, question: Question) -> bool:
-        """Return True for the traffic beside the idle connections: ping-pong and streams."""
+        """Return True for the traffic next to the idle connections: ping-pong and streams."""
         return question.kind in (Kind.PINGPONG, Kind.STREAM)
 
     def connect(self, question: Question) -> None:

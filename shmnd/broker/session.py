@@ -77,7 +77,7 @@ class Session:
         self._arrived: deque[Arrived] = deque()  # datagrams that were read and not sorted
         self._events: deque[EventWithFds] = deque()
         self.unsorted: list[Sized] = [self._arrived, self._events]
-        """What was read and not taken; after a handler raised, without a readable descriptor."""
+        """All that was read and not taken; after a handler raised, no descriptor shows it."""
         self._posts = Posts()
         self._wants_room = False  # posts wait until the socket takes more
         self._interest = select.EPOLLIN  # of the socket, while no exchange waits

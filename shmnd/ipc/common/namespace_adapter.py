@@ -35,7 +35,7 @@ class AttendingEnd(Protocol):
     _shared: NamespaceAdapter
 
     def _attend(self) -> None:
-        """Handle what has changed; never wait for others."""
+        """Handle the changes; never wait for others."""
 
 
 class NamespaceAdapter:
