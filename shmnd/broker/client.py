@@ -22,7 +22,7 @@ from typing import Any, Final
 from shmnd.broker.access import caller_at
 from shmnd.broker.lock import take_lock
 from shmnd.broker.place import place_of
-from shmnd.broker.protocol import VERSION, Descriptor, encode
+from shmnd.broker.protocol import VERSION, PassedFd, encode
 from shmnd.broker.session import EventWithFds, Lost, Session
 from shmnd.broker.spawn import IDLE_SECONDS, START_SECONDS, reach
 from shmnd.common.brief_waits import too_late
@@ -69,7 +69,7 @@ class BrokerClient(Session):
         """Held for the time of a replay: a guard releases it, wherever an interruption comes."""
         self._closed = False
         with contextlib.ExitStack() as undo:
-            self._pidfd = Descriptor.of(os.pidfd_open, os.getpid())
+            self._pidfd = PassedFd.of(os.pidfd_open, os.getpid())
             undo.callback(self._pidfd.close)
             super().__init__(place_of(namespace, base, group), timeout)
             undo.callback(self._release)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from shmnd.broker.access import caller_at
 from shmnd.broker.place import Place
-from shmnd.broker.protocol import Descriptor, decode, encode, receive, send
+from shmnd.broker.protocol import PassedFd, decode, encode, receive, send
 from shmnd.status import Status, error
 
 __all__ = ["LIMIT", "Observer", "facts", "stop", "visit"]
@@ -50,7 +50,7 @@ class Observer:
             if not after:
                 return found
 
-    def counter_segments(self) -> Iterator[tuple[dict[str, Any], Descriptor]]:
+    def counter_segments(self) -> Iterator[tuple[dict[str, Any], PassedFd]]:
         """Ask for the segments in which adapters publish their counters."""
         after = 0
         while True:
@@ -63,7 +63,7 @@ class Observer:
     def _ask(self, **fields: object) -> dict[str, Any]:
         return self._exchange(**fields)[0]
 
-    def _exchange(self, **fields: object) -> tuple[dict[str, Any], list[Descriptor]]:
+    def _exchange(self, **fields: object) -> tuple[dict[str, Any], list[PassedFd]]:
         send(self._sock, encode({"op": "status", "id": 1, **fields}))
         reply, fds = self._receive()
         status, message = reply.pop("status"), reply.pop("message")
@@ -72,7 +72,7 @@ class Observer:
         del reply["re"]
         return reply, fds
 
-    def _receive(self) -> tuple[dict[str, Any], list[Descriptor]]:
+    def _receive(self) -> tuple[dict[str, Any], list[PassedFd]]:
         deadline = time.monotonic() + self._limit
         while True:
             left = deadline - time.monotonic()

@@ -41,8 +41,8 @@ __all__ = [
     "Arrived",
     "BadMessage",
     "Datagram",
-    "Descriptor",
     "Fields",
+    "PassedFd",
     "Refusal",
     "channel",
     "contents",
@@ -106,8 +106,8 @@ class Refusal(Exception):
         self.message = message
 
 
-class Descriptor(Owned):
-    """A file descriptor that a message hands over; it is closed with the last reference to it.
+class PassedFd(Owned):
+    """A file descriptor that a message passes on; it is closed with the last reference to it.
 
     The same pidfd or segment may be in many outgoing queues at once, so no queue could say
     when to close it.
@@ -150,20 +150,20 @@ class Descriptor(Owned):
             return -1
 
 
-def channel() -> tuple[Descriptor, Descriptor]:
+def channel() -> tuple[PassedFd, PassedFd]:
     """Make what one process rings another by: the ringing end and the listening end.
 
     A socket, for it can be rung without waiting whatever is done at the other end.
     """
     ringing, listening = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    return Descriptor(ringing.detach()), Descriptor(listening.detach())
+    return PassedFd(ringing.detach()), PassedFd(listening.detach())
 
 
 class Datagram(NamedTuple):
     """One received message; `cut` when the kernel had to leave out bytes or descriptors."""
 
     data: bytes
-    fds: list[Descriptor]
+    fds: list[PassedFd]
     cut: bool
 
 
@@ -178,7 +178,7 @@ def receive(sock: socket.socket) -> Datagram:
     arrived: deque[Arrived] = deque()
     receive_into(arrived, sock)
     data, fds, cut = contents(arrived[0])
-    return Datagram(data, [Descriptor(fd) for fd in fds], cut)
+    return Datagram(data, [PassedFd(fd) for fd in fds], cut)
 
 
 def receive_into(arrived: deque[Arrived], sock: socket.socket) -> None:

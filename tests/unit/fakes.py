@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of
+from shmnd.broker.protocol import VERSION, PassedFd, decode, encode, name_of
 from shmnd.broker.service.rendezvous import Rendezvous
 from shmnd.common.owned import Owned
 from shmnd.handshake.queue_pair_link import QpState
@@ -65,7 +65,7 @@ class FakeBroker:
             answer = {"re": message["id"], "status": int(self.fail.pop(op)), "message": "faked"}
             self.clients[number].inbox.append((answer, []))
             return
-        held = [Descriptor(os.dup(fd)) for fd in fds]
+        held = [PassedFd(os.dup(fd)) for fd in fds]
         self.rendezvous.handle(number, decode(encode(dict(message))), held)
         del held
         self.pump()

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from shmnd import NdError
 from shmnd.broker.observer import visit
 from shmnd.broker.place import Place, place_of
-from shmnd.broker.protocol import Descriptor
+from shmnd.broker.protocol import PassedFd
 from shmnd.ring import Segment
 from shmnd.ring.process.counters import CountersView
 
@@ -116,7 +116,7 @@ class CounterReader:
             if page.view.place == mark and page.view.pid == _own_id(page.pid)
         }
 
-    def _map(self, found: Iterable[tuple[int, Descriptor]]) -> Iterator[tuple[_File, Page]]:
+    def _map(self, found: Iterable[tuple[int, PassedFd]]) -> Iterator[tuple[_File, Page]]:
         """Map new segments; a malformed one is left out."""
         known = self._searched | self._known
         for pid, fd in found:
@@ -141,7 +141,7 @@ def _own_id(pid: int) -> int:
     return pid if found is None else int(found[1])
 
 
-def _in_proc() -> Iterator[tuple[int, Descriptor]]:
+def _in_proc() -> Iterator[tuple[int, PassedFd]]:
     """Return every counters that a process of this user holds open."""
     for process in _PROC.iterdir():
         if not process.name.isdecimal():
@@ -153,5 +153,5 @@ def _in_proc() -> Iterator[tuple[int, Descriptor]]:
         for entry in entries:
             with contextlib.suppress(OSError):
                 if str(entry.readlink()).startswith(_NAME):
-                    fd = Descriptor(os.open(entry, os.O_RDONLY | os.O_CLOEXEC))
+                    fd = PassedFd(os.open(entry, os.O_RDONLY | os.O_CLOEXEC))
                     yield int(process.name), fd

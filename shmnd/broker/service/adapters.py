@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from shmnd.broker.protocol import FIRST_FOR_TOOLS, Descriptor, Fields, Refusal, name_of
+from shmnd.broker.protocol import FIRST_FOR_TOOLS, Fields, PassedFd, Refusal, name_of
 from shmnd.broker.service.connections import Connections
 from shmnd.broker.service.directory import Directory
 from shmnd.broker.service.records import (
@@ -41,7 +41,7 @@ class AdapterRequests:
         self._directory = directory
         self._unbind = unbind
 
-    def open(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def open(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Register an adapter, or its new table."""
         uid = name_of(fields["key"])
         known = self._adapters.get(uid)
@@ -56,7 +56,7 @@ class AdapterRequests:
         self._directory.adapter_came(adapter)
         return {}
 
-    def close(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def close(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Close an adapter with the objects bound on it."""
         adapter = process.adapters.get(fields["adapter"])
         if adapter is not None:
@@ -81,7 +81,7 @@ class AdapterRequests:
         adapter.known_by.clear()
         del self._adapters[adapter.uid], process.adapters[adapter.uid]
 
-    def segment(self, process: Process, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
+    def segment(self, process: Process, fields: Fields, fds: Sequence[PassedFd]) -> Fields:
         """Register a segment, and share it with every process that has the adapter."""
         adapter = own_adapter(process, fields["adapter"])
         size = fields["size"]
@@ -106,7 +106,7 @@ class AdapterRequests:
         self._directory.share_segment(adapter)
         return {}
 
-    def segment_close(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def segment_close(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Withdraw a segment."""
         adapter = own_adapter(process, fields["adapter"])
         number = fields["seg"]

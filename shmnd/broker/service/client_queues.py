@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from shmnd.broker.protocol import MAX_MESSAGE, Descriptor, encode, join, send
+from shmnd.broker.protocol import MAX_MESSAGE, PassedFd, encode, join, send
 from shmnd.common.steps import step
 
 __all__ = ["Client", "Clients", "ServerLimits"]
@@ -59,7 +59,7 @@ class Client:
     pid: int
     sock: socket.socket
     hello_before: float
-    queue: deque[tuple[bytes, tuple[Descriptor, ...]]] = field(default_factory=deque)
+    queue: deque[tuple[bytes, tuple[PassedFd, ...]]] = field(default_factory=deque)
     queued_bytes: int = 0
     retry_at: float = 0.0
     interest: int = 0
@@ -168,7 +168,7 @@ class Clients:
         self,
         number: int,
         message: Mapping[str, object],
-        fds: tuple[Descriptor, ...] = (),
+        fds: tuple[PassedFd, ...] = (),
         later: bool = False,
     ) -> None:
         """Send a message to a client, now or when it has room; none to one that leaves.
@@ -213,7 +213,7 @@ class Clients:
             self._held.pop(client.number, None)
             self._send_or_queue(client, data, ())
 
-    def _send_or_queue(self, client: Client, data: bytes, fds: tuple[Descriptor, ...]) -> None:
+    def _send_or_queue(self, client: Client, data: bytes, fds: tuple[PassedFd, ...]) -> None:
         if not self.serves(client.number):
             return
         if not client.queue and self._try_send(client, data, fds):
@@ -238,7 +238,7 @@ class Clients:
             client.queued_bytes -= len(data)
         self.watch(client)
 
-    def _try_send(self, client: Client, data: bytes, fds: tuple[Descriptor, ...]) -> bool:
+    def _try_send(self, client: Client, data: bytes, fds: tuple[PassedFd, ...]) -> bool:
         """Send one message; False when it has to wait, or when the client is doomed.
 
         A client that has closed gets none, and is not doomed: what it has sent before, as that a

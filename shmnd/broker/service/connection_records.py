@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from weakref import WeakSet
 
 from shmnd.broker.access import is_one_user
-from shmnd.broker.protocol import FIRST_FOR_TOOLS, Address, Descriptor, Refusal
+from shmnd.broker.protocol import FIRST_FOR_TOOLS, Address, PassedFd, Refusal
 from shmnd.broker.service.descriptor_limit import explained
 from shmnd.broker.service.ports import PortSpace
 from shmnd.broker.service.records import (
@@ -38,7 +38,7 @@ class Ends:
         adapters: Mapping[str, Adapter],
         outbox: Outbox,
         limits: Limits,
-        channel: Callable[[], tuple[Descriptor, Descriptor]],
+        channel: Callable[[], tuple[PassedFd, PassedFd]],
     ) -> None:
         self.records: dict[tuple[int, str, str], Connection] = {}
         self.undecided: set[Connection] = set()
@@ -104,7 +104,7 @@ class Ends:
             table=adapter.table,
         )
 
-    def _new_channel(self, owner: Process, to: Process) -> tuple[Descriptor, Descriptor]:
+    def _new_channel(self, owner: Process, to: Process) -> tuple[PassedFd, PassedFd]:
         """Make a channel; only the messages yet to be sent keep its ends."""
         waiting = owner.channels.setdefault(to.uid, WeakSet())
         if len(waiting) >= self._limits.channels:

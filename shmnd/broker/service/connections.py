@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 
-from shmnd.broker.protocol import Descriptor, Fields, Refusal
+from shmnd.broker.protocol import Fields, PassedFd, Refusal
 from shmnd.broker.service.connection_records import Ends
 from shmnd.broker.service.ports import covers
 from shmnd.broker.service.records import (
@@ -96,7 +96,7 @@ class Connections(Ends):
             del listener.armed[connector]
             self._offer(connection, listener, connector)
 
-    def accept(self, process: Process, fields: Fields, link: Descriptor) -> None:
+    def accept(self, process: Process, fields: Fields, link: PassedFd) -> None:
         """Bring the answer and the link to the active side."""
         connection = self._offered_to(process, fields["connection"])
         active = connection.active.process

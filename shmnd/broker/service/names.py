@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shmnd.broker.protocol import Descriptor, Fields
+from shmnd.broker.protocol import Fields, PassedFd
 from shmnd.broker.service.adapters import own_adapter
 from shmnd.broker.service.directory import Directory
 from shmnd.broker.service.records import Process
@@ -19,36 +19,36 @@ class NameRequests:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
-    def announce(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def announce(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Take a record of the process, or its new data."""
         self._directory.announce(process, own_adapter(process, fields["adapter"]), fields)
         return {}
 
-    def retract(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def retract(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Forget a record."""
         self._directory.retract(process, fields["object"])
         return {}
 
-    def find(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def find(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Return records of a kind and name."""
         return self._directory.find(fields)
 
-    def watch(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def watch(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Report to the process which records come and go."""
         self._directory.watch(process, fields["kind"], fields["name"])
         return {}
 
-    def unwatch(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def unwatch(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Report that no longer."""
         self._directory.unwatch(process, fields["kind"], fields["name"])
         return {}
 
-    def meet(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def meet(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Introduce an adapter of the process to one of another, now or when that comes."""
         adapter = own_adapter(process, fields["adapter"])
         return {"met": self._directory.meet(process, adapter, fields["peer"])}
 
-    def part(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def part(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """End a meeting."""
         self._directory.part(process, fields["adapter"], fields["peer"])
         return {}

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shmnd.broker.protocol import Address, Descriptor, Fields, Refusal
+from shmnd.broker.protocol import Address, Fields, PassedFd, Refusal
 from shmnd.status import Status
 
 __all__ = [
@@ -67,7 +67,7 @@ class Outgoing(NamedTuple):
 
     client: int
     message: Fields | None
-    fds: tuple[Descriptor, ...] = ()
+    fds: tuple[PassedFd, ...] = ()
     later: bool = False
     """It may wait a moment for the next message to its client."""
 
@@ -87,13 +87,13 @@ class Outbox:
         """Begin a step: its doorbells and its answer go in front of its events."""
         self._first = len(self.items)
 
-    def doorbell(self, to: Process, fds: Sequence[Descriptor], by: Process) -> None:
+    def doorbell(self, to: Process, fds: Sequence[PassedFd], by: Process) -> None:
         """Send a process the end of a channel by which another one will ring it."""
         message = {"ev": "doorbell", "process": by.uid}
         self._put_first(Outgoing(to.client, message, tuple(fds)))
 
     def answer(
-        self, client: int, message: Fields, fds: Sequence[Descriptor], later: bool = False
+        self, client: int, message: Fields, fds: Sequence[PassedFd], later: bool = False
     ) -> None:
         """Answer the request of this step."""
         self._put_first(Outgoing(client, message, tuple(fds), later))
@@ -103,7 +103,7 @@ class Outbox:
         self._first += 1
 
     def event(
-        self, to: Process | None, name: str, fds: Sequence[Descriptor] = (), /, **fields: object
+        self, to: Process | None, name: str, fds: Sequence[PassedFd] = (), /, **fields: object
     ) -> None:
         """Send an event to a process that is still connected."""
         if to is not None and to.present:
@@ -125,7 +125,7 @@ class Process:
     """The user id that the kernel reported for the socket."""
     proven: bool
     """Its pidfd is its own, as far as the broker sees."""
-    pidfd: Descriptor
+    pidfd: PassedFd
     settled: bool
     """It has reported everything that it still holds from an earlier broker."""
     present: bool = True
@@ -138,7 +138,7 @@ class Process:
     """Adapters whose introduction was lost because it had no room for the descriptors."""
     met: dict[str, Process] = field(default_factory=dict)
     """Processes that shared a connection, or an attempt at one, with it."""
-    channels: dict[str, weakref.WeakSet[Descriptor]] = field(default_factory=dict)
+    channels: dict[str, weakref.WeakSet[PassedFd]] = field(default_factory=dict)
     """By ringing process: the ends of its channels that wait here to be sent."""
     segments: int = 0
     """How many its adapters have, those for tools included."""
@@ -152,7 +152,7 @@ class Segment:
 
     size: int
     writable: bool
-    fd: Descriptor
+    fd: PassedFd
 
 
 @dataclass(eq=False, slots=True)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 from shmnd.broker.protocol import (
     VERSION,
-    Descriptor,
     Fields,
+    PassedFd,
     Refusal,
     channel,
     name_of,
@@ -50,7 +50,7 @@ class Rendezvous:
         *,
         limits: Limits | None = None,
         first_port: int | None = None,
-        channel: Callable[[], tuple[Descriptor, Descriptor]] = channel,
+        channel: Callable[[], tuple[PassedFd, PassedFd]] = channel,
     ) -> None:
         self.uid = os.urandom(16).hex()
         self.outbox = Outbox()
@@ -76,7 +76,7 @@ class Rendezvous:
             self._unbind,
         )
         names = NameRequests(self.directory)
-        self._handlers: dict[str, Callable[[Process, Fields, Sequence[Descriptor]], Fields]] = {
+        self._handlers: dict[str, Callable[[Process, Fields, Sequence[PassedFd]], Fields]] = {
             "adapter": adapters.open,
             "adapter_close": adapters.close,
             "segment": adapters.segment,
@@ -137,15 +137,15 @@ class Rendezvous:
         process.adapters.clear()
         process.objects.clear()
         process.met.clear()
-        process.pidfd = Descriptor(-1)
+        process.pidfd = PassedFd(-1)
 
-    def handle(self, client: int, message: Fields, fds: Sequence[Descriptor]) -> None:
+    def handle(self, client: int, message: Fields, fds: Sequence[PassedFd]) -> None:
         """Answer one message. BadMessage when it cannot even be answered."""
         ident = request_id(message)
         self.outbox.begin()
         reply: Fields = {}
         status, text = Status.SUCCESS, ""
-        reply_fds: list[Descriptor] = []
+        reply_fds: list[PassedFd] = []
         later = False
         try:
             op, fields = read_request(message, len(fds))
@@ -160,7 +160,7 @@ class Rendezvous:
             answer = {"re": ident, "status": int(status), "message": text, **reply}
             self.outbox.answer(client, answer, reply_fds, later)
 
-    def _dispatch(self, client: int, op: str, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
+    def _dispatch(self, client: int, op: str, fields: Fields, fds: Sequence[PassedFd]) -> Fields:
         if op == "hello":
             return self._hello(client, fields, fds)
         process = self._clients.get(client)
@@ -168,7 +168,7 @@ class Rendezvous:
             raise Refusal(Status.INVALID_DEVICE_STATE, f"{op}: hello must come first")
         return self._handlers[op](process, fields, fds)
 
-    def _hello(self, client: int, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
+    def _hello(self, client: int, fields: Fields, fds: Sequence[PassedFd]) -> Fields:
         if fields["version"] != VERSION:
             raise Refusal(
                 Status.NOT_SUPPORTED,
@@ -210,7 +210,7 @@ class Rendezvous:
 
     # --- listeners and connectors --------------------------------------------------------------
 
-    def _bind(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _bind(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         adapter = own_adapter(process, fields["adapter"])
         number = fields["object"]
         if number in process.objects:
@@ -223,7 +223,7 @@ class Rendezvous:
         process.objects[number] = bound
         return {"port": bound.port}
 
-    def _listen(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _listen(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         listener = _own_object(process, fields["object"], "listener")
         if listener.listening:
             raise Refusal(Status.INVALID_DEVICE_STATE, f"object {listener.number} listens already")
@@ -232,7 +232,7 @@ class Rendezvous:
         listener.listening = True
         return {}
 
-    def _request(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _request(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         listener = _own_listening(process, fields["object"])
         connector = fields["connector"]
         if connector in listener.armed:
@@ -244,13 +244,13 @@ class Rendezvous:
         self.connections.match(listener)
         return {}
 
-    def _cancel_request(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _cancel_request(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         listener = _own_listening(process, fields["object"])
         waiting = fields["connector"] in listener.armed
         listener.armed.pop(fields["connector"], None)
         return {"cancelled": waiting}
 
-    def _close(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _close(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         bound = process.objects.get(fields["object"])
         if bound is not None:
             self._unbind(bound)
@@ -265,7 +265,7 @@ class Rendezvous:
 
     # --- connections ---------------------------------------------------------------------------
 
-    def _connect(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _connect(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         host, port = fields["local"]
         if port == 0:  # bound together with the connect; undone when that is refused
             self._bind(process, {**fields, "kind": "connector", "host": host, "port": 0}, ())
@@ -288,11 +288,11 @@ class Rendezvous:
         connection = self.connections.connect(process, source, fields)
         return {"connection": connection, "port": source.port}
 
-    def _withdraw(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _withdraw(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         self.connections.withdraw(process, fields["connection"])
         return {}
 
-    def _accept(self, process: Process, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
+    def _accept(self, process: Process, fields: Fields, fds: Sequence[PassedFd]) -> Fields:
         if not 0 < fields["size"] <= fds[0].size():
             raise Refusal(
                 Status.INVALID_BUFFER_SIZE,
@@ -302,16 +302,16 @@ class Rendezvous:
         self.connections.accept(process, fields, fds[0])
         return {}
 
-    def _reject(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _reject(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         self.connections.reject(process, fields)
         return {}
 
-    def _closed(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _closed(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """End one end of a connection, and free the port that was bound for it alone, if any."""
         self.connections.closed(process, fields["connection"])
         return self._close(process, fields, ()) if fields["object"] else {}
 
-    def _holds(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _holds(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         refused = []
         for held in fields["connections"]:
             try:
@@ -322,7 +322,7 @@ class Rendezvous:
             self.connections.settle(process)
         return {"refused": refused}
 
-    def _sync(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _sync(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Repeat lost introductions, and name those that cannot be sent yet.
 
         The reply follows every earlier message to the client, and the repeated ones.
@@ -331,7 +331,7 @@ class Rendezvous:
         self.outbox.begin()
         return {"unheard": list(process.unheard)}
 
-    def _unheard(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _unheard(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Note that descriptors were lost: the introduction is repeated when it is needed."""
         uid = fields["adapter"]
         if process.knows.pop(uid, None) is not None:
@@ -339,12 +339,12 @@ class Rendezvous:
             process.unheard.add(uid)
         return {}
 
-    def _doorbell_lost(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+    def _doorbell_lost(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Send a new doorbell to a process that had no descriptor free for the last one."""
         self.connections.renew_doorbell(process, fields["process"])
         return {}
 
-    def _status(self, fields: Fields, reply_fds: list[Descriptor]) -> Fields:
+    def _status(self, fields: Fields, reply_fds: list[PassedFd]) -> Fields:
         found = report(self.processes, self.adapters, self.connections.records, fields, reply_fds)
         return {"broker": self.uid, "version": VERSION, "pid": os.getpid(), **found}
 
@@ -373,7 +373,7 @@ def _own_listening(process: Process, number: int) -> Bound:
     return listener
 
 
-def _require_pidfd(fd: Descriptor) -> None:
+def _require_pidfd(fd: PassedFd) -> None:
     """Refuse another kind of descriptor: it would never report that the process has died."""
     kind = fd.kind()
     if kind and not kind.startswith(_PIDFD_KINDS):

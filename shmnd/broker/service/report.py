@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from shmnd.broker.protocol import FIRST_FOR_TOOLS, MAX_FDS, Descriptor, Fields
+from shmnd.broker.protocol import FIRST_FOR_TOOLS, MAX_FDS, Fields, PassedFd
 from shmnd.broker.service.records import Adapter, Bound, Connection, End, Process
 
 __all__ = ["report"]
@@ -21,7 +21,7 @@ def report(
     adapters: Mapping[str, Adapter],
     connections: Mapping[tuple[int, str, str], Connection],
     fields: Fields,
-    reply_fds: list[Descriptor],
+    reply_fds: list[PassedFd],
 ) -> Fields:
     """Return the counts, and the page of the wanted kind; `next` (not 0) leads to the one after.
 
@@ -56,7 +56,7 @@ def report(
 
 
 def _counter_segments(
-    adapters: Mapping[str, Adapter], after: int, reply_fds: list[Descriptor]
+    adapters: Mapping[str, Adapter], after: int, reply_fds: list[PassedFd]
 ) -> Fields:
     """Return the segments that adapters keep for tools. Only their owners can write them."""
     every = (

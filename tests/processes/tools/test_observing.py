@@ -29,7 +29,7 @@ from processes.kit import (
 )
 from shmnd.broker.observer import visit
 from shmnd.broker.place import place_of
-from shmnd.broker.protocol import Descriptor
+from shmnd.broker.protocol import PassedFd
 from shmnd.ring import Segment
 from shmnd_tools.main import main
 from shmnd_tools.observe.counter_reader import CounterReader
@@ -382,7 +382,7 @@ def test_a_hostile_peer_is_shown_and_no_more(
         fd = forged.fd
 
         def refresh(self: CounterReader, fd: int = fd) -> None:
-            self._known = dict(self._map([(ME, Descriptor(os.dup(fd)))]))
+            self._known = dict(self._map([(ME, PassedFd(os.dup(fd)))]))
 
         monkeypatch.setattr(CounterReader, "refresh", refresh)
         assert main(["ps"]) == 0

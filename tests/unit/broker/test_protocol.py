@@ -21,7 +21,7 @@ from shmnd.broker.protocol import (
     MAX_FDS,
     MAX_MESSAGE,
     BadMessage,
-    Descriptor,
+    PassedFd,
     Refusal,
     decode,
     decode_private,
@@ -125,11 +125,11 @@ def test_last_messages_are_received(pair: tuple[socket.socket, socket.socket]) -
 
 
 def test_a_descriptor_can_be_given_away() -> None:
-    kept = Descriptor(os.open(os.devnull, os.O_RDONLY))
+    kept = PassedFd(os.open(os.devnull, os.O_RDONLY))
     number = kept.detach()
     del kept
     assert is_open(number)
-    again = Descriptor(number)
+    again = PassedFd(number)
     again.close()
     again.close()
     assert not is_open(number)
@@ -196,16 +196,16 @@ def test_descriptors_that_a_handler_took_stay_open(monkeypatch: pytest.MonkeyPat
 
 
 def test_only_sealed_shared_memory_has_a_size() -> None:
-    assert Descriptor(sealed_memory(12345)).size() == 12345
+    assert PassedFd(sealed_memory(12345)).size() == 12345
     with tempfile.TemporaryFile() as ordinary:
         assert ordinary.truncate(12345)
-        assert Descriptor(os.dup(ordinary.fileno())).size() == -1
+        assert PassedFd(os.dup(ordinary.fileno())).size() == -1
     unsealed = os.memfd_create("shmnd-test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(unsealed, 12345)
-    assert Descriptor(unsealed).size() == -1
-    assert Descriptor(os.open(os.devnull, os.O_RDONLY)).size() == -1
-    assert Descriptor(-1).size() == -1
-    assert Descriptor(-1).kind() == ""
+    assert PassedFd(unsealed).size() == -1
+    assert PassedFd(os.open(os.devnull, os.O_RDONLY)).size() == -1
+    assert PassedFd(-1).size() == -1
+    assert PassedFd(-1).kind() == ""
 
 
 # --- messages ---

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shmnd.broker.place import Place
-from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of, receive, send, split
+from shmnd.broker.protocol import VERSION, PassedFd, decode, encode, name_of, receive, send, split
 from shmnd.broker.service.records import Limits
 from shmnd.broker.service.server import Server, ServerLimits
 
@@ -52,9 +52,9 @@ class Wire:
         self.uid = name_of(self.key)
         self.adapter_key = os.urandom(16).hex()
         self.adapter = name_of(self.adapter_key)
-        self.events: list[tuple[dict[str, Any], list[Descriptor]]] = []
+        self.events: list[tuple[dict[str, Any], list[PassedFd]]] = []
         self._next = 1
-        self._came: list[tuple[dict[str, Any], list[Descriptor]]] = []
+        self._came: list[tuple[dict[str, Any], list[PassedFd]]] = []
         """Messages of a datagram whose first was read."""
 
     def __enter__(self) -> "Wire":
@@ -97,7 +97,7 @@ class Wire:
         assert reply["status"] == 0, reply
         return reply
 
-    def read(self) -> tuple[dict[str, Any], list[Descriptor]]:
+    def read(self) -> tuple[dict[str, Any], list[PassedFd]]:
         """Return the next message; EOFError when the broker hung up."""
         if not self._came:
             self._wait(select.POLLIN)
@@ -148,7 +148,7 @@ class Wire:
         assert isinstance(reply["connection"], int)
         return reply["connection"]
 
-    def event(self, name: str) -> tuple[dict[str, Any], list[Descriptor]]:
+    def event(self, name: str) -> tuple[dict[str, Any], list[PassedFd]]:
         """Return the next event of a name, leaving out others before it."""
         while True:
             message, fds = self.events.pop(0) if self.events else self.read()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of
+from shmnd.broker.protocol import VERSION, PassedFd, decode, encode, name_of
 from shmnd.broker.service.records import Limits
 from shmnd.broker.service.rendezvous import Rendezvous
 from shmnd.status import Status
@@ -14,7 +14,7 @@ from shmnd.status import Status
 PID = 77
 
 
-class Fake(Descriptor):
+class Fake(PassedFd):
     """A descriptor that refers to nothing, of any kind and size."""
 
     __slots__ = ("_kind", "_process", "_size", "closed")
@@ -42,11 +42,11 @@ class World:
         self.state = Rendezvous(limits=limits, first_port=50000, channel=self._channel)
         self.channel_error: OSError | None = None
         self._channels = itertools.count()
-        self.said: dict[int, list[tuple[dict[str, Any], tuple[Descriptor, ...]]]] = {}
+        self.said: dict[int, list[tuple[dict[str, Any], tuple[PassedFd, ...]]]] = {}
         self.dropped: list[int] = []
         self._numbers = itertools.count(1)
 
-    def _channel(self) -> tuple[Descriptor, Descriptor]:
+    def _channel(self) -> tuple[PassedFd, PassedFd]:
         if self.channel_error is not None:
             raise self.channel_error
         number = next(self._channels)
@@ -88,7 +88,7 @@ class Party:
         self.key = key
         self.uid = name_of(key)
         self.pidfd = pidfd
-        self.doorbells: list[tuple[str, tuple[Descriptor, ...]]] = []
+        self.doorbells: list[tuple[str, tuple[PassedFd, ...]]] = []
         """By which process, and the end to listen at."""
         self.adapter_key = os.urandom(16).hex()
         self.adapter = name_of(self.adapter_key)
@@ -98,7 +98,7 @@ class Party:
         if adapter:
             self.ask("adapter", key=self.adapter_key, table={"of": self.uid})
 
-    def raw(self, op: str, fds: Sequence[Descriptor] = (), **fields: Any) -> dict[str, Any]:
+    def raw(self, op: str, fds: Sequence[PassedFd] = (), **fields: Any) -> dict[str, Any]:
         """Return the reply, whatever it says."""
         ident = next(self._ids)
         message = decode(encode({"op": op, "id": ident, **fields}))
@@ -110,20 +110,20 @@ class Party:
         del box[found[0][1]]
         return found[0][0]
 
-    def ask(self, op: str, fds: Sequence[Descriptor] = (), **fields: Any) -> dict[str, Any]:
+    def ask(self, op: str, fds: Sequence[PassedFd] = (), **fields: Any) -> dict[str, Any]:
         """Return the reply to a request that must succeed."""
         reply = self.raw(op, fds, **fields)
         assert reply["status"] == Status.SUCCESS, reply
         return reply
 
-    def refused(self, op: str, fds: Sequence[Descriptor] = (), **fields: Any) -> Status:
+    def refused(self, op: str, fds: Sequence[PassedFd] = (), **fields: Any) -> Status:
         """Return the status of a request that must fail, and must say why."""
         reply = self.raw(op, fds, **fields)
         assert reply["status"] != Status.SUCCESS, reply
         assert reply["message"]
         return Status(reply["status"])
 
-    def take(self) -> list[tuple[dict[str, Any], tuple[Descriptor, ...]]]:
+    def take(self) -> list[tuple[dict[str, Any], tuple[PassedFd, ...]]]:
         """Return the events since the last look, with descriptors; doorbells are put aside."""
         self.world.deliver()
         taken = self.world.said.pop(self.number, [])
@@ -180,10 +180,10 @@ class Party:
         assert isinstance(reply["connection"], int)
         return reply["connection"]
 
-    def accept(self, connection: int, link: Descriptor | None = None, **more: Any) -> None:
+    def accept(self, connection: int, link: PassedFd | None = None, **more: Any) -> None:
         self.ask("accept", [link or Fake()], connection=connection, size=4096, **more)
 
-    def segment(self, seg: int, fd: Descriptor | None = None, size: int = 4096) -> None:
+    def segment(self, seg: int, fd: PassedFd | None = None, size: int = 4096) -> None:
         self.ask(
             "segment", [fd or Fake()], adapter=self.adapter, seg=seg, size=size, writable=False
         )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shmnd.broker.place import Place
-from shmnd.broker.protocol import MAX_MESSAGE, Descriptor, decode, receive, split
+from shmnd.broker.protocol import MAX_MESSAGE, PassedFd, decode, receive, split
 from shmnd.broker.service import client_queues
 from shmnd.broker.service.client_queues import Client, Clients, ServerLimits
 from shmnd.broker.service.server import Server
@@ -68,7 +68,7 @@ def test_a_message_that_may_come_later_waits_for_the_next_one(clients: Clients) 
         clients.push(1, {"ev": 3})
         clients.send_gathered()
         assert taken(one) == [[{"re": 1}, {"ev": 3}]]
-        clients.push(2, {"ev": 4}, (Descriptor(sealed_memory(1)),))
+        clients.push(2, {"ev": 4}, (PassedFd(sealed_memory(1)),))
         assert taken(other) == [[{"re": 2}], [{"ev": 4}]]
         assert clients.next_retry() == math.inf
 
@@ -125,7 +125,7 @@ def test_only_the_success_of_a_connect_may_come_later(world: World, later: bool)
 def test_a_message_with_descriptors_goes_alone_and_in_order(clients: Clients) -> None:
     with connected(clients) as one:
         clients.push(1, {"ev": 1})
-        clients.push(1, {"ev": 2}, (Descriptor(sealed_memory()),))
+        clients.push(1, {"ev": 2}, (PassedFd(sealed_memory()),))
         clients.push(1, {"ev": 3})
         clients.send_gathered()
         assert taken(one) == [[{"ev": 1}], [{"ev": 2}], [{"ev": 3}]]
