@@ -35,6 +35,9 @@ class Epochs:
 
     __slots__ = ()
     ob: Any
+    _poll: Any
+    """A program may call those that complete others in a loop, until another rank has come so far:
+    it has to yield its core, if that rank is to run on the same one."""
 
     def _state(self, call: str) -> Any:
         if self.ob is None:
@@ -208,6 +211,7 @@ class Epochs:
             self._out_of_turn("Unlock", f"rank {rank} is not locked; call Lock({rank}) first")
         state.close([rank])
         state.unlock(rank)
+        self._poll()
 
     def Lock_all(self, assertion: int = 0) -> None:
         """Begin an RMA access epoch at all processes."""
@@ -230,6 +234,7 @@ class Epochs:
             self._out_of_turn("Unlock_all", "Lock_all was not called; call it first")
         state.close(None)
         self._unlock_all(state)
+        self._poll()
 
     def _unlock_all(self, state: Any) -> None:
         """Release all locks; what a handler of a signal has interrupted may be called again."""
@@ -243,10 +248,12 @@ class Epochs:
         state, rank = self._target(rank, call)
         if rank != constants.PROC_NULL and rank not in state.locked:
             self._out_of_turn(call, f"rank {rank} is not locked; call Lock or Lock_all first")
+        self._poll()
 
     def _flush_all(self, call: str) -> None:
         if not self._state(call).locked:
             self._out_of_turn(call, "no rank is locked; call Lock or Lock_all first")
+        self._poll()
 
     def Flush(self, rank: int) -> None:
         """Complete all outstanding RMA operations at a target."""
@@ -267,3 +274,4 @@ class Epochs:
     def Sync(self) -> None:
         """Synchronize public and private copies of the window."""
         self._state("Sync")
+        self._poll()

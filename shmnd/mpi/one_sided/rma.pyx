@@ -17,6 +17,7 @@ from shmnd.mpi.buffers.spec cimport (
 )
 from shmnd.mpi.datatypes.type_state cimport MPI_KIND_END, TypeState, mpi_kinds
 from shmnd.mpi.one_sided.window cimport Target, WinState, shmpi_gate_return, target_of
+from shmnd.mpi.transport.engine cimport poll
 
 from shmnd.common.arguments import shown
 from shmnd.mpi import constants
@@ -224,6 +225,10 @@ cdef class WinCalls(Keyed):
         """Fetch-and-accumulate data into the target process."""
         _get_accumulate(self, origin, result, target_rank, target, op, "Win.Get_accumulate")
 
+    def _poll(self) -> None:
+        """Move messages; a program that has many such calls in vain yields its core."""
+        poll()
+
     def Fetch_and_op(
         self, origin: Any, result: Any, target_rank: int, target_disp: int = 0, op: Any = SUM
     ) -> None:
@@ -413,4 +418,3 @@ cdef int _same_items(WinCalls win, TypeState first, TypeState second, str call) 
         f"{call}: items of {first.name}, and of {second.name} at the target; both sides take "
         "one named type",
     )
-    return 0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpi.launcher.jobs import launch
+from mpi.launcher.jobs import launch, python
 from shmnd.mpi import MPI
 
 OWN = ["Allocate", "Allocate_shared"]
@@ -154,3 +154,61 @@ print("well")
 @pytest.mark.slow
 def test_the_parts_of_a_shared_window_are_contiguous() -> None:
     assert launch(4, "-c", LAID_OUT).stdout.count("well") == 4
+
+
+SPINNING = """
+import os, sys
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+line = [sys.executable, "-m", "shmnd.mpi", "-n", "3", "--oversubscribe", "-c", sys.argv[1]]
+os.execv(sys.executable, line)
+"""
+TURNS = """
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+win = MPI.Win.Allocate_shared(8 if comm.rank == 0 else 0, comm=comm)
+place = np.frombuffer(win.Shared_query(0)[0], "i8")
+comm.Barrier()
+one, none, seen = np.ones(1, "i8"), np.zeros(1, "i8"), np.empty(1, "i8")
+def read(op=MPI.NO_OP, given=none):
+    win.Fetch_and_op(given, seen, 0, op=op)
+def flush():
+    read()
+    win.Flush(0)
+def flush_all():
+    read()
+    win.Flush_all()
+def sync():
+    win.Sync()
+    seen[0] = place[0]
+def unlock():
+    win.Lock(0, MPI.LOCK_SHARED)
+    read()
+    win.Unlock(0)
+for look in flush, flush_all, sync, unlock:
+    spins, begun = 0, comm.bcast(int(place[0]))
+    comm.Barrier()
+    if look is not unlock:
+        win.Lock_all()
+    for turn in range(60):
+        look()
+        while seen[0] != begun + turn * comm.size + comm.rank:
+            look()
+            spins += 1
+        if look is unlock:
+            win.Lock(0, MPI.LOCK_SHARED)
+        read(MPI.SUM, one)
+        if look is unlock:
+            win.Unlock(0)
+    if look is not unlock:
+        win.Unlock_all()
+    spins = comm.allreduce(spins)
+    assert spins < 60 * 3 * 300, (look.__name__, spins)
+    comm.Barrier()
+win.Free()
+"""
+
+
+def test_ranks_that_wait_by_calls_of_a_window_leave_their_core_to_others() -> None:
+    """Without that, each turn takes the rest of a time slice: thousands of calls."""
+    python("-c", SPINNING, TURNS)
