@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import threading
-from typing import Any, NoReturn
+from typing import Any
 
 from shmnd.common.interruption import Ignoring
 import shmnd
@@ -17,6 +17,7 @@ from shmnd.mpi.transport import hooks
 from shmnd.mpi.constants import THREAD_MULTIPLE
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.info import Info
+from shmnd.mpi.objects.unsupported import left_out
 
 cdef bint _initialized = False
 cdef bint _finalized = False
@@ -196,39 +197,31 @@ def start(rc: Any) -> None:
         atexit.register(_leave)
 
 
-def _refused(call: str) -> NoReturn:
-    """Raise NotImplementedError for a call that is left out here."""
-    raise NotImplementedError(
-        f"{call} is not part of shmnd.mpi: a job has the ranks that mpiexec starts on one host. "
-        "docs/mpi.md has the list; run the program with a real MPI and mpi4py instead"
-    )
-
-
 def Open_port(info: Any = None) -> str:
     """Return an address used to connect group of processes."""
-    _refused("Open_port")
+    raise left_out("Open_port")
 
 
 def Close_port(port_name: str) -> None:
     """Close a port."""
-    _refused("Close_port")
+    raise left_out("Close_port")
 
 
 def Publish_name(service_name: str, port_name: str, info: Any = None) -> None:
     """Publish a service name."""
-    _refused("Publish_name")
+    raise left_out("Publish_name")
 
 
 def Unpublish_name(service_name: str, port_name: str, info: Any = None) -> None:
     """Unpublish a service name."""
-    _refused("Unpublish_name")
+    raise left_out("Unpublish_name")
 
 
 def Lookup_name(service_name: str, info: Any = None) -> str:
     """Lookup a port name given a service name."""
-    _refused("Lookup_name")
+    raise left_out("Lookup_name")
 
 
 def Register_datarep(datarep: str, read_fn: Any, write_fn: Any, extent_fn: Any) -> None:
     """Register user-defined data representations."""
-    _refused("Register_datarep")
+    raise left_out("Register_datarep")
