@@ -13,7 +13,7 @@ from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio
 from shmnd.connection import Connection
 from shmnd.messaging.endpoints import READS, Ends, Plan, SharedAdapter
-from shmnd.messaging.fragments import Terms
+from shmnd.messaging.fragments import EndTerms
 from shmnd.provider import open_adapter
 from shmnd.runtime.broker.broker_calls import BrokerCall, BrokerCalls
 from shmnd.status import NdError, Status, error, renamed
@@ -167,7 +167,7 @@ class _Attempt:
         return made
 
     def _complete(self, ends: Ends) -> None:
-        theirs = Terms.unpack(ends.connector.get_private_data())
+        theirs = EndTerms.unpack(ends.connector.get_private_data())
         if theirs is None:
             ends.connector.reject()
             raise ConnectionError(

@@ -22,7 +22,7 @@ from shmnd.connection import Connection
 from shmnd.handshake.attempt import State
 from shmnd.messaging.endpoints import READS, Arrival, Ends, Offer, Plan, SharedAdapter
 from shmnd.messaging.errors import ServerClosedError
-from shmnd.messaging.fragments import Terms
+from shmnd.messaging.fragments import EndTerms
 from shmnd.overlapped import Overlapped
 from shmnd.provider import open_adapter
 from shmnd.runtime.broker.broker_calls import BrokerCall, BrokerCalls
@@ -315,7 +315,7 @@ class Server(Closing):
         ends: Ends | None = None
         try:
             offer.overlapped.result(0)
-            theirs = Terms.unpack(connector.get_private_data())
+            theirs = EndTerms.unpack(connector.get_private_data())
             if theirs is None:
                 connector.reject(_NOT_OURS)
                 return None

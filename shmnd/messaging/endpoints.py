@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmnd.common.arguments import within
 from shmnd.common.weak import Living
-from shmnd.messaging.fragments import MOST_DEPTH, Terms
+from shmnd.messaging.fragments import MOST_DEPTH, EndTerms
 from shmnd.messaging.messages import Messages
 from shmnd.status import MrFlag
 
@@ -27,13 +27,13 @@ READS: Final = 16
 """How many Reads of either side may be under way at once."""
 _RIGHTS: Final = MrFlag.ALLOW_LOCAL_WRITE | MrFlag.ALLOW_REMOTE_READ | MrFlag.ALLOW_REMOTE_WRITE
 _LEAST: Final = 4096
+"""The fewest bytes of the memory of a connection."""
 
 
 class SharedAdapter:
     """An adapter that is closed with its last user.
 
-    It lists its users, and does not keep them: one that the handler of a signal ends in the making
-    is none any more.
+    It holds its users weakly: one whose construction the handler of a signal ends counts no more.
     """
 
     def __init__(self, adapter: Adapter) -> None:
@@ -78,7 +78,7 @@ class Ends:
     region: MemoryRegion
     memory: SharedArray
     messages: Messages
-    theirs: Terms
+    theirs: EndTerms
 
     @classmethod
     def made(cls, adapter: Adapter, connector: Connector, plan: Plan) -> Ends:
@@ -104,11 +104,11 @@ class Ends:
     def terms(self) -> bytes:
         """Return the private data for the peer."""
         region, messages = self.region, self.messages
-        return Terms(
+        return EndTerms(
             messages.depth, messages.piece, region.address, region.length, region.remote_token
         ).pack()
 
-    def agree(self, theirs: Terms) -> None:
+    def agree(self, theirs: EndTerms) -> None:
         """Take what the peer sent."""
         self.theirs = theirs
         self.messages.agree(theirs.depth, theirs.piece)
@@ -135,7 +135,7 @@ class Offer(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """An accepted request, whose peer has until then to complete the connection.
+    """An accepted request, whose peer has to complete the connection by `until`.
 
     `made` holds the connection that was made of it, until a call returns that.
     """
@@ -154,4 +154,4 @@ class Arrival(NamedTuple):
         (self.made[0] if self.made else self.ends).close()
 
 
-_NO_TERMS: Final = Terms(1, 1024, 0, 0, 0)
+_NO_TERMS: Final = EndTerms(1, 1024, 0, 0, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the calls of a connection raise that has ended.
+"""The errors of calls of a connection that has ended.
 
 A daemon thread whose connection, or its peer in the same process, is closed by the end of the
 interpreter gets none of them: it would be printed.

@@ -7,26 +7,29 @@ import struct
 from dataclasses import astuple, dataclass
 from typing import ClassVar, Final
 
-__all__ = ["LONGEST", "MOST_DEPTH", "Outgoing", "Terms"]
+__all__ = ["LONGEST", "MOST_DEPTH", "EndTerms", "Outgoing"]
 
 MOST_DEPTH: Final = 2048
-"""Credits for more do not fit into a word."""
+"""The most fragments on the way in one direction: credits for more do not fit into a word."""
 LONGEST: Final = (1 << 36) - 1
-"""Bytes of the longest message, for the same reason: 64 GiB."""
+"""Bytes of the longest message, 64 GiB: more do not fit into that word."""
 
 _LEAST_PIECE: Final = 1024
 _MOST_PIECE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class EndTerms:
     """What each side states of itself in the private data of the connection."""
 
     depth: int
+    """Fragments that may be on the way to it, which has a receive for each."""
     piece: int
+    """Bytes of a receive, its word included: the longest fragment."""
     address: int
     length: int
     token: int
+    """With the two before it: the memory that the peer may read and write, `Connection.memory`."""
 
     _layout: ClassVar = struct.Struct("<8sIIQQI")
     _mark: ClassVar = b"shmnd-1\n"
@@ -36,8 +39,8 @@ class Terms:
         return bytes(self._layout.pack(self._mark, *astuple(self)))
 
     @classmethod
-    def unpack(cls, data: bytes) -> Terms | None:
-        """Read what the peer sent; None when it does not speak this way."""
+    def unpack(cls, data: bytes) -> EndTerms | None:
+        """Return what the peer sent; None when it did not come from such a connection."""
         if len(data) < cls._layout.size or not data.startswith(cls._mark):
             return None
         terms = cls(*cls._layout.unpack_from(data)[1:])

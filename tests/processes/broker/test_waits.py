@@ -16,7 +16,7 @@ from shmnd.broker.client import BrokerClient
 from shmnd.broker.observer import visit
 from shmnd.broker.place import place_of
 from shmnd.common import brief_waits, interruption
-from shmnd.messaging.fragments import Terms
+from shmnd.messaging.fragments import EndTerms
 from shmnd.runtime.broker.broker_calls import BrokerCalls
 from shmnd.runtime.progress import ProgressEngine
 
@@ -171,7 +171,7 @@ def test_no_client_waits_for_one_that_was_accepted_and_is_stopped(
     with shmnd.listen() as server, shmnd.open_adapter() as adapter:
         cq = adapter.create_completion_queue(4)
         qp, connector = adapter.create_queue_pair(cq, cq), adapter.create_connector()
-        terms = Terms(4, 1024, 0, 0, 0).pack()
+        terms = EndTerms(4, 1024, 0, 0, 0).pack()
         asked = connector.connect(qp, server.address, 0, 0, terms)  # and never completes it
         while not asked.done():
             with pytest.raises(TimeoutError, match="nothing connected"):
@@ -193,7 +193,7 @@ def test_a_peer_that_does_not_complete_its_connection_is_given_up(
     with shmnd.listen() as server, shmnd.open_adapter() as adapter:
         cq = adapter.create_completion_queue(4)
         qp, connector = adapter.create_queue_pair(cq, cq), adapter.create_connector()
-        asked = connector.connect(qp, server.address, 0, 0, Terms(4, 1024, 0, 0, 0).pack())
+        asked = connector.connect(qp, server.address, 0, 0, EndTerms(4, 1024, 0, 0, 0).pack())
         while not asked.done() or server._arrivals or server._waiting is None:
             with pytest.raises(TimeoutError, match="nothing connected"):
                 server.accept(0.02)
