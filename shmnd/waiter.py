@@ -118,7 +118,8 @@ class Waiter(Closing):
     def _wake_next(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Wake the next task of a line that a task has left, if that one finds something.
 
-        Without a loop the task has not slept. No loop runs where the collector ends the task.
+        Without a loop the task has not slept. The collector may end a task while its
+        loop does not run.
         """
         line = self._lines.get(loop) if loop is not None and not loop.is_closed() else None
         if not line:

@@ -79,7 +79,7 @@ class QueuesEnd:
         return {"shmnd": found} if found else {"Python": platform.python_version()}
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Return nothing: the queues serve all questions."""
+        """Return an empty offer: the queues serve all questions."""
         return {}
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:

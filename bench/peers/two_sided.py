@@ -47,7 +47,7 @@ class TwoSidedEnd(abc.ABC):
         """Return a call that sends one message and one that waits for one."""
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Return nothing: the client needs nothing to find the server."""
+        """Return an empty offer: the client needs nothing to find the server."""
         return {}
 
     def join(  # noqa: B027  # the starter connects some of them

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small programs that show that a job works, and how fast: `python -m mpi4py.bench`.
 
-Their options, their results and the lines that they print are those of mpi4py.
+Their options, their results and the lines that they print are those of mpi4py, without arrays of
+cupy and numba, and without an executor of interpreters.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import argparse
 import concurrent.futures as cf
 import contextlib
-import os
 import statistics
 import sys
 import time
@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from shmnd.mpi import environment
 from shmnd.mpi.buffers.pickle import pickle
-from shmnd.mpi.communicators.intracomm import COMM_WORLD
 from shmnd.mpi.rc import rc
 from shmnd.mpi.transport import hooks
 
@@ -82,7 +81,7 @@ class _Table:
 
 
 def _turns(options: argparse.Namespace) -> Iterator[tuple[int, int, int]]:
-    """Yield each size, and how many turns of it are not and are measured."""
+    """Yield each size, with its numbers of turns before the measurement and in it."""
     skip, loop = options.skip, options.loop
     for nbytes in (1 << power for power in range(33)):
         if not options.min_size <= nbytes <= options.max_size:
@@ -178,11 +177,11 @@ def _pingpong_options(args: Sequence[str] | None, verbose: bool) -> argparse.Nam
         max_size=("n", 1 << 30, "bytes of the longest message"),
         skip=("s", 100, "messages that are not measured"),
         loop=("l", 10000, "messages that are measured"),
-        skip_large=("", 10, "the same for large ones, at most"),
-        loop_large=("", 1000, "the same for large ones, at most"),
+        skip_large=("", 10, "turns of large ones that are not measured, at most"),
+        loop_large=("", 1000, "turns of large ones that are measured, at most"),
         large_size=("", 1 << 14, "bytes above which a message is large"),
-        skip_huge=("", 1, "the same for huge ones, at most"),
-        loop_huge=("", 10, "the same for huge ones, at most"),
+        skip_huge=("", 1, "turns of huge ones that are not measured, at most"),
+        loop_huge=("", 10, "turns of huge ones that are measured, at most"),
         huge_size=("", 1 << 20, "bytes above which a message is huge"),
     )
     parser.add_argument(
@@ -280,11 +279,11 @@ def _futures_options(args: Sequence[str] | None, verbose: bool) -> argparse.Name
         chunksize=("c", 1, "tasks that go together"),
         skip=("s", 1, "turns that are not measured"),
         loop=("l", 10, "turns that are measured"),
-        skip_large=("", 1, "the same for large ones, at most"),
-        loop_large=("", 5, "the same for large ones, at most"),
+        skip_large=("", 1, "turns of large ones that are not measured, at most"),
+        loop_large=("", 5, "turns of large ones that are measured, at most"),
         large_size=("", 1 << 16, "bytes above which an argument is large"),
-        skip_huge=("", 1, "the same for huge ones, at most"),
-        loop_huge=("", 3, "the same for huge ones, at most"),
+        skip_huge=("", 1, "turns of huge ones that are not measured, at most"),
+        loop_huge=("", 3, "turns of huge ones that are measured, at most"),
         huge_size=("", 1 << 18, "bytes above which an argument is huge"),
     )
     parser.add_argument(
@@ -294,7 +293,9 @@ def _futures_options(args: Sequence[str] | None, verbose: bool) -> argparse.Name
         choices=["numpy", "array", "bytes"],
         help="the type of the arguments",
     )
-    parser.add_argument("-b", "--backoff", type=float, default=0.0, help="of MPIPoolExecutor")
+    parser.add_argument(
+        "-b", "--backoff", type=float, default=0.0, help="seconds, as of MPIPoolExecutor"
+    )
     parser.add_argument("-o", "--outband", action="store_true", help="pickles out of band")
     _add_table(parser)
     return parser.parse_args(args)
@@ -307,9 +308,9 @@ def _executor(options: argparse.Namespace) -> tuple[cf.Executor, int]:
     if options.executor == "mpi":
         made = MPIPoolExecutor(options.workers, backoff=options.backoff, use_pkl5=options.outband)
         return made, made.num_workers
-    workers = options.workers or len(os.sched_getaffinity(0))
-    kind = cf.ProcessPoolExecutor if options.executor == "process" else cf.ThreadPoolExecutor
-    return kind(workers), workers
+    kind: Any = cf.ProcessPoolExecutor if options.executor == "process" else cf.ThreadPoolExecutor
+    chosen = kind(options.workers)
+    return chosen, chosen._max_workers
 
 
 def futures(comm: Any, args: Sequence[str] | None = None, verbose: bool = True) -> Result:
@@ -353,9 +354,9 @@ _PROGRAMS: Final[dict[str, Callable[..., Any]]] = {
 def main(args: Sequence[str] | None = None) -> None:
     """Run the program that the first argument names."""
     parser = argparse.ArgumentParser(prog="python -m mpi4py.bench", description=__doc__)
-    parser.add_argument("--threads", action=argparse.BooleanOptionalAction, help="of mpi4py.rc")
+    parser.add_argument("--threads", action=argparse.BooleanOptionalAction, help="set mpi4py.rc")
     levels = ["single", "funneled", "serialized", "multiple"]
-    parser.add_argument("--thread-level", choices=levels, help="of mpi4py.rc")
+    parser.add_argument("--thread-level", choices=levels, help="set mpi4py.rc")
     parser.add_argument("command", choices=list(_PROGRAMS))
     parser.add_argument("args", nargs=argparse.REMAINDER)
     options = parser.parse_args(args)
@@ -363,4 +364,6 @@ def main(args: Sequence[str] | None = None) -> None:
         rc.threads = options.threads
     if options.thread_level is not None:
         rc.thread_level = options.thread_level
-    _PROGRAMS[options.command](COMM_WORLD, options.args)
+    from shmnd.mpi import MPI  # which initialises MPI, as `rc` says
+
+    _PROGRAMS[options.command](MPI.COMM_WORLD, options.args)

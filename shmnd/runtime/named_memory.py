@@ -202,10 +202,10 @@ class NamedMemory(Ending):
 _all: Final[Living[NamedMemory]] = Living()
 
 
-def forget_all(those: list[NamedMemory]) -> None:
+def forget_all(memories: list[NamedMemory]) -> None:
     """Remove the names, each surely; what the last handler of a signal raised is raised then."""
     raised = None
-    for each in those:
+    for each in memories:
         try:
             surely(each.forget)
         except BaseException as exc:

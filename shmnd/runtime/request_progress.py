@@ -43,6 +43,8 @@ class RequestProgress(Sleepers):
         self._seen: dict[int, tuple[int, float]] = {}
         self._others_are_idle = others_are_idle
         self._last_round = 0
+        self._left_out: weakref.ref[PolledQueue] | None = None
+        """The queue whose call began the last round, until another one has polled it."""
 
     def add(self, queue: PolledQueue) -> None:
         """Have threads that sleep continue its requests. It is held weakly."""
@@ -69,16 +71,30 @@ class RequestProgress(Sleepers):
                 self._forget(key)
         return found
 
-    def begins_round(self, now: int) -> bool:
-        """Return whether all queues are due for a poll by this caller, at `now` in nanoseconds.
+    def is_round_due(self, now: int) -> bool:
+        """Return whether all queues are to be polled again, at `now` in nanoseconds.
 
-        A round visits each queue of the process. If each queue that is polled began rounds of its
-        own, a process with many busy queues would do nothing else.
+        If each queue that is polled began rounds of its own, a process with many busy queues would
+        do nothing else. Two threads may begin a round at once, which is harmless.
         """
-        if now - self._last_round < _ROUND_NS:
-            return False
+        return now - self._last_round >= _ROUND_NS
+
+    def poll_others(self, caller: PolledQueue, now: int) -> None:
+        """Begin a round at `now`: continue the requests of all queues but the caller."""
         self._last_round = now
-        return True
+        self._left_out = weakref.ref(caller)
+        self.poll(caller)
+
+    def poll_left_out(self, caller: PolledQueue) -> None:
+        """Continue the requests of the queue that began the last round, which left it out.
+
+        The program may only post to that queue, and its calls may begin every round.
+        """
+        queue = None if self._left_out is None else self._left_out()
+        if queue is not None and queue is not caller:
+            self._left_out = None
+            if queue._busy:
+                queue._poll()
 
     def poll(self, besides: PolledQueue | None = None) -> None:
         """Continue the requests of all queues but one, as far as they go now."""

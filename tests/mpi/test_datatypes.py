@@ -301,7 +301,7 @@ def test_numbers_that_fit_no_int_are_counts() -> None:
     ("sizes", "part"), [((4, 0), (4, 0)), ((0, 3), (0, 2)), ((0,), (0,)), ((2, 3), (0, 3))]
 )
 def test_a_part_of_an_array_may_be_empty(sizes, part, order: int) -> None:
-    """Ranks that have no row of a distributed array make the same types as the others."""
+    """Ranks that have no row of an array make a subarray as the others do."""
     made = INT.Create_subarray(sizes, part, (0,) * len(sizes), order).Commit()
     assert (made.Get_size(), made.Get_extent()) == (0, (0, 4 * math.prod(sizes)))
     assert made.decode()[2]["sizes"] == list(sizes)

@@ -137,7 +137,6 @@ def test_pickles_of_protocol_5_by_messages() -> None:
         ("helloworld --quiet", []),
         ("helloworld", ["Hello, World! I am process 0 of 1 on .*"]),
         ("ringtest -n 10 -s 1 -l 3", [r"time for 3 loops = \S+ seconds \(1 processes, 10 bytes\)"]),
-        ("--thread-level single pingpong -q -n 4 -l 1", []),
         (
             "pingpong -m 2 -n 4 -s 1 -l 3 -a none",
             [
@@ -165,6 +164,24 @@ def test_the_programs_of_bench_have_the_options_and_lines_of_mpi4py(
     printed = launch(1, "-m", "mpi4py.bench", *command.split()).stdout.splitlines()
     assert len(printed) == len(lines), printed
     assert all(map(re.fullmatch, lines, printed)), printed
+
+
+@pytest.mark.parametrize("command", ["ringtest -n 10 -l 2", "pingpong -n 2 -l 2 --no-header"])
+def test_the_ranks_of_a_job_run_the_programs_of_bench(command: str) -> None:
+    """The first two exchange messages, or all pass one around; one rank prints."""
+    printed = launch(3, "-m", "mpi4py.bench", *command.split()).stdout.splitlines()
+    assert len(printed) == (1 if "ringtest" in command else 2)
+
+
+def test_the_options_of_bench_choose_the_thread_level() -> None:
+    program = (
+        "from mpi4py import bench\n"
+        "bench.main(['--thread-level', 'single', 'helloworld', '-q'])\n"
+        "from mpi4py import MPI\n"
+        "assert MPI.Is_initialized()\n"
+        "assert MPI.Query_thread() == MPI.THREAD_SINGLE\n"
+    )
+    launch(1, "-c", program)
 
 
 def test_a_pool_of_ranks_runs_the_tasks_of_bench() -> None:

@@ -216,7 +216,13 @@ def test_an_abort_ends_all_ranks_with_its_code_and_not_with_that_of_success(
 
 
 @pytest.mark.parametrize(
-    "output", ["sys.stdout.close()", "sys.stdout = None", "sys.stderr = open('/dev/full', 'w')"]
+    "output",
+    [
+        "sys.stdout.close()",
+        "sys.stdout = None",
+        "del sys.stdout",
+        "sys.stderr = open('/dev/full', 'w')",
+    ],
 )
 @pytest.mark.parametrize(
     "end",
@@ -240,6 +246,17 @@ def test_a_rank_whose_output_cannot_be_written_aborts_the_job(end: str, output: 
     )
     code = 6 if "FATAL" in end else 7  # the class of the error, ERR_RANK
     launch_program(2, program, expect=code)
+
+
+def test_an_abort_writes_the_output_of_a_stream_of_bytes() -> None:
+    program = (
+        "import sys\n"
+        "from shmnd.mpi import MPI\n"
+        "sys.stdout = sys.stdout.buffer\n"
+        "sys.stdout.write(b'written')\n"
+        "MPI.COMM_WORLD.Abort(3)\n"
+    )
+    assert launch(1, "-c", program, expect=3).stdout == "written"
 
 
 def test_no_rank_outlives_a_launcher_that_is_killed() -> None:

@@ -140,7 +140,7 @@ def test_an_object_is_not_copied_since_each_copy_would_end_it(make: type) -> Non
     """Nor pickled, as for the arguments of a process; a provider may be."""
     for thing in things_of(pickle.loads(pickle.dumps(make()))):
         for way in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(TypeError, match=f"'{type(thing).__name__}'.* adapter of its own"):
+            with pytest.raises(TypeError, match=f"'{type(thing).__name__}'.* opens one of its own"):
                 way(thing)
 
 

@@ -91,16 +91,18 @@ def _broker(place: Place) -> Finding:
         f"{found}, and may have {limit} descriptors",
         "it has the limit of the process that started it, and needs about eight for each process;"
         " beyond that, calls of all processes fail with INSUFFICIENT_RESOURCES",
-        "where ulimit -n is 4096 or more: shmnd broker run --replace (connections do not notice)",
+        "where ulimit -Hn is 4096 or more: shmnd broker run --replace (connections do not notice)",
     )
 
 
 def _descriptors_of(pid: int) -> int:
     """Return how many descriptors a process may have; enough where the kernel does not say."""
+    if not pid:
+        return _FEW  # it is of a PID namespace that this process does not see
     try:
         limit, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     except (OSError, OverflowError):
-        return _FEW  # it has ended, or is of another user or PID namespace
+        return _FEW  # it has ended, or is of another user
     return _FEW if limit == resource.RLIM_INFINITY else limit
 
 

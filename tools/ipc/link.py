@@ -87,16 +87,16 @@ def run(args: argparse.Namespace) -> int:
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = [(number, signal.signal(number, _setter(ended))) for number in numbers]
     try:
-        wire = Session(args.listen, args.connect, args.config)
+        session = Session(args.listen, args.connect, args.config)
         with Link(
-            wire,
+            session,
             args.topic,
             args.service,
             namespace=args.namespace,
             objects=args.objects,
             complain=_say,
         ) as link:
-            _wait(ended, wire, args.seconds)
+            _wait(ended, session, args.seconds)
         rows = link.rows()  # its threads have ended, and counted what they carried last
     finally:
         for number, handler in before:
@@ -108,12 +108,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wait(ended: threading.Event, wire: Session, limit: float | None) -> None:
+def _wait(ended: threading.Event, session: Session, limit: float | None) -> None:
     """Wait for the end, and say how many links there are when that changes."""
     end = None if limit is None else time.monotonic() + limit
     before = -1
     while not ended.wait(0.5 if end is None else min(0.5, max(0.0, end - time.monotonic()))):
-        if (far := wire.far) != before:
+        if (far := session.far) != before:
             before = far
             _say(f"{far} other links")
         if end is not None and time.monotonic() >= end:

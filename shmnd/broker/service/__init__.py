@@ -4,6 +4,7 @@
 server.py              sockets and the event loop
 client_queues.py       messages that wait for each client
 validation.py          the form of a valid request
+descriptor_limit.py    its limit of descriptors, and clients for which none is free
 scheduling.py          when the broker runs, while many connections are made
 rendezvous.py          every request, without a socket
 adapters.py            requests about adapters and their segments

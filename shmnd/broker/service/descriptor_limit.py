@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limit of the broker's descriptors, which it has from the process that started it.
 
-All processes of the namespace meet that limit, whatever their own are. So each refusal names it.
+All processes of the namespace meet that limit, whatever their own are. So a client that is refused
+for want of a descriptor reads it.
 One descriptor is kept back: with it the broker answers a client for which there is none.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import resource
 import socket
@@ -17,7 +19,7 @@ from typing import Final
 __all__ = ["Reserve", "explained", "limit_of_broker", "raise_limit"]
 
 _PATIENCE: Final = 1.0
-"""Seconds that a client waits for a descriptor before it is turned away."""
+"""Seconds of a shortage after which clients are turned away."""
 _SPARE: Final = 64
 
 
@@ -36,7 +38,7 @@ def limit_of_broker() -> str:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return (
         f"the broker (process {os.getpid()}) may have {limit} descriptors, as the process that"
-        " started it; 'shmnd broker run --replace' where ulimit -n is higher replaces it, and"
+        " started it; 'shmnd broker run --replace' where ulimit -Hn is higher replaces it, and"
         " connections continue"
     )
 
@@ -51,17 +53,19 @@ class Reserve:
 
     def __init__(self) -> None:
         self._fd = self._take()
-        self._since = 0.0
-        """When the shortage began; 0.0: there is none."""
+        self._since = self._last = -math.inf
+        """When the shortage began, and its last failure."""
 
     def met(self, failure: OSError, now: float) -> bool:
         """Note a shortage. Return whether clients have waited for its end long enough."""
-        self._since = self._since or now
+        if now > self._last + _PATIENCE:
+            self._since = now  # an earlier shortage has ended, without a client to accept
+        self._last = now
         return failure.errno == errno.EMFILE and now >= self._since + _PATIENCE
 
     def over(self) -> None:
         """Note that a client was accepted."""
-        self._since = 0.0
+        self._last = -math.inf
         if self._fd < 0:
             self._fd = self._take()
 

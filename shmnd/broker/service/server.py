@@ -232,8 +232,10 @@ class Server:
         self._accept_again_at = now + 0.1
 
     def _turn_away_poor(self, sock: socket.socket) -> None:
-        why = f"it has no descriptor for another client: {limit_of_broker()}"
-        self._turn_away(sock, Status.INSUFFICIENT_RESOURCES, why)
+        caller = caller_at(sock)
+        why = f"the broker has no descriptor for another client: {limit_of_broker()}"
+        who = f"uid {caller.uid} pid {caller.pid}"
+        self._turn_away(sock, Status.INSUFFICIENT_RESOURCES, why, who)
 
     def _welcome(self, sock: socket.socket) -> None:
         caller = caller_at(sock)
@@ -262,7 +264,7 @@ class Server:
         self._turn_away(sock, status, why, f"uid {uid} pid {pid}")
         sock.close()
 
-    def _turn_away(self, sock: socket.socket, status: Status, why: str, who: str = "one") -> None:
+    def _turn_away(self, sock: socket.socket, status: Status, why: str, who: str) -> None:
         self._log(f"turned away {who}: {why}")
         try:
             send(sock, encode({"re": 0, "status": int(status), "message": why}))

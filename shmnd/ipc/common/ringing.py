@@ -252,7 +252,7 @@ class Bell:
     ) -> None:
         """Wake the next task of a line, which one has left, if `ready` returns true.
 
-        The loop does not run where the collector ends a task of it.
+        The collector may end a task while its loop does not run.
         """
         line = self._lines.get((loop, kind))
         if not line or loop.is_closed():

@@ -340,7 +340,7 @@ cdef class QueueItems(QueueMemory):
         return self._loaded(first, parts)
 
     cdef object _loaded(self, bytes pickled, list buffers):
-        """Return the object of a pickle; of one that fails, what `partly` makes of it."""
+        """Return the object of a pickle, or what `partly` makes of one that fails and its error."""
         return self._loaded_at(pickled, buffers, 0)
 
     cdef object _loaded_at(self, bytes pickled, list buffers, int tries):

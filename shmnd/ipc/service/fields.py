@@ -9,7 +9,9 @@ __all__ = ["Fields", "with_fields"]
 
 
 class Fields(dict[str, Any]):
-    """The arrays of a value by key and by attribute. It is pickled as a dict."""
+    """The arrays of a value by key and by attribute. It is pickled and copied as a dict."""
+
+    __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -18,6 +20,11 @@ class Fields(dict[str, Any]):
             raise AttributeError(
                 f"the value has no field {name!r}; it has {', '.join(self)}"
             ) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self:
+            raise AttributeError(f"the value has no field {name!r}; it has {', '.join(self)}")
+        self[name] = value
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)

@@ -235,24 +235,24 @@ class Server(Closing):
 
     def _found_in(self, item: Any, call: str) -> tuple[Queue, int, tuple[int, int], Any] | None:
         """Return the answers, the number, the client and the value of a request."""
-        if (said := origin_of(item)) is None:
+        if (origin := origin_of(item)) is None:
             return None
-        process, fd, key, number, member = said
-        asking = self._clients.get(key)
-        if asking is None:
-            for known in [each for each, found in self._clients.items() if not found.lives()]:
-                del self._clients[known]
+        process, fd, key, number, member = origin
+        client = self._clients.get(key)
+        if client is None:
+            for gone in [each for each, other in self._clients.items() if not other.lives()]:
+                del self._clients[gone]
             opened = open_answers(process, fd, key, self.name)
             if opened is None:
                 return None
-            asking = self._clients[key] = KnownClient(opened, member, process)
-        elif not asking.lives(member, process):
+            client = self._clients[key] = KnownClient(opened, member, process)
+        elif not client.lives(member, process):
             return None  # it has died or was closed since it asked
-        answers = asking.answers
+        answers = client.answers
         claim = answers._core.me, *own_process(), self._seen_as
         require_process(self._pid, call, "server")
         answers._put_or_drop((number, "taken", 0, os.getpid(), claim), wake=False)
-        return answers, number, (member, asking.pid), item[-1]
+        return answers, number, (member, client.pid), item[-1]
 
     def __iter__(self) -> Iterator[Request]:
         """Return requests as they come, until the server is closed.

@@ -151,7 +151,7 @@ cdef class Source(Origin):
 
     @property
     def evicted(self):
-        """The publisher has let go of this subscriber."""
+        """Whether the publisher has dropped this subscriber."""
         return (self.r.seated and shmnd_relaxed32(&shmnd_head_seats(self.r.head)[self.r.seat].state)
                 == SHMND_SEAT_EVICTED)
 
@@ -264,7 +264,7 @@ cdef class Source(Origin):
                     self.r.near[<uint64_t>number % SHMND_NEAR].base = NULL
 
     cdef shmnd_outcome find(self, shmnd_found *found) except *:
-        """The next sample, where it has no seat yet, or is closed."""
+        """Find the next sample, where it has no seat yet, or is closed."""
         if self.closed:
             return SHMND_OUTCOME_NOTHING
         if not self.settled and not self.find_seat():

@@ -280,6 +280,7 @@ class _Loop:
 
     def __init__(self, subscriber: Subscriber) -> None:
         self._subscriber: Final = subscriber
+        self._ended = False
 
     def __iter__(self) -> Self:
         return self
@@ -288,7 +289,7 @@ class _Loop:
         subscriber = self._subscriber
         box: list[Sample] = []
         try:
-            if not subscriber.closed:
+            if not (self._ended or subscriber.closed):
                 subscriber._receive_into(box)
                 sample = box[0]
                 del box[0]
@@ -298,6 +299,7 @@ class _Loop:
         except BaseException:
             subscriber._keep(box)
             raise
+        self._ended = True
         raise StopIteration
 
     def __aiter__(self) -> Self:
@@ -306,8 +308,9 @@ class _Loop:
     async def __anext__(self) -> Sample:
         subscriber = self._subscriber
         try:
-            if not subscriber.closed:
+            if not (self._ended or subscriber.closed):
                 return await subscriber.areceive()
         except (Closed, NoPublisher):
             subscriber._require_own("Subscriber")  # in a child, nothing has closed it
+        self._ended = True
         raise StopAsyncIteration

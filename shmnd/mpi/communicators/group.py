@@ -15,11 +15,11 @@ from shmnd.mpi.transport import hooks
 class GroupState(State):
     """The ranks of a group, as numbered in the job, in the order of the group."""
 
-    def __init__(self, ranks: Iterable[int], found: bool = False) -> None:
+    def __init__(self, ranks: Iterable[int], of_object: bool = False) -> None:
         """Keep the ranks, where each is, and whether an object was asked for its group."""
         super().__init__()
         self.ranks = tuple(ranks)
-        self.found = found
+        self.of_object = of_object
         self.places = {rank: place for place, rank in enumerate(self.ranks)}
 
 
@@ -35,19 +35,20 @@ class Group(Handle):
     def __eq__(self, other: object, /) -> bool:
         """Return whether both are handles to one group.
 
-        A communicator, window or file has one group: the handles to it that a program gets are
-        equal. Each has a number of its own, and is freed alone.
+        The groups that a program gets from communicators, windows and files are equal if they have
+        the same ranks in the same order, of one object or of two. Each handle has a number of its
+        own, and is freed alone.
         """
         if isinstance(other, Group) and self.ob is not None and other.ob is not None:
             mine, theirs = self.ob, other.ob
-            if mine.found and theirs.found:
+            if mine.of_object and theirs.of_object:
                 return bool(mine.ranks == theirs.ranks)
         return super().__eq__(other)
 
     @classmethod
-    def _of(cls, ranks: Iterable[int], found: bool = False) -> Self:
+    def _of(cls, ranks: Iterable[int], of_object: bool = False) -> Self:
         self = cls()
-        state = GroupState(ranks, found)
+        state = GroupState(ranks, of_object)
         self.ob = state if state.ranks else GROUP_EMPTY.ob
         return self
 
@@ -217,7 +218,7 @@ def group_from(ranks: Iterable[int]) -> Group:
 
 def group_of_object(ranks: Iterable[int]) -> Group:
     """Return a handle to the group of a communicator or window: ranks of the job."""
-    return Group._of(ranks, found=True)
+    return Group._of(ranks, of_object=True)
 
 
 def require_group(given: Any, call: str) -> Group:

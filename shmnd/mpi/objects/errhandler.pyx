@@ -10,7 +10,6 @@ in mpi4py, where the C function has returned the code.
 
 from typing import Any
 
-
 from shmnd.common.interruption import is_interruption
 from shmnd.mpi import constants
 from shmnd.mpi.transport import hooks
@@ -132,12 +131,14 @@ def handle_by(state: ErrhandlerState | None, where: Any, code: int, text: str) -
     if state is (<Handle> ERRORS_ARE_FATAL).ob or state is (<Handle> ERRORS_ABORT).ob:
         ob = None if where is None else (<Handle?> where).ob
         name = None if ob is None else ob.name or ob.label
-        hooks.flush_output(
-            f"[rank {hooks.rank()}] {MPIException(code, text)}\n"
-            f"[rank {hooks.rank()}] the error handler of {name or type(where).__name__} ends the "
-            "job\n"
-        )
-        hooks.abort(code)
+        try:
+            hooks.flush_output(
+                f"[rank {hooks.rank()}] {MPIException(code, text)}\n"
+                f"[rank {hooks.rank()}] the error handler of {name or type(where).__name__} ends "
+                "the job\n"
+            )
+        finally:
+            hooks.abort(code)
     try:
         state.function(where, code)
     except Exception as error:

@@ -36,8 +36,8 @@ class Epochs:
     __slots__ = ()
     ob: Any
     _poll: Any
-    """A program may call those that complete others in a loop, until another rank has come so far:
-    it has to yield its core, if that rank is to run on the same one."""
+    """Moves messages, and yields the core after many calls in vain. A program may complete its
+    calls in a loop until another rank has come so far, which may need the same core."""
 
     def _state(self, call: str) -> Any:
         if self.ob is None:

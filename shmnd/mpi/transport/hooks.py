@@ -19,12 +19,14 @@ Buffer = bytearray | memoryview
 def flush_output(last: str = "") -> None:
     """Write what the streams of a process that ends have in their buffers, and a last text.
 
-    It ends also where a stream takes nothing: closed, replaced, full, or without a reader.
+    It ends also where a stream takes nothing: closed, replaced, on a full disk, or without a
+    reader.
     """
     for name, text in (("stdout", ""), ("stderr", last)):
-        stream = getattr(sys, name)
+        stream: Any = getattr(sys, name, None)
         try:
-            stream.write(text)
+            if text:
+                stream.write(text)
             stream.flush()
         except Exception as error:
             pass_on(error)

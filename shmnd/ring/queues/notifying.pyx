@@ -176,7 +176,7 @@ cdef class NotifyCore(CompletionCore):
             self.disarm_if_polled()
 
     def _end_turns(self) -> None:
-        """It polls no more: what it waits for was found, or it sleeps."""
+        """Note that the task polls no more: what it waits for was found, or it sleeps."""
         self._turns -= 1
         if not self.engine.alive:
             return

@@ -347,7 +347,8 @@ cdef class PollingCore(RingCore):
 
         A program that only polls or posts depends on it. It runs before a poll or a post, so an
         exception from it loses no result. The rounds are those of the process: a queue begins none
-        if another one has just done so.
+        if another one has just done so, and polls that one alone, to which the program may only
+        post.
         """
         cdef uint64_t now = c.shmnd_coarse_ns()
         if now - self._elsewhere_ns > _ELSEWHERE_NS:
@@ -355,9 +356,13 @@ cdef class PollingCore(RingCore):
             if self.asked():
                 c.shmnd_marks_accept_request(self.raw.arming.marks)
                 self.collect()
-            if self.engine.alive and self.engine.request_progress.begins_round(now):
+            if not self.engine.alive:
+                return
+            if self.engine.request_progress.is_round_due(now):
                 self.engine.progress()
-                self.engine.request_progress.poll(self)
+                self.engine.request_progress.poll_others(self, now)
+            else:
+                self.engine.request_progress.poll_left_out(self)
 
     # -- for Notify --
 

@@ -103,7 +103,7 @@ cdef class Awaited:
         self.end()
 
     cdef end(self):
-        """It has ended: the loop calls all that wait for it."""
+        """End it: the loop calls all that wait for it."""
         cdef list called = self.others
         self.ended = True
         self.others = None

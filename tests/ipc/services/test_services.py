@@ -96,12 +96,12 @@ def test_a_server_that_waits_holds_no_request() -> None:
             end = time.monotonic() + 60
             while taken[0]() is not None and time.monotonic() < end:
                 await asyncio.sleep(0.001)
+            assert taken.pop()() is None
         server.close()
         await serving
 
     with ipc.Server("s") as server:
         asyncio.run(serve_in_a_loop())
-    assert taken.pop()() is None
     with served(handler) as client:
         client.call(np.zeros(10_000), timeout=60)
         end = time.monotonic() + 60
@@ -124,6 +124,10 @@ def test_arrays_by_key_and_by_attribute() -> None:
 
     def handler(request: ipc.Request) -> dict[str, Any]:
         assert request.value["n"] == request.value.n
+        request.value.n = request.value.n + 1
+        assert request.value["n"] == request.value.n
+        with pytest.raises(AttributeError, match="it has pose, n"):
+            request.value.m = 1
         assert pickle.loads(pickle.dumps(request.value)).keys() == {"pose", "n"}
         return {"pose": request.value.pose * 2, "n": request.value.n}
 

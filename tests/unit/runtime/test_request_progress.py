@@ -60,6 +60,28 @@ def test_a_queue_is_not_taken_for_one_that_had_its_place(progress: RequestProgre
 
 
 def test_a_round_begins_once_for_all_queues(progress: RequestProgress) -> None:
-    moments = range(20)  # milliseconds
-    begun = [each for each in moments if progress.begins_round(10**12 + each * 10**6)]
+    queue: Any = Queue()
+    begun = []
+    for each in range(20):  # milliseconds
+        now = 10**12 + each * 10**6
+        if progress.is_round_due(now):
+            begun.append(each)
+            progress.poll_others(queue, now)
     assert begun == [0, 5, 10, 15]
+
+
+def test_another_queue_polls_the_one_that_began_a_round(progress: RequestProgress) -> None:
+    """That one may be a queue to which the program only posts."""
+    first: Any = Queue()
+    second: Any = Queue()
+    for queue in first, second:
+        queue._busy, queue.polled = True, 0
+        queue._poll = lambda each=queue: setattr(each, "polled", each.polled + 1)
+        progress.add(queue)
+    progress.poll_others(first, 10**12)
+    progress.poll_left_out(first)
+    assert (first.polled, second.polled) == (0, 1)
+    for _ in range(3):
+        assert not progress.is_round_due(10**12 + 1)
+        progress.poll_left_out(second)
+    assert (first.polled, second.polled) == (1, 1)

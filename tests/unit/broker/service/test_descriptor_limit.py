@@ -97,12 +97,15 @@ def test_failures_name_the_limit_if_it_is_the_broker_s() -> None:
 def test_a_reserve_is_taken_again() -> None:
     reserve = Reserve()
     assert not reserve.met(NONE_LEFT, 5.0)
-    assert reserve.met(NONE_LEFT, 7.0)
-    assert not reserve.met(OSError(errno.ENFILE, "the machine has none"), 8.0)
+    assert not reserve.met(NONE_LEFT, 5.9)
+    assert reserve.met(NONE_LEFT, 6.1)
+    assert not reserve.met(OSError(errno.ENFILE, "the machine has none"), 6.2)
+    assert not reserve.met(NONE_LEFT, 20.0), "another shortage"
+    assert reserve.met(NONE_LEFT, 21.0)
     reserve.close()
     reserve.close()
     reserve.over()
-    assert not reserve.met(NONE_LEFT, 9.0)
+    assert not reserve.met(NONE_LEFT, 21.1)
     with socket.socket() as nothing:
         nothing.setblocking(False)
         assert not reserve.accept_with_it(nothing, lambda sock: None)
