@@ -113,14 +113,14 @@ def test_members_of_a_group_meet(common: Path, private: bool) -> None:
 
 DIES = f"""
 from shmnd.common import steps
-from shmnd.broker import spawn
+from shmnd.broker.place import place_of
 name = hear()
 def reached(step):
     if step == name:
         os.kill(os.getpid(), 9)
 steps.reached = reached
 if name.startswith("broker"):
-    place = spawn.place_of(group={CLUB})
+    place = place_of(group={CLUB})
     place.try_lock()
     place.listen()
 shmnd.open_adapter(group={CLUB})
