@@ -49,6 +49,18 @@ def _add_numbers(parser: argparse.ArgumentParser, **numbers: tuple[str, int, str
         )
 
 
+def _add_turns(
+    parser: argparse.ArgumentParser, size: str, above: int, *, skip: int, loop: int
+) -> None:
+    """Add the options of `large` or `huge` sizes: where they begin, and their most turns."""
+    numbers = {
+        f"skip_{size}": ("", skip, f"turns of {size} ones that are not measured, at most"),
+        f"loop_{size}": ("", loop, f"turns of {size} ones that are measured, at most"),
+        f"{size}_size": ("", above, f"bytes above which one is {size}"),
+    }
+    _add_numbers(parser, **numbers)
+
+
 def _add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-header", action="store_false", dest="header", help="no line on top")
     parser.add_argument("--no-stats", action="store_false", dest="stats", help="only the rates")
@@ -177,13 +189,9 @@ def _pingpong_options(args: Sequence[str] | None, verbose: bool) -> argparse.Nam
         max_size=("n", 1 << 30, "bytes of the longest message"),
         skip=("s", 100, "messages that are not measured"),
         loop=("l", 10000, "messages that are measured"),
-        skip_large=("", 10, "turns of large ones that are not measured, at most"),
-        loop_large=("", 1000, "turns of large ones that are measured, at most"),
-        large_size=("", 1 << 14, "bytes above which a message is large"),
-        skip_huge=("", 1, "turns of huge ones that are not measured, at most"),
-        loop_huge=("", 10, "turns of huge ones that are measured, at most"),
-        huge_size=("", 1 << 20, "bytes above which a message is huge"),
     )
+    _add_turns(parser, "large", 1 << 14, skip=10, loop=1000)
+    _add_turns(parser, "huge", 1 << 20, skip=1, loop=10)
     parser.add_argument(
         "-a",
         "--array",
@@ -279,13 +287,9 @@ def _futures_options(args: Sequence[str] | None, verbose: bool) -> argparse.Name
         chunksize=("c", 1, "tasks that go together"),
         skip=("s", 1, "turns that are not measured"),
         loop=("l", 10, "turns that are measured"),
-        skip_large=("", 1, "turns of large ones that are not measured, at most"),
-        loop_large=("", 5, "turns of large ones that are measured, at most"),
-        large_size=("", 1 << 16, "bytes above which an argument is large"),
-        skip_huge=("", 1, "turns of huge ones that are not measured, at most"),
-        loop_huge=("", 3, "turns of huge ones that are measured, at most"),
-        huge_size=("", 1 << 18, "bytes above which an argument is huge"),
     )
+    _add_turns(parser, "large", 1 << 16, skip=1, loop=5)
+    _add_turns(parser, "huge", 1 << 18, skip=1, loop=3)
     parser.add_argument(
         "-a",
         "--allocator",

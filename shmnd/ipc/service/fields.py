@@ -17,17 +17,19 @@ class Fields(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(
-                f"the value has no field {name!r}; it has {', '.join(self)}"
-            ) from None
+            raise _no_field(name, self) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self:
-            raise AttributeError(f"the value has no field {name!r}; it has {', '.join(self)}")
+            raise _no_field(name, self)
         self[name] = value
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
+
+
+def _no_field(name: str, fields: Fields) -> AttributeError:
+    return AttributeError(f"the value has no field {name!r}; it has {', '.join(fields)}")
 
 
 def with_fields(value: Any, type_: Any) -> Any:

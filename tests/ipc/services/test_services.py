@@ -90,7 +90,9 @@ def test_a_server_that_waits_holds_no_request() -> None:
         return handler(request)
 
     async def serve_in_a_loop() -> None:
-        serving = asyncio.create_task(server.serve(handle))  # type: ignore[arg-type]
+        served_until_closed = server.serve(handle)
+        assert served_until_closed is not None
+        serving = asyncio.ensure_future(served_until_closed)
         with ipc.Client("s") as client:
             await client.acall(np.zeros(10_000), timeout=60)
             end = time.monotonic() + 60
