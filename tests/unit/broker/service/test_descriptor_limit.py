@@ -38,7 +38,7 @@ class Poor:
 
 
 def impoverish(server: Server) -> Poor:
-    poor = Poor(server._listener, server._reserve)  # it is no socket, but does what is asked of one
+    poor = Poor(server._listener, server._reserve)  # has all methods of a socket that are called
     server._selector.unregister(server._listener)
     server._listener = poor  # type: ignore[assignment]
     server._selector.register(poor, 1)  # type: ignore[arg-type]
