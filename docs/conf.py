@@ -47,10 +47,10 @@ nitpick_ignore_regex = [
     (
         "py:class",
         r"(.*\.)?(Buffer|AnyBuffer|NDArray|uint8|dtype|Sequence|Mapping|Callable|Awaitable|Context"
-        r"|PlainInt|SharedArray|Future)",
+        r"|PlainInt|SharedArray|Future|Task|type)",
     ),
     # What calls of the IPC library return: their pages show them by example.
-    ("py:class", r"shmnd\.ipc\.[\w.]+\.(Request|Pending|Answer|Stream|Description|Watch)"),
+    ("py:class", r"(shmnd\.ipc\.[\w.]+\.)?(Request|Pending|Answer|Loan|Stream|Description|Watch)"),
 ]
 
 _LOG: Final = logging.getLogger(__name__)
@@ -132,6 +132,8 @@ def _public(text: str, name: str) -> str:
                 return f"~{package.__name__}.{last}"
         return match[0]
 
+    # Objects have attributes of this name, too.
+    text = re.sub(r"\btype\[", "~builtins.type[", text)
     return re.sub(r"~?\b[A-Za-z_][\w.]*", shown, text)
 
 
