@@ -11,6 +11,7 @@ connections do not notice, and clients report to the next broker what they hold.
     untaken.py       descriptors that came with a message, and that no object has taken
     posts.py         messages that need no reply, and wait until the socket has room
     spawn.py         find the broker, and start it when none runs
+    inherited.py     what a broker does not keep of the program that starts it
     lock.py          taking a lock within a time, also where a handler of a signal raises
     session.py       one socket to a broker: requests, replies, events
     client.py        the client of a process, shared by its threads

@@ -21,6 +21,7 @@ if not __package__:
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from shmnd.broker.access import Access, access_of
+from shmnd.broker.inherited import drop_inherited
 from shmnd.broker.leftovers import find_leftovers, remove_leftovers
 from shmnd.broker.observer import facts, stop, visit
 from shmnd.broker.place import Place, namespace_name, place_of
@@ -208,6 +209,8 @@ def _serve(place: Place, lock: int, options: argparse.Namespace, started: int) -
     """Serve as a daemon; write to `started` when the broker listens."""
     os.setsid()
     os.chdir("/")
+    if options.lock_fd is not None:
+        drop_inherited()
     # Listening must begin in this process: its id is what clients see at the socket.
     server = Server(place, lock, idle=10.0 if options.idle is None else options.idle)
     server.catch_signals()
