@@ -119,11 +119,13 @@ def _start(place: Place, lock: int, idle: float) -> subprocess.Popen[bytes]:
     """Run the broker as a daemon of its own session."""
     import subprocess  # only a process that starts a broker pays for it
 
-    if not sys.executable:
+    # The program of a frozen application is the application: it would be started once more.
+    if not sys.executable or getattr(sys, "frozen", False):
+        kind = "frozen application" if sys.executable else "embedded interpreter"
         raise error(
             Status.DEVICE_NOT_READY,
             _CALL,
-            "no broker is running, and this embedded interpreter has no path of its own program;"
+            f"no broker is running, and this {kind} has no program of Python to start one with;"
             " start one with 'python -m shmnd.broker'",
         )
     command = [

@@ -15,6 +15,7 @@ import pytest
 from processes.kit import end_broker
 from shmnd.broker import spawn
 from shmnd.broker.place import Place, place_of
+from shmnd.status import NdError, Status
 from unit.broker.wire import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -181,3 +182,18 @@ def test_ctrl_c_at_a_terminal_is_not_for_a_broker_that_starts(
     with pytest.raises(TimeoutError):
         spawn.reach(place, time.monotonic() + 0.1)
     assert int(told.read_text()) != os.getsid(0)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "kind"),
+    [("executable", "", "embedded interpreter"), ("frozen", True, "frozen application")],
+)
+def test_a_program_without_an_interpreter_of_its_own_starts_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch, attribute: str, value: object, kind: str
+) -> None:
+    monkeypatch.setattr(sys, attribute, value, raising=False)
+    with pytest.raises(NdError, match=f"{kind} has no program of Python.*start one with") as caught:
+        spawn.reach(place, soon())
+    assert caught.value.status == Status.DEVICE_NOT_READY
+    monkeypatch.undo()
+    spawn.reach(place, soon()).close()
