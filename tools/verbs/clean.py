@@ -6,15 +6,18 @@ be removed).
 """
 
 import argparse
+import os
+from pathlib import Path
 
+from shmnd.broker.access import unusable
 from shmnd.broker.leftovers import Leftover, find_leftovers, remove_leftovers
-from shmnd.broker.place import place_of
+from shmnd.broker.place import place_of, root_of
 
 from ..output import add_format, show_rows
 
 HELP = "remove files that crashed processes and brokers left behind"
 EXAMPLE = "shmnd clean --dry-run"
-FAILURE = "stale files remain: found by --dry-run, or not removable"
+FAILURE = "stale files remain: found by --dry-run, or not removable; or the folder is not readable"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show each thing and what became of it."""
+    _require_readable(root_of())
     found = find_leftovers()
     if args.namespace is not None:
         only = place_of(args.namespace, make=False).directory
@@ -46,6 +50,16 @@ def run(args: argparse.Namespace) -> int:
     ]
     show_rows(args, rows, "path", "kind", "bytes", "state")
     return 1 if stayed else 0
+
+
+def _require_readable(root: Path) -> None:
+    """Raise NdError where leftovers cannot be found: a list of none would be wrong there."""
+    try:
+        os.scandir(root).close()
+    except FileNotFoundError:
+        return  # no process has used it
+    except OSError as exc:
+        raise unusable(root, f"cannot be read: {exc.strerror}", exc) from exc
 
 
 def _state(each: Leftover, *, stays: bool, dry: bool) -> str:

@@ -216,6 +216,21 @@ def test_clean_reports_each_removal(
     assert main(["clean", "--dry-run"]) == 0
 
 
+def test_clean_names_a_folder_that_it_cannot_read(
+    base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here a file, which no user can list; a folder of another user fails in the same way."""
+    assert main(["clean", "--dry-run"]) == 0, "there is none yet"
+    capsys.readouterr()
+    base.touch()
+    for words in (["clean"], ["clean", "--dry-run", "--format", "json"]):
+        assert main(words) == 1
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert f"{base} cannot be read" in shown.err
+        assert "SHMND_RUNTIME_DIR" in shown.err
+
+
 def test_an_unused_namespace_is_removed_with_its_broker(base: Path) -> None:
     with shmnd.open_adapter(namespace="passing"):
         place = place_of("passing")
