@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of environment variables names each variable that the sources read, and no other."""
 
+import json
 import re
 from pathlib import Path
 from typing import Final
@@ -56,3 +57,23 @@ def test_info_prints_each_variable_of_the_page(
     assert rows["SHMND_MEMORY_LIMIT"] == "64M"
     assert rows["memory limit"] == f"{64 << 20} bytes"
     assert tuple(re.findall(r"^\| `([A-Z_]+)` \|", PAGE, re.M)) == VARIABLES
+
+
+def test_info_prints_the_variables_where_no_directory_can_be_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SHMND_RUNTIME_DIR", str(tmp_path / "file" / "below"))
+    monkeypatch.delenv("SHMND_MEMORY_LIMIT", raising=False)
+    monkeypatch.setenv("NO_COLOR", "(not set)")
+    assert main(["info", "--config", "--namespace", "here", "--format", "json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["runtime_directory"] == str(tmp_path / "file" / "below" / "here")
+    assert (facts["SHMND_MEMORY_LIMIT"], facts["memory_limit"]) == (None, None)
+    assert facts["NO_COLOR"] == "(not set)"  # a value, which the variable may have
+
+    monkeypatch.setenv("SHMND_RUNTIME_DIR", str(tmp_path / "new"))
+    monkeypatch.setenv("SHMND_MEMORY_LIMIT", "64M")
+    assert main(["info", "--config", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["memory_limit"] == 64 << 20
+    assert not (tmp_path / "new").exists()

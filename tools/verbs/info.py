@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import shmnd
-from shmnd.broker.place import namespace_name, runtime_dir
+from shmnd.broker.place import namespace_name, root_of, runtime_dir
 from shmnd.ring.shared_memory.bounds import least_bound, own_limit
 
 from ..output import add_format, add_namespace, show_facts
@@ -42,13 +42,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
 
 
-def _config(args: argparse.Namespace) -> dict[str, str]:
-    """Return each variable with its value, and the settings that result from them."""
+def _config(args: argparse.Namespace) -> dict[str, object]:
+    """Return each variable with its value, and the settings that result from them.
+
+    It makes no directory: a user reads it also where none can be made, to learn why.
+    """
     own = own_limit("shmnd info")
+    given = {name: os.environ.get(name) for name in VARIABLES}
+    namespace = namespace_name(args.namespace)
+    directory = str(root_of() / namespace)
+    if args.format == "json":
+        return given | {
+            "namespace": namespace,
+            "runtime_directory": directory,
+            "memory_limit": own,
+        }
     return {
-        **{name: os.environ.get(name, "(not set)") for name in VARIABLES},
-        "namespace": namespace_name(args.namespace),
-        "runtime_directory": str(runtime_dir(args.namespace)),
+        **{name: "(not set)" if value is None else value for name, value in given.items()},
+        "namespace": namespace,
+        "runtime_directory": directory,
         "memory_limit": "none" if own is None else f"{own} bytes",
     }
 
@@ -75,9 +87,6 @@ def run(args: argparse.Namespace) -> int:
         info = dataclasses.asdict(adapter.query())
     flags = info.pop("adapter_flags")
     abilities = {str(flag.name): flag in flags for flag in shmnd.AdapterFlag}
-    if args.format == "json":
-        show_facts(args, {**facts, **info, "adapter_flags": abilities})
-    else:
-        yes_or_no = {name: "yes" if there else "no" for name, there in abilities.items()}
-        show_facts(args, {**facts, **info, **yes_or_no})
+    more = {"adapter_flags": abilities} if args.format == "json" else abilities
+    show_facts(args, {**facts, **info, **more})
     return 0
