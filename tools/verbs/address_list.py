@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     """Print one row for each address."""
     provider = shmnd.Provider()
     rows = [
-        {"address": host, "adapter_id": f"{provider.resolve_address(host):#x}"}
+        {"address": host, "adapter_id": provider.resolve_address(host)}
         for host, _ in provider.query_address_list()
     ]
     show_rows(args, rows, "address", "adapter_id")

@@ -406,3 +406,12 @@ def test_the_addresses_come_from_the_provider(capsys: pytest.CaptureFixture[str]
     assert [row["address"] for row in json.loads(capsys.readouterr().out)] == hosts
     assert main(["address", "list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == hosts
+
+
+def test_the_id_of_an_adapter_is_the_same_in_all_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["address", "list", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert main(["info", rows[0]["address"], "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["adapter_id"] == rows[0]["adapter_id"]
