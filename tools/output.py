@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from shmnd_bench.report.table import render
+from shmnd_bench.report.table import encodable, render
 
 from .values import how_many, seconds
 
@@ -54,7 +54,14 @@ def show_facts(args: argparse.Namespace, facts: Mapping[str, Any]) -> None:
     width = max(map(len, facts))
     for name, value in facts.items():
         words = name if name.isupper() else name.replace("_", " ")
-        print(f"{words:{width}}  {printable(str(value))}")
+        print(f"{words:{width}}  {printable(_fact(value))}")
+
+
+def _fact(value: object) -> str:
+    """Write a value as people do: a truth as yes or no."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
 
 
 def show_rows(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], *names: str) -> None:
@@ -76,7 +83,8 @@ def fitted(line: str) -> str:
     """Cut a line to the width of the terminal, if the output is one."""
     if not sys.stdout.isatty() or len(line) <= (width := _width()):
         return line
-    return f"{line[: width - 1]}…"
+    mark = "…" if encodable("…") == "…" else "~"
+    return f"{line[: width - 1]}{mark}"
 
 
 def _width() -> int:

@@ -2,6 +2,7 @@
 """Plain text tables and the way numbers are written in them."""
 
 import math
+import sys
 from collections.abc import Sequence
 
 from ..measure.question import Question
@@ -10,12 +11,15 @@ from ..measure.question import Question
 def render(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> str:
     """Lay out a table; `right` has an `r` at the place of each column that is set to the right.
 
+    Characters that standard output cannot encode are escaped first, so that columns stay aligned.
+
     >>> print(render(["what", "µs"], [["Send", "0.25"]], right=" r"))
     what    µs
     ----  ----
     Send  0.25
     """
-    widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+    lines = [[encodable(cell) for cell in cells] for cells in (headings, *rows)]
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
         return "  ".join(
@@ -23,8 +27,16 @@ def render(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: str
             for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
         ).rstrip()
 
-    ruler = ["-" * width for width in widths]
-    return "\n".join(line(cells) for cells in [headings, ruler, *rows])
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join(map(line, lines))
+
+
+def encodable(text: str) -> str:
+    """Return a text as standard output writes it: with escapes of what its encoding lacks."""
+    encoding = getattr(sys.stdout, "encoding", None)
+    if encoding is None or text.isascii():
+        return text
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 class Notes:

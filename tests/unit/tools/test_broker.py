@@ -55,7 +55,7 @@ def test_a_shortened_option_of_the_program_is_none(
 
 def test_no_broker_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["broker", "status", *HERE]) == 1
-    assert capsys.readouterr().out == "namespace  tools\nrunning    False\n"
+    assert capsys.readouterr().out == "namespace  tools\nrunning    no\n"
     assert main(["broker", "stop", *HERE]) == 0
     assert capsys.readouterr().out == "no broker runs in namespace 'tools'\n"
 
@@ -73,6 +73,8 @@ def test_status_counts(broker: subprocess.Popen[str], capsys: pytest.CaptureFixt
         "connections": 0,
     }
     assert {name: told[name] for name in wanted} == wanted
+    assert main(["broker", "status", *HERE]) == 0
+    assert "running      yes\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("what", ["processes", "adapters", "listeners", "connections"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Output on narrow terminals, and options that are not shortened."""
 
+import io
 import itertools
 import os
 import time
@@ -63,6 +64,28 @@ def test_a_line_that_fits_is_as_it_was(width: int, monkeypatch: pytest.MonkeyPat
     narrow(width, monkeypatch)
     assert fitted("x" * width) == "x" * width
     assert fitted("x" * (width + 1)) == "x" * (width - 1) + "…"
+
+
+def test_columns_are_aligned_where_the_output_cannot_encode_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with io.TextIOWrapper(io.BytesIO(), "ascii") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        table = headed(["name", "type"], [["kamera-ü", "f8"], ["x", "µ"]])
+    heading, ruler, *rows = table.splitlines()
+    assert rows == ["kamera-\\xfc  f8", "x            \\xb5"]
+    assert heading.index("type") == ruler.rindex(" ") + 1 == rows[0].index("f8")
+
+
+def test_a_cut_line_fits_where_the_output_cannot_encode_its_mark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    narrow(40, monkeypatch)
+    with io.TextIOWrapper(io.BytesIO(), "ascii") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        monkeypatch.setattr(output, "isatty", lambda: True)
+        cut = fitted("x" * 41)
+    assert cut == "x" * 39 + "~"
 
 
 @pytest.mark.parametrize("word", ["--for", "--form", "--f"])
