@@ -49,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             lock = _replace(place) if options.replace else _lock(place)
         if lock is None:
-            print(f"a broker for {place.directory} is running already", file=sys.stderr)
+            there = f"a broker for {place.directory} is running already"
+            print(f"shmnd broker: {there}; --replace replaces it", file=sys.stderr)
             return 0 if options.daemon else 1
         remove_leftovers(find_leftovers(str(place.directory.parent)))
         return (

@@ -93,7 +93,10 @@ def test_a_second_broker_is_refused(
     broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["broker", "run", *HERE]) == 1
-    assert "is running already" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("shmnd broker: ")
+    assert "is running already" in said
+    assert "--replace" in said
 
 
 def test_stop_ends_it(broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:
