@@ -15,6 +15,7 @@ import pytest
 
 from ipc.sleeping import rest
 from shmnd import ipc
+from shmnd.ipc.service import under_way
 
 FORK = multiprocessing.get_context("fork")
 
@@ -131,7 +132,8 @@ def _take_and_stop(name: str, told: Any) -> None:
         request.respond(1)
 
 
-def test_a_request_whose_server_is_killed_fails_at_once() -> None:
+def test_a_request_whose_server_is_killed_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_way, "UNCLAIMED", 3600.0)  # the client learns it without its poll
     told = FORK.Event()
     with ipc.Client("s") as client:
         child = FORK.Process(target=_take_and_stop, args=("s", told))

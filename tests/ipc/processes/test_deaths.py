@@ -19,6 +19,8 @@ import pytest
 
 from ipc.sleeping import rest
 from shmnd import ipc
+from shmnd.ipc.service import request as requests
+from shmnd.ipc.service import under_way
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = 60.0
@@ -231,7 +233,12 @@ CASES = [getting, putting, joining, listening, reading, asking, streaming]
 
 @pytest.mark.parametrize("how", ["thread", "task"])
 @pytest.mark.parametrize("make", CASES, ids=lambda each: each.__name__)
-def test_a_death_ends_a_wait_that_does_not_poll(make: Callable[[], Case], how: str) -> None:
+def test_a_death_ends_a_wait_that_does_not_poll(
+    make: Callable[[], Case], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else a client, and the server of a stream, find the death by a poll that is rare.
+    monkeypatch.setattr(under_way, "UNCLAIMED", 3600.0)
+    monkeypatch.setattr(requests, "PATIENCE", 3600.0)
     if how == "task" and make is joining:
         return  # join has no form for tasks, as in multiprocessing
     case = make()
