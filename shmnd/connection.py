@@ -330,7 +330,7 @@ class Connection(Closing):
 
     def _next(self, timeout: float | None, maxlength: int | None, call: str) -> bytes:
         """Wait for the next message and take it, unless it is too long."""
-        deadline = None if self._inbox else deadline_of(timeout, call)
+        deadline = deadline_of(timeout, call)
         while True:
             if not self._wait(lambda: self._arrived(call), deadline):
                 raise self._late(call, _NOTHING)

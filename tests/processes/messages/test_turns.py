@@ -6,6 +6,8 @@ threads.
 import asyncio
 import itertools
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -73,6 +75,47 @@ def test_a_task_does_not_cut_the_message_of_a_thread_in_two(pair: Pair) -> None:
     thread.join(LIMIT)
     asyncio.run(near.asend_bytes(message[:NBYTES], LIMIT))
     assert far.recv_bytes(LIMIT) == message[:NBYTES]
+
+
+def test_a_receive_whose_message_another_thread_takes_keeps_its_time_out(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw the message as it began, and waited without an end for the next one."""
+    near, far = pair
+    taken: list[bytes] = []
+    wait = shmnd.Connection._wait
+
+    def taken_first(self: shmnd.Connection, *arguments: Any) -> bool:
+        if not taken:
+            taker = threading.Thread(target=lambda: taken.append(self.recv_bytes(LIMIT)))
+            taker.start()
+            taker.join()
+        return wait(self, *arguments)
+
+    near.send_bytes(b"one")
+    assert far.poll(LIMIT)
+    monkeypatch.setattr(shmnd.Connection, "_wait", taken_first)
+    too_late = threading.Timer(LIMIT, lambda: near.send_bytes(b"another"))
+    too_late.start()
+    with pytest.raises(TimeoutError):
+        far.recv_into(bytearray(8), 0.01)
+    too_late.cancel()
+    assert taken == [b"one"]
+
+
+def test_a_receive_refuses_a_wrong_time_out_also_where_a_message_is_there(pair: Pair) -> None:
+    near, far = pair
+    near.send_bytes(b"one")
+    assert far.poll(LIMIT)
+    calls: list[Callable[[], object]] = [
+        lambda: far.recv_bytes(-1),
+        lambda: far.recv_bytes(-1, maxlength=8),
+        lambda: far.recv_into(bytearray(8), -1),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="timeout"):
+            call()
+    assert far.recv_bytes(LIMIT) == b"one"
 
 
 def test_a_handler_that_raises_in_a_send_leaves_the_turn_to_the_next(pair: Pair) -> None:
