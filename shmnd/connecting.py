@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.address import parse
 from shmnd.broker.place import place_of
-from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.deadline import end_of, left_until
 from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio
 from shmnd.connection import Connection
@@ -44,14 +44,14 @@ def connect(
     when it does not accept within `timeout` seconds. `nbytes` and `depth` are as in `listen`; of
     two different depths the smaller one counts.
     """
-    deadline = deadline_of(timeout, "connect")
+    end = end_of(timeout, "connect")
     plan = Plan.checked(nbytes, depth, "connect")
     attempt = _Attempt("connect", address, plan, namespace, group)
     with attempt.or_nothing(timeout):
         attempt.begin()
-        if not attempt.asking.wait(left_until(deadline)):
+        if not attempt.asking.wait(left_until(end)):
             raise TimeoutError
-        attempt.asking.result().result(left_until(deadline))
+        attempt.asking.result().result(left_until(end))
         return attempt.connection()
 
 
@@ -65,12 +65,12 @@ async def aconnect(
     group: int | str | None = None,
 ) -> Connection:
     """Connect as `connect` does, and let other tasks run meanwhile."""
-    deadline = deadline_of(timeout, "aconnect")
+    end = end_of(timeout, "aconnect")
     plan = Plan.checked(nbytes, depth, "aconnect")
     attempt = _Attempt("aconnect", address, plan, namespace, group)
     with attempt.or_nothing(timeout):
         attempt.begin()
-        async with asyncio.timeout(left_until(deadline)):
+        async with asyncio.timeout(left_until(end)):
             await (await attempt.asking)
         return attempt.connection()
 

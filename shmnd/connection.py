@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.protocol import written
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.deadline import end_of, left_until
 from shmnd.common.held import Condition, Held
 from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
@@ -135,14 +135,14 @@ class Connection(Closing):
 
     def _send_in_steps(self, data: AnyBuffer, timeout: float | None, call: str) -> None:
         out = outgoing(data, call)
-        deadline = deadline_of(timeout, call)
+        end = end_of(timeout, call)
         self._check_events(call)
-        with self._turns.of_thread(call, left_until(deadline)) as ours:
+        with self._turns.of_thread(call, left_until(end)) as ours:
             if not ours:
                 raise self._late(call, "another message was being sent")
             try:
                 self._messages.busy = True
-                if not self._wait(lambda: self._pushed(out, call), deadline):
+                if not self._wait(lambda: self._pushed(out, call), end):
                     raise self._late(call, _NO_ROOM)
             finally:
                 self._messages.busy = False
@@ -192,9 +192,9 @@ class Connection(Closing):
     def poll(self, timeout: float | None = 0) -> bool:
         """Return whether `recv_bytes` would return, or raise, at once; wait that long for it."""
         call = "Connection.poll"
-        deadline = deadline_of(timeout, call)
+        end = end_of(timeout, call)
         try:
-            return self._wait(lambda: self._arrived(call), deadline)
+            return self._wait(lambda: self._arrived(call), end)
         except (EOFError, ConnectionResetError) as exc:
             pass_on(exc)
             return True
@@ -216,7 +216,7 @@ class Connection(Closing):
         if self._send_now(data):
             return
         call = "Connection.asend_bytes"
-        out, end = outgoing(data, call), deadline_of(timeout, call)
+        out, end = outgoing(data, call), end_of(timeout, call)
         self._check_events(call)
         try:
             async with asyncio.timeout(left_until(end)), self._turns.of_loop():
@@ -237,7 +237,7 @@ class Connection(Closing):
         call = "Connection.arecv_bytes"
         try:
             if not self._arrived(call):
-                async with asyncio.timeout(left_until(deadline_of(timeout, call))):
+                async with asyncio.timeout(left_until(end_of(timeout, call))):
                     await self._wait_in_loop(lambda: self._arrived(call))
         except TimeoutError as exc:
             pass_on(exc)
@@ -330,9 +330,9 @@ class Connection(Closing):
 
     def _next(self, timeout: float | None, maxlength: int | None, call: str) -> bytes:
         """Wait for the next message and take it, unless it is too long."""
-        deadline = deadline_of(timeout, call)
+        end = end_of(timeout, call)
         while True:
-            if not self._wait(lambda: self._arrived(call), deadline):
+            if not self._wait(lambda: self._arrived(call), end):
                 raise self._late(call, _NOTHING)
             if not self._inbox:
                 continue  # another thread took it
@@ -346,14 +346,14 @@ class Connection(Closing):
                 del self._inbox[0]
                 return message
 
-    def _wait(self, ready: Callable[[], bool], deadline: float | None) -> bool:
+    def _wait(self, ready: Callable[[], bool], end: float) -> bool:
         """Wait for a step to succeed; False when the time ends first.
 
         One thread waits for the queue; the others wait for that thread.
         """
         messages = self._messages
         while not ready():
-            left = left_until(deadline)
+            left = left_until(end)
             if messages.pumping:
                 self._follow(left)
             else:

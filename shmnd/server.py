@@ -14,7 +14,7 @@ from shmnd.broker.place import place_of
 from shmnd.broker.protocol import written
 from shmnd.common.brief_waits import TooLate
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.deadline import end_of, left_until
 from shmnd.common.held import Held
 from shmnd.common.interruption import is_interruption, may_be_interrupted, pass_on
 from shmnd.common.late import asyncio
@@ -118,24 +118,24 @@ class Server(Closing):
         With 0 it does what can be done now: a connection takes several such calls.
         """
         call = "Server.accept"
-        deadline = deadline_of(timeout, call)
+        end = end_of(timeout, call)
         while True:
             arrival, news = self._poll(call, sleeps=timeout != 0)
             with self._waits(news, call, timeout):
                 if arrival is None:
-                    news.result(left_until(deadline))
+                    news.result(left_until(end))
             if arrival is not None and (connection := self._taken(arrival)) is not None:
                 return connection
 
     async def aaccept(self, timeout: float | None = None) -> Connection:
         """Wait for a connection as `accept` does, and let other tasks run meanwhile."""
         call = "Server.aaccept"
-        deadline = deadline_of(timeout, call)
+        end = end_of(timeout, call)
         while True:
             arrival, news = self._poll(call)
             with self._waits(news, call, timeout):
                 if arrival is None:
-                    async with asyncio.timeout(left_until(deadline)):
+                    async with asyncio.timeout(left_until(end)):
                         await news
             if arrival is not None and (connection := self._taken(arrival)) is not None:
                 return connection

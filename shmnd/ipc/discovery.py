@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmnd.common import records
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import deadline_of
+from shmnd.common.deadline import end_of
 from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.weak import without_owner
@@ -210,7 +210,7 @@ class Watch(Closing):
     def wait(self, timeout: float | None = None) -> Change | None:
         """Wait for the next change; None when `timeout` seconds end first."""
         self._check()
-        deadline_of(timeout, "ipc.watch")
+        end_of(timeout, "ipc.watch")
         if not self._changes and not self._take():
             try:
                 self._adapter._engine.wait(self._pending, timeout)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from shmnd.common.closing import Closing, surely
-from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.deadline import end_of, left_until
 from shmnd.common.held import Condition, Held
 from shmnd.common.late import running_loop
 from shmnd.ipc.common.closed import announce_closed
@@ -101,7 +101,7 @@ class Client(Answers, Closing):
     def _sent(self, value: Any, timeout: float | None, most: int) -> Pending:
         """Send a request of whose answer so many values are kept until they are read."""
         call = "Client.send"
-        end = deadline_of(timeout, call)
+        end = end_of(timeout, call)
         loop = running_loop() if timeout is None else None
         pending, item = self._begun(value, call, most)
         if loop is None:
@@ -152,7 +152,7 @@ class Client(Answers, Closing):
         When it ends without an answer, a server that has not taken the request leaves it out.
         """
         call = "Client.call"
-        end = deadline_of(timeout, call)
+        end = end_of(timeout, call)
         pending, item = self._begun(value, call)
         try:
             self._put(pending, item, left_until(end), call)
@@ -164,7 +164,7 @@ class Client(Answers, Closing):
     async def acall(self, value: Any = None, timeout: float | None = None) -> Answer:
         """Call as `call` does, and let other tasks run meanwhile."""
         call = "Client.acall"
-        end = deadline_of(timeout, call)
+        end = end_of(timeout, call)
         pending, item = self._begun(value, call)
         try:
             await self._aput(pending, item, left_until(end), call)

@@ -12,7 +12,7 @@ from typing import Any, Final, Self, SupportsIndex
 import numpy as np
 
 from shmnd.common.closing import refuse_copy
-from shmnd.common.deadline import deadline_of
+from shmnd.common.deadline import end_of
 from shmnd.common.interruption import Ignoring, is_interruption, pass_on
 from shmnd.ipc.errors import RemoteError, TypeMismatch
 from shmnd.ipc.service.fields import Fields
@@ -80,7 +80,7 @@ class Loan:
         """Respond with the array; the loan is spent."""
         if header is not None:
             raise TypeError("Loan.send: an answer has no header; put it into the value")
-        deadline_of(timeout, "Loan.send")  # checked alone: an answer waits for no subscriber
+        end_of(timeout, "Loan.send")  # checked alone: an answer waits for no subscriber
         request, self._request = self._request, None
         if request is None:
             raise RuntimeError("Loan.send: the loan was sent or dropped before; take a new one")

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import deadline_of, end_of, left_until
+from shmnd.common.deadline import end_of, left_until
 from shmnd.common.interruption import pass_on
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes, Directory
@@ -217,12 +216,12 @@ class Publisher(Sender, Closing):
         call = "Publisher.wait_for_subscribers"
         self._require_open(call)
         self._wanted = number(call, "n", n, 0, MOST_SEATS)
-        deadline = deadline_of(timeout, call)
+        end = end_of(timeout, call)
         while True:
             self._check_members()
             if self._seats.count >= self._wanted:
                 return
-            left = left_until(deadline)
+            left = left_until(end)
             if left == 0:
                 raise TimeoutError(
                     f"{call}: topic {self.name!r} has {self._seats.count} subscribers after "
@@ -313,7 +312,7 @@ class Publisher(Sender, Closing):
             self._check_members()
             if self.closed or self._has_room():
                 return end
-            left = left_until(None if end == math.inf else end)
+            left = left_until(end)
             if left == 0:
                 slow = [seat for seat in self._slow() if self._seats.blocks(seat)]
                 raise TimeoutError(f"{call}: {self._seats.names(slow)} after {timeout} s")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.deadline import end_of, left_until
 from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.weak import without_owner
@@ -92,7 +92,7 @@ class Subscriber(MeetsPublishers):
 
     def _receive_later(self, timeout: float | None, box: list[Sample]) -> None:
         call = "Subscriber.receive"
-        deadline = deadline_of(timeout, call)
+        end = end_of(timeout, call)
         if timeout != 0 and self._spin_for(timeout, box):
             return
         poll = partial(self._take_armed, box)
@@ -103,7 +103,7 @@ class Subscriber(MeetsPublishers):
             if self._take(box):
                 return
             self._require_publisher(call)
-            left = left_until(deadline)
+            left = left_until(end)
             if left == 0:
                 raise self._late(call, timeout)
             if not slept and self._may_sleep_at_counter():
@@ -125,7 +125,7 @@ class Subscriber(MeetsPublishers):
         """Return the next sample as `receive` does, and let other tasks run meanwhile."""
         call = "Subscriber.areceive"
         self._require_open(call)
-        deadline = deadline_of(timeout, call)
+        end = end_of(timeout, call)
         box: list[Sample] = []
         loop = None  # in whose line it has waited
         try:
@@ -134,7 +134,7 @@ class Subscriber(MeetsPublishers):
                 if self._take(box, call):
                     break
                 self._require_publisher(call)
-                left = left_until(deadline)
+                left = left_until(end)
                 if left == 0:
                     raise self._late(call, timeout)
                 loop = asyncio.get_running_loop()
