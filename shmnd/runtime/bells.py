@@ -16,7 +16,7 @@ from shmnd.common.closing import when_dropped
 from shmnd.ring import Segment
 from shmnd.status import Status, error
 
-__all__ = ["Bell", "Bells"]
+__all__ = ["BellPlace", "Bells"]
 
 _BELL_BYTES: Final = 128  # struct shmnd_bell
 _MARKS_BYTES: Final = 640  # struct shmnd_marks
@@ -29,7 +29,7 @@ _CALL: Final = "Adapter.create_completion_queue"
 
 
 @dataclass(eq=False)
-class Bell:
+class BellPlace:
     """The place of one bell and its marks; free again when this object is dropped."""
 
     number: int
@@ -62,13 +62,13 @@ class Bells:
         self._segments: dict[int, tuple[Segment, Segment]] = {}
         self._free: list[tuple[int, int]] = []
 
-    def take(self) -> Bell:
+    def take(self) -> BellPlace:
         """Return an unused place."""
         place = self._place()
         segments = self._segments.get(place[0])
         if segments is None:
             raise error(Status.DEVICE_REMOVED, _CALL, "the adapter was closed meanwhile")
-        bell = Bell(*place, *segments)
+        bell = BellPlace(*place, *segments)
         # No Python: a place that is given back twice would be that of two bells.
         when_dropped(bell, self._free.append, place)
         return bell

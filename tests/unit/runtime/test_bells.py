@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from shmnd.ring import Segment
-from shmnd.runtime.bells import Bell, Bells
+from shmnd.runtime.bells import BellPlace, Bells
 from shmnd.status import NdError, Status, error
 
 
@@ -58,7 +58,7 @@ def test_places_that_another_thread_takes_first_are_made_anew(
     announced: Announced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bells, grow = announced.bells, announced.bells._grow
-    held: list[Bell] = []
+    held: list[BellPlace] = []
 
     def meanwhile() -> None:
         monkeypatch.undo()
