@@ -18,6 +18,7 @@ from ..output import add_format, printable
 from ..values import how_many, seconds
 from .names import topic
 from .retyped import next_sample
+from .waiting import wait_for_sample
 
 HELP = "print the samples of topics as they come"
 EXAMPLE = "shmnd ipc echo camera --count 1"
@@ -52,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
         lost = dict.fromkeys(subs, 0)
         for sub in subs:
             ready.add(sub)
+        found = wait_for_sample(ready, subs, args.timeout)
         while True:
-            found = ready.wait(args.timeout)
             if not found:
                 print(f"shmnd: no sample within {args.timeout:g} s", file=sys.stderr)
                 return 1
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
                 shown += 1
                 if shown == args.count:
                     return 0
+            found = ready.wait(args.timeout)
 
 
 def line_of(name: str, sample: Any, args: argparse.Namespace) -> str:

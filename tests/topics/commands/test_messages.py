@@ -37,6 +37,19 @@ def test_a_publisher_that_waits_for_nothing_publishes_at_once(
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_topic_that_has_no_publisher_is_named(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name that was misspelt looks like a topic whose publisher is silent otherwise."""
+    silent = f"{name}-silent"
+    with ipc.Publisher(silent, "f8"):
+        assert main(["ipc", "echo", name, silent, "--timeout", "1.1"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"shmnd: waiting for a publisher of '{name}'",
+        "shmnd: no sample within 1.1 s",
+    ]
+
+
 def test_a_recording_is_not_overwritten(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
