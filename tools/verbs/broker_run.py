@@ -10,6 +10,10 @@ from ..values import seconds
 
 HELP = "run the broker in the foreground, until SIGTERM or Ctrl-C"
 EXAMPLE = "shmnd broker run --namespace lab"
+MORE_CODES = {
+    0: "success; SIGTERM and Ctrl-C end a broker that serves",
+    130: "ended by Ctrl-C before it served",
+}
 FAILURE = "another broker serves the namespace, or a failure; the reason is on stderr"
 
 

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -97,6 +98,18 @@ def test_a_second_broker_is_refused(
     assert said.startswith("shmnd broker: ")
     assert "is running already" in said
     assert "--replace" in said
+
+
+def test_ctrl_c_ends_it_with_the_exit_code_of_its_help(
+    broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.send_signal(signal.SIGINT)
+    ended = broker.wait(5)
+    with pytest.raises(SystemExit):
+        main(["broker", "run", "--help"])
+    shown = capsys.readouterr().out
+    (code,) = re.findall(r"^  (\d+) .*Ctrl-C end a broker", shown, re.MULTILINE)
+    assert ended == int(code)
 
 
 def test_stop_ends_it(broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:
