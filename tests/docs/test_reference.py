@@ -12,6 +12,7 @@ import pytest
 import shmnd
 import shmnd.nd1
 from nd1.test_public_api import EXPECTED
+from shmnd import ipc
 from unit.interface.test_public_api import ATTRIBUTES, METHODS
 
 REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference"
@@ -100,3 +101,11 @@ def test_every_status_is_there_with_its_number() -> None:
     shown = re.findall(r"`(\w+)` is `(\w+)`", text)
     assert {name for name, _ in shown} == aliases
     assert all(shmnd.Status[name] is shmnd.Status[meant] for name, meant in shown)
+
+
+def test_every_error_of_ipc_is_there_with_its_built_in_class() -> None:
+    page = (REFERENCE / "ipc_objects.md").read_text()
+    rows = re.findall(r"^\| `ipc\.(\w+)` \| `(\w+)` \|", page, re.M)
+    classes = [getattr(ipc, name) for name in ipc.__all__]
+    errors = [each for each in classes if isinstance(each, type) and issubclass(each, Exception)]
+    assert rows == [(each.__name__, each.__mro__[1].__name__) for each in errors]
