@@ -27,6 +27,7 @@ import hashlib
 import os
 import re
 import socket
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -79,7 +80,7 @@ def place_of(
     access = access_of(group)
     root = root_of(base, access)
     place = Place(root / name, access)
-    if not make and not place.directory.is_dir():
+    if not make and not _is_there(place.directory):
         return place
     access.make(root)
     if _given(base):
@@ -88,6 +89,16 @@ def place_of(
         access.require(root)
     place.make()
     return place
+
+
+def _is_there(directory: Path) -> bool:
+    try:
+        return stat.S_ISDIR(directory.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as exc:
+        pass_on(exc)
+        raise unusable(directory, f"cannot be reached: {exc.strerror}", exc) from exc
 
 
 def root_of(base: str | None = None, access: Access | None = None) -> Path:

@@ -35,8 +35,9 @@ def run(args: argparse.Namespace) -> int:
     """Print counts or a list; the exit code is 1 when no broker runs."""
     place = place_of(args.namespace, group=args.group, make=False)
     with visit(place) as observer:
-        if args.what and observer is not None:
-            rows = [_readable(args, row) for row in observer.records(args.what)]
+        if args.what and (observer is not None or args.format == "json"):
+            records = observer.records(args.what) if observer is not None else []
+            rows = [_readable(args, row) for row in records]
             show_rows(args, rows, *_COLUMNS[args.what])
         else:
             show_facts(args, facts(place, observer))

@@ -354,3 +354,11 @@ def test_a_number_that_many_users_have_is_not_one_users(
     monkeypatch.setattr(access, "_UID_MAP", tmp_path / "uid_map")
     assert is_one_user(65534) is one
     assert is_one_user(1000)
+
+
+def test_a_place_that_is_only_sought_and_cannot_be_reached_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / ("n" * 300)
+    with pytest.raises(NdError, match=f"{folder}.* cannot be reached: File name too long; .*names"):
+        place_of("sought", str(folder), make=False)
+    assert place_of("sought", str(tmp_path), make=False).directory == tmp_path / "sought"
+    assert not (tmp_path / "sought").exists()

@@ -57,6 +57,8 @@ def test_a_shortened_option_of_the_program_is_none(
 def test_no_broker_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["broker", "status", *HERE]) == 1
     assert capsys.readouterr().out == "namespace  tools\nrunning    no\n"
+    assert main(["broker", "status", "listeners", *HERE, "--format", "json"]) == 1
+    assert json.loads(capsys.readouterr().out) == []
     assert main(["broker", "stop", *HERE]) == 0
     assert capsys.readouterr().out == "no broker runs in namespace 'tools'\n"
 
