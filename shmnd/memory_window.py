@@ -40,6 +40,10 @@ class MemoryWindow(Closing):
         # What `_unbind` leaves to `_give_back`, by token: the region, and where the place is.
         self._unbound: dict[int, tuple[MemoryRegion, PollingCore | None]] = {}
         self._binding: Final = threading.Lock()  # held by the thread that binds it
+        # Likewise what a Bind was granted, until the window has noted it as its own.
+        self._unfinished: dict[int, tuple[MemoryRegion, PollingCore | None]] = {}
+        # An Invalidate that has begun and is not posted: the queue pair, and the token.
+        self._ending: tuple[weakref.ref[QueuePair], int] | None = None
 
     @property
     def remote_token(self) -> int:
@@ -118,51 +122,96 @@ class MemoryWindow(Closing):
     ) -> tuple[int, int]:
         """Bind it now; return what the request completes with, and the token.
 
-        Of two threads that bind it at once, the second finds it bound.
+        Of two threads that bind it at once, the second finds it bound. A call that raises, as where
+        the handler of a signal does, posts no request and leaves the window unbound.
         """
-        with Attempted(self._binding) as alone:
-            if not alone or self._keeps_bound():
-                return Status.INVALID_DEVICE_REQUEST, self._token
-            return self._bind_now(qp, region, address, length, flags)
+        bound, token = weakref.ref(qp), 0
+        try:
+            with Attempted(self._binding) as alone:
+                if not alone or self._keeps_bound():
+                    return Status.INVALID_DEVICE_REQUEST, self._token
+                outcome, token = self._bind_now(qp, region, address, length, flags)
+                self._qp = bound  # last: until then it is not bound
+                return outcome, token
+        except BaseException:
+            if self._token == token:
+                self._qp = None  # no call before it: it is unbound, whatever handlers raise now
+            self._drop_unfinished()
+            raise
 
     def _bind_now(
         self, qp: QueuePair, region: MemoryRegion, address: int, length: int, flags: int
     ) -> tuple[int, int]:
+        self._give_up_bind()
         self._drop()
         registered = region._token
         if qp._state != QpState.CONNECTED:
             return Status.SUCCESS, 0  # the request ends with CANCELED, nothing is bound
         rights = flags & int(OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE)
-        place = None if self._context is None else qp._receive_cq
-        if place is not None:
-            place._hold_place()
-        try:
-            self._token = self._given = self._adapter._registry.bind(
-                registered, address, length, rights, qp._connection, qp._serial, self._context
-            )
-        except BaseException:
-            if place is not None:
-                place._free_place()
-            raise
-        self._place = place
-        self._address, self._length = address, length
         granted = (flag for flag in (OpFlag.ALLOW_READ, OpFlag.ALLOW_WRITE) if flags & flag)
         self._rights = "|".join(flag.name or "" for flag in granted) or "no rights"
-        token, self._qp, self._region = self._token, weakref.ref(qp), region
-        region._windows.add(self)
+        self._address, self._length = address, length
+        token = self._publish(qp, region, (registered, address, length, rights))
         # Another thread has closed it meanwhile, or deregisters the memory, or has done so.
         if self._closed or region._leaving or region._token != registered:
             self._drop()
         return Status.SUCCESS, token
 
-    def _invalidate(self, qp: QueuePair) -> tuple[int, int]:
-        """Revoke the peer's access; return what the request completes with, and the token."""
-        if not self._is_bound() or self._qp is None or self._qp() is not qp:
-            return Status.INVALID_DEVICE_REQUEST, 0
-        token = self._drop()
-        return (Status.SUCCESS if token else Status.INVALID_DEVICE_REQUEST), token
+    def _publish(self, qp: QueuePair, region: MemoryRegion, what: tuple[int, int, int, int]) -> int:
+        """Have the registry grant the access, and return the token."""
+        place = None if self._context is None else qp._receive_cq
+        if place is not None:
+            place._hold_place()
+        who = qp._connection, qp._serial, self._context
+        try:
+            # No Python from the grant to the note of it: no handler of a signal comes in between.
+            grants = map(self._adapter._registry.bind, *((each,) for each in (*what, *who)))
+            self._unfinished.update(zip(grants, ((region, place),), strict=True))
+        except BaseException:
+            if place is not None and not self._unfinished:
+                place._free_place()
+            raise
+        token = next(iter(self._unfinished))
+        del self._unfinished[token]  # from here on no call, as after an interruption of `_unbind`
+        self._region, self._token, self._place, self._given = region, token, place, token
+        region._windows.add(self)
+        return token
 
-    # -- bound or not --
+    def _drop_unfinished(self) -> None:
+        """Withdraw what a Bind that raises has granted; where that raises, the next one does it."""
+        with Attempted(self._binding) as alone:
+            if alone and self._qp is None:
+                self._give_up_bind()
+                self._drop()
+
+    def _give_up_bind(self) -> None:
+        """Leave to `_give_back` a grant that an interrupted Bind has not noted as its own."""
+        for token, (region, place) in [*self._unfinished.items()]:
+            self._adapter._registry.withdraw(token)
+            region._revoked.append(token)
+            self._unbound[token] = region, place
+            del self._unfinished[token]
+
+    def _invalidate(self, qp: QueuePair) -> tuple[int, int]:
+        """Revoke the peer's access; return what the request completes with, and the token.
+
+        A call that raises, as where the handler of a signal does, posts no request: the next one
+        on this queue pair completes it, also where the access is revoked already. Of two threads
+        that invalidate it at once, one succeeds.
+        """
+        ending, bound, token = self._ending, self._qp, self._token
+        if ending is None or token not in (0, ending[1]):  # else one that was begun is completed
+            if bound is None or not self._is_bound() or self._token != token:
+                return Status.INVALID_DEVICE_REQUEST, 0
+            self._ending = ending = bound, token  # no call since the comparison
+        done, refused = (Status.SUCCESS, ending[1]), (Status.INVALID_DEVICE_REQUEST, 0)
+        if ending[0]() is not qp:
+            return refused
+        self._drop()
+        if self._ending is ending:  # no call from here on: no handler and no thread comes between
+            self._ending = None
+            return done
+        return refused
 
     def _is_bound(self) -> bool:
         """Return whether it is bound, to a connection that has not ended."""

@@ -12,8 +12,8 @@ import pytest
 
 import shmnd
 from interrupting import Alarm, inside, interrupted
-from shmnd import OpFlag
-from spi.harness import LOCAL, WAIT
+from shmnd import OpFlag, Status
+from spi.harness import LOCAL, WAIT, statuses
 from spi.pair import Pair
 from stepping import stepped
 
@@ -124,3 +124,63 @@ def test_a_region_whose_end_is_interrupted_is_released(
         return came
 
     interrupt_all(once)
+
+
+@pytest.mark.active_end_here
+@pytest.mark.parametrize("how", ["bind", "invalidate"])
+def test_a_request_of_a_window_that_is_interrupted_can_be_made_again(
+    connected: Pair, counting: Counting, how: str
+) -> None:
+    """The call that raises has posted nothing; the same call then does it, and completes."""
+    owner, peer = connected.active, connected.passive
+    near, sink = owner.memory(64), peer.memory(64)
+    before = set(counting.tokens)
+
+    def once(at: int) -> bool:
+        window = owner.adapter.create_memory_window()
+
+        def bind() -> None:
+            owner.qp.bind(near.mr, window, near.address, 64, flags=READ)
+
+        if how == "invalidate":
+            bind()
+            assert statuses(owner.reap()) == [Status.SUCCESS]
+        came = bool(stepped(at, bind if how == "bind" else end_of(window), WITHIN, Alarm))
+        assert statuses(owner.leftover()) == [Status.SUCCESS] * (not came)
+        if came and how == "bind":
+            assert not window._is_bound(), f"interrupted at {at}"
+            assert counting.tokens == before, f"interrupted at {at}"
+            bind()
+            assert statuses(owner.reap()) == [Status.SUCCESS], f"interrupted at {at}"
+        if how == "bind":
+            peer.qp.read(sink.sge(), near.address, window.remote_token)
+            assert statuses(connected.reap(peer)) == [Status.SUCCESS], f"interrupted at {at}"
+        if came or how == "bind":
+            end_of(window)()
+            assert statuses(owner.reap()) == [Status.SUCCESS], f"interrupted at {at}"
+        assert counting.tokens == before, f"interrupted at {at}"
+        return came
+
+    def end_of(window: Any) -> Callable[[], None]:
+        return lambda: owner.qp.invalidate(window)
+
+    interrupt_all(once)
+
+
+@pytest.mark.active_end_here
+def test_an_invalidate_that_was_interrupted_does_not_end_a_later_bind(
+    connected: Pair, counting: Counting
+) -> None:
+    owner, peer = connected.active, connected.passive
+    near, sink = owner.memory(64), peer.memory(64)
+    window = connected.window(owner, near, READ)
+    assert stepped(9, lambda: owner.qp.invalidate(window), WITHIN, Alarm)
+    window._drop()  # whatever the interrupted call has left
+    owner.qp.bind(near.mr, window, near.address, 64, flags=READ)
+    peer.qp.read(sink.sge(), near.address, window.remote_token)
+    assert statuses(connected.reap(owner)) == [Status.SUCCESS]
+    assert statuses(connected.reap(peer)) == [Status.SUCCESS]
+    owner.qp.invalidate(window)
+    assert statuses(connected.reap(owner)) == [Status.SUCCESS]
+    owner.qp.invalidate(window)
+    assert statuses(connected.reap(owner)) == [Status.INVALID_DEVICE_REQUEST]
