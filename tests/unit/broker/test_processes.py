@@ -261,13 +261,16 @@ def test_a_lock_without_a_broker_is_a_timeout_that_names_both(place: Place) -> N
 def test_a_fork_during_a_start_inherits_no_lock(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The child drops it as soon as it runs, which may be after the broker's start and end."""
     reader, writer = os.pipe()
+    runs, run = os.pipe()
     child = 0
 
     def start_and_fork(*arguments: Any) -> Any:
         nonlocal child
         child = os.fork()
         if not child:
+            os.write(run, b"x")
             os.read(reader, 1)  # lives on
             os._exit(0)
         return real(*arguments)
@@ -275,14 +278,15 @@ def test_a_fork_during_a_start_inherits_no_lock(
     real = spawn._start
     monkeypatch.setattr(spawn, "_start", start_and_fork)
     spawn.reach(place, time.monotonic() + PATIENCE).close()
+    assert select.select([runs], [], [], PATIENCE)[0], "the forked child does not run"
     end_process(broker_pid(place))
     lock = place.try_lock()
     assert lock is not None, "the forked child holds the broker's lock"
     os.close(lock)
     os.write(writer, b"x")
     os.waitpid(child, 0)
-    os.close(reader)
-    os.close(writer)
+    for each in reader, writer, runs, run:
+        os.close(each)
 
 
 # --- leave ---
