@@ -44,7 +44,7 @@ class Ends:
         self.undecided: set[Connection] = set()
         """Those that the passive side has neither accepted nor refused."""
         self.changes = 0
-        """Grows with each connection that begins, is decided, or is removed."""
+        """Grows with each connection that begins, and with each that is decided, or gone before."""
         self._tuples: dict[tuple[int, Address, Address], Connection] = {}
         self._vacant: dict[str, dict[tuple[int, str, str], Connection]] = {}
         """By adapter: the connections with an end that waits to be claimed for it."""
@@ -232,9 +232,10 @@ class Ends:
         self._decide(connection)
 
     def _decide(self, connection: Connection) -> None:
-        """Note that a connection is decided, or gone; harmless twice but for `changes`."""
-        self.undecided.discard(connection)
-        self.changes += 1
+        """Note that a connection is decided, or gone; the end of a decided one changes nothing."""
+        if connection in self.undecided:
+            self.undecided.remove(connection)
+            self.changes += 1
 
 
 def _missing(adapter: Adapter, given: set[int]) -> list[int]:

@@ -13,6 +13,7 @@ from shmnd.broker.service.scheduling import MANY, Scheduling
 from shmnd.broker.service.server import Server
 from unit.broker.service.test_server import eventually
 from unit.broker.wire import Wire
+from unit.sealed import sealed_memory
 
 
 @pytest.fixture
@@ -116,3 +117,24 @@ def test_a_broker_changes_it_and_returns_by_itself(
         assert policies == []
         active.connect(MANY, port)  # no connector waits for any of them
         eventually(lambda: policies == [os.SCHED_BATCH, os.SCHED_OTHER])
+
+
+def test_ends_of_connections_do_not_keep_it(
+    policies: list[int], place: Place, broker: Server
+) -> None:
+    """Connects wait in a backlog for a program, and connections that were accepted end."""
+    with Wire(place).hello() as active, Wire(place).hello() as passive:
+        port = passive.listen(1, backlog=MANY + 1)
+        passive.ask("request", object=1, connector=2)
+        number = active.connect(1, port)
+        passive.event("offer")
+        link = sealed_memory()
+        passive.ask("accept", [link], connection=number, size=4096)
+        os.close(link)
+        for each in range(2, MANY + 2):
+            active.connect(each, port)
+        eventually(lambda: policies == [os.SCHED_BATCH, os.SCHED_OTHER])
+        for end in active, passive:
+            end.ask("closed", connection=number)
+        active.ask("sync")
+        assert policies == [os.SCHED_BATCH, os.SCHED_OTHER]
