@@ -20,7 +20,7 @@ from shmnd.overlapped import (
     Readiness,
 )
 from shmnd.ring import NotifyCore, Result
-from shmnd.status import CqNotify, NdError, Status, error
+from shmnd.status import CqNotify, NdError, Status, error, renamed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -133,7 +133,10 @@ class CompletionQueue(NotifyCore, OverlappedObject):
             raise error(
                 Status.BUFFER_OVERFLOW, call, f"{queued} results are queued, more than {depth}"
             )
-        self._set_depth(depth)
+        try:
+            self._set_depth(depth)
+        except NdError as exc:
+            raise renamed(exc, call) from None
 
     def get_notify_affinity(self) -> tuple[int, int]:
         """Return the processor group and mask that notifications come from."""

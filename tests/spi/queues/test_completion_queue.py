@@ -459,7 +459,7 @@ def test_resize_buffer_overflow_when_more_results_are_queued(end: End) -> None:
 def test_resize_insufficient_resources_when_memory_is_used_up(
     starving: Callable[..., None], end: End
 ) -> None:
-    with nd_error(Status.INSUFFICIENT_RESOURCES):
+    with nd_error(Status.INSUFFICIENT_RESOURCES, match=r"^CompletionQueue\.resize: no memory"):
         starving("cq", "resize", end.info.max_completion_queue_depth)
 
 
