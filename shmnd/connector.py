@@ -185,7 +185,7 @@ class Connector(BrokerEvents):
                 if qp_link.attached and not isinstance(exc, NdError):
                     self._break_off_accept(qp_link, attempt)
                 qp_link.give_up()
-                self._finish_if_aborted(exc)
+                self._follow_failure(exc)
                 raise
 
     def _break_off_accept(self, qp_link: QueuePairLink, attempt: Attempt) -> None:
@@ -246,7 +246,7 @@ class Connector(BrokerEvents):
         try:
             self._broker.refuse(self._attempt, call, private)
         except NdError as exc:
-            self._finish_if_aborted(exc)
+            self._follow_failure(exc)
             raise
 
     # -- the peer --
@@ -377,7 +377,7 @@ class Connector(BrokerEvents):
             overlapped._complete(Status.CANCELED, "the connector was released")
         elif self._state is State.OFFERED:
             assert self._attempt is not None
-            self._engine.post("reject", connection=self._attempt.connection)
+            self._broker.abandon(self._attempt)
         elif self._state in (State.ACCEPTED, State.ACCEPTING):
             assert self._qp_link is not None
             self._qp_link.give_up()

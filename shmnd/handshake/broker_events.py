@@ -169,6 +169,7 @@ class BrokerEvents(ConnectionStateMachine):
             self._finish(aborted=True)
         else:  # the offer stands: the program may accept once more
             self._broker.forget_live(self._attempt)
+            self._broker.note_failure(error(status, "Connector.accept", detail))
             self._qp_link, self._state = None, State.OFFERED
 
     def _is_undecided(self, event: Event) -> bool:

@@ -13,7 +13,7 @@ from shmnd.broker.protocol import encode_private, written
 from shmnd.common.brief_waits import refuse_brief_wait
 from shmnd.common.steps import step
 from shmnd.runtime.broker.state import Live
-from shmnd.status import Status, error
+from shmnd.status import NdError, Status, detail_of, error
 
 if TYPE_CHECKING:
     from shmnd.address import Address
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerSide"]
 
+_MOST_REASON: Final = 500
+"""Letters of the reason that a refusal brings to the peer."""
+
 
 class BrokerSide:
     """The requests and records of one connector. It is used under the connector's lock."""
 
-    __slots__ = ("_adapter", "_engine", "asked", "unanswered")
+    __slots__ = ("_adapter", "_engine", "asked", "lacking", "unanswered")
 
     def __init__(self, adapter: AdapterLike) -> None:
         self._adapter: Final = adapter
@@ -38,6 +41,8 @@ class BrokerSide:
         """The number of the request for the pending Connect or Accept; 0: no answer is to come."""
         self.unanswered = False
         """True until the broker has answered that request."""
+        self.lacking = ""
+        """The shortage for which the last Accept failed: the reason of a refusal after it."""
 
     def note_request(self, number: int) -> None:
         """Note a request whose answer comes as an event; 0: the broker has answered already."""
@@ -120,10 +125,20 @@ class BrokerSide:
 
     def refuse(self, attempt: Attempt, call: str, private: bytes) -> None:
         """Send the refusal of a Reject."""
-        data = encode_private(private)
+        fields: dict[str, Any] = {"connection": attempt.connection, "why": self.lacking}
         refuse_brief_wait(call)
-        self._engine.call("reject", caller=call, connection=attempt.connection, private=data)
+        self._engine.call("reject", caller=call, private=encode_private(private), **fields)
         step("refusal-sent")
+
+    def abandon(self, attempt: Attempt) -> None:
+        """Refuse a request whose connector is released, without waiting."""
+        self._engine.post("reject", connection=attempt.connection, why=self.lacking)
+
+    def note_failure(self, failure: BaseException) -> None:
+        """Note that an Accept failed for want of memory or descriptors."""
+        if isinstance(failure, MemoryError):
+            text = detail_of(failure) if isinstance(failure, NdError) else str(failure)
+            self.lacking = (text or "it has no memory")[:_MOST_REASON]
 
     # -- the record of a connection --
 

@@ -305,11 +305,12 @@ class ConnectionStateMachine(PortHolder):
         if self._aborted:
             raise error(Status.CONNECTION_ABORTED, call, "the active side has given up")
 
-    def _finish_if_aborted(self, exc: BaseException) -> None:
+    def _follow_failure(self, exc: BaseException) -> None:
         """End the attempt if the broker refused a request because the active side is gone.
 
-        The event that says so may come later.
+        The event that says so may come later. A shortage is the reason of a refusal after it.
         """
+        self._broker.note_failure(exc)
         if isinstance(exc, NdError) and exc.status is Status.CONNECTION_ABORTED:
             self._finish(aborted=True)
 

@@ -59,7 +59,11 @@ class Limits:
 def require_room(used: int, limit: int, what: str) -> None:
     """Refuse a request that would make the broker keep more than a limit."""
     if used >= limit:
-        raise Refusal(Status.INSUFFICIENT_RESOURCES, f"the limit of {limit} {what} is reached")
+        raise Refusal(
+            Status.INSUFFICIENT_RESOURCES,
+            f"the limit of {limit} {what} at the broker is reached; release some, or have another"
+            " process hold more",
+        )
 
 
 class Outgoing(NamedTuple):

@@ -317,7 +317,9 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "size": _integer(1, _SIZE_MAX),
         },
     ),
-    "reject": Shape(0, {"connection": _connection, "private": _no_private}),
+    "reject": Shape(
+        0, {"connection": _connection, "private": _no_private, "why": _Default(_opaque_text, "")}
+    ),
     "close": Shape(0, {"object": _object}),
     "closed": Shape(0, {"connection": _connection, "object": _Default(_integer(0, _ID_MAX), 0)}),
     "holds": Shape(

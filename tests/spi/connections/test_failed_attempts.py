@@ -2,9 +2,16 @@
 """Queue pairs whose attempt to connect has failed, and the queues that they complete to."""
 
 import gc
+import threading
+from typing import Any
+
+import pytest
 
 import shmnd
 from shmnd import Status
+from shmnd.messaging.endpoints import Ends
+from shmnd.runtime.data_plane import DataPlane
+from shmnd.status import error
 from spi.harness import WAIT, nd_error
 
 
@@ -45,3 +52,65 @@ def test_neither_queue_polls_a_pair_whose_attempt_was_rejected(
         del pair, active, accepting
         gc.collect()
         assert receives.wait(1, 0) == requests.wait(1, 0) == []
+
+
+@pytest.mark.parametrize("how", ["reject", "close", "accept"])
+def test_the_peer_learns_that_an_accept_lacked_memory(
+    adapters: tuple[shmnd.Adapter, shmnd.Adapter], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """If the program refuses the request then; the second Accept may find memory."""
+    caller, called = adapters
+    shortage = "4096 bytes of shared memory wanted, 17 are left"
+
+    def lack(*_: Any) -> Any:
+        raise error(Status.INSUFFICIENT_RESOURCES, "Connector.accept", shortage)
+
+    with called.create_listener() as listener, caller.create_completion_queue(4) as far:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        active, passive = caller.create_connector(), called.create_connector()
+        request = listener.get_connection_request(passive)
+        far_pair = caller.create_queue_pair(far, far)
+        queue = called.create_completion_queue(4)
+        pair = called.create_queue_pair(queue, queue)
+        connecting = active.connect(far_pair, listener.get_local_address())
+        request.result(WAIT)
+        with monkeypatch.context() as patch:
+            patch.setattr(DataPlane, "create_link", lack)
+            with nd_error(Status.INSUFFICIENT_RESOURCES, match=shortage):
+                passive.accept(pair)
+        if how == "accept":
+            accepting = passive.accept(pair)
+            connecting.result(WAIT)
+            active.complete_connect().result(WAIT)
+            accepting.result(WAIT)
+            return
+        passive.reject(b"no") if how == "reject" else passive.close()
+        with nd_error(
+            Status.CONNECTION_REFUSED, match=rf"connect: the peer could not accept: {shortage}"
+        ):
+            connecting.result(WAIT)
+        assert active.get_private_data() == (b"no" if how == "reject" else b"")
+
+
+def test_the_client_of_a_server_that_lacks_memory_learns_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shortage = "no memory for 128 completions; see ulimit -v"
+
+    def lack(*_: Any) -> Any:
+        raise error(Status.INSUFFICIENT_RESOURCES, "Adapter.create_completion_queue", shortage)
+
+    with shmnd.listen() as server:
+
+        def serve() -> None:
+            with pytest.raises(MemoryError, match=shortage):
+                server.accept(WAIT)
+
+        monkeypatch.setattr(Ends, "agree", lack)
+        serving = threading.Thread(target=serve)
+        serving.start()
+        with nd_error(Status.CONNECTION_REFUSED, match=f"the peer could not accept: {shortage}"):
+            shmnd.connect(server.address, timeout=WAIT)
+        serving.join(WAIT)
+        assert not serving.is_alive()
