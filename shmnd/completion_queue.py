@@ -107,7 +107,7 @@ class CompletionQueue(NotifyCore, OverlappedObject):
         call = "CompletionQueue.fileno"
         self._check_usable(call)
         self._engine.check(call)
-        readiness: Readiness = self._keep_readiness(Readiness(self._engine))
+        readiness: Readiness = self._keep_readiness(Readiness(self._engine, call))
         try:
             fd = readiness.fileno()
         except ValueError as exc:

@@ -217,7 +217,7 @@ class OverlappedFile(Deliveries, Closing):
 
     def __init__(self, adapter: AdapterLike) -> None:
         self._adapter: Final = adapter
-        self._readiness = Readiness(adapter._engine)
+        self._readiness = Readiness(adapter._engine, "OverlappedFile.fileno")
 
     @property
     def closed(self) -> bool:

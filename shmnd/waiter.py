@@ -189,7 +189,7 @@ class Waiter(Closing):
             raise ValueError("Waiter.fileno: the waiter is closed")
         if self._readiness is None:
             self._engine.check("Waiter.fileno")
-            self._readiness = Readiness(self._engine)
+            self._readiness = Readiness(self._engine, "Waiter.fileno")
             self._begin(ticked=True)
         number = self._readiness.fileno()
         self._poll_for_descriptor()

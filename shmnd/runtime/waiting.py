@@ -270,8 +270,9 @@ class Readiness:
     `fileno()`; from then on a thread may sleep on it at any time.
     """
 
-    def __init__(self, engine: _Watched) -> None:
+    def __init__(self, engine: _Watched, call: str) -> None:
         self._engine = engine
+        self._call = call  # of the program, for errors
         self._making = threading.Lock()
         self._ready = False
         self._closed = False
@@ -284,7 +285,7 @@ class Readiness:
             if self._closed:
                 raise ValueError("fileno() of something closed")
             if self._epoll is None:
-                with taking_from_the_system("fileno"):
+                with taking_from_the_system(self._call):
                     self._epoll = self._make()
             return self._epoll.fileno()
 
@@ -296,7 +297,7 @@ class Readiness:
             try:
                 epoll.register(self._engine.epoll_fd, select.EPOLLIN)
             except OSError as exc:
-                refuse_closed("fileno", exc)
+                refuse_closed(self._call, exc)
                 raise
         except BaseException:
             close_epoll(epoll)

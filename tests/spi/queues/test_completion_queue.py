@@ -2,6 +2,7 @@
 """IND2CompletionQueue: results, notifications without a lost wake-up, resizing, lifetime."""
 
 import os
+import resource
 import select
 import threading
 from collections.abc import Callable
@@ -461,6 +462,14 @@ def test_resize_insufficient_resources_when_memory_is_used_up(
 ) -> None:
     with nd_error(Status.INSUFFICIENT_RESOURCES, match=r"^CompletionQueue\.resize: no memory"):
         starving("cq", "resize", end.info.max_completion_queue_depth)
+
+
+@pytest.mark.parametrize(("owner", "kind"), [("cq", "CompletionQueue"), ("file", "OverlappedFile")])
+def test_a_descriptor_that_cannot_be_made_names_the_call(
+    starving: Callable[..., None], owner: str, kind: str
+) -> None:
+    with nd_error(Status.INSUFFICIENT_RESOURCES, match=rf"^{kind}\.fileno: .*ulimit -n"):
+        starving(owner, "fileno", limit=resource.RLIMIT_NOFILE)
 
 
 def test_resize_device_removed_when_the_adapter_is_closed(end: End) -> None:

@@ -284,7 +284,7 @@ def test_an_object_without_a_descriptor_sleeps_no_more(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    readiness = Readiness(engine)
+    readiness = Readiness(engine, "CompletionQueue.fileno")
     with monkeypatch.context() as patch:
         patch.setattr(engine.request_progress, "poll_unattended", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -296,7 +296,7 @@ def test_an_object_without_a_descriptor_sleeps_no_more(
 
 def test_readiness_makes_descriptors_only_when_asked(engine: ProgressEngine) -> None:
     before = set(Path("/proc/self/fd").iterdir())
-    readiness = Readiness(engine)
+    readiness = Readiness(engine, "CompletionQueue.fileno")
     readiness.set()
     readiness.clear()
     readiness.set()
