@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 from shmnd.common.weak import Living
 
-__all__ = ["AtExit", "ClosedAtExit", "stay_at_exit"]
+__all__ = ["AtExit", "Closable", "ClosedAtExit", "stay_at_exit"]
 
 _LONGEST_EXIT: Final = 10.0
 """Seconds that an exit may take in which a handler waits for what a thread has locked."""
@@ -51,11 +51,14 @@ class AtExit:
             self._pid = os.getpid()  # last: what a handler of a signal has interrupted is repeated
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
+class Closable(Protocol):
+    """An object with a `close()`."""
+
+    def close(self) -> None:
+        """End it; called again where it was interrupted."""
 
 
-_C = TypeVar("_C", bound=_Closable)
+_C = TypeVar("_C", bound=Closable)
 
 
 class ClosedAtExit(Living[_C]):

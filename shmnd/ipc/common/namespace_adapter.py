@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from shmnd.common.closing import Ending
-from shmnd.common.exits import ClosedAtExit
+from shmnd.common.exits import Closable, ClosedAtExit
 from shmnd.common.held import Held
 from shmnd.directory import Directory
 from shmnd.provider import open_adapter
@@ -146,14 +146,10 @@ class Attachment(Ending):
     _end_of_life = close
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
+_open: ClosedAtExit[Closable] = ClosedAtExit()
 
 
-_open: ClosedAtExit[_Closable] = ClosedAtExit()
-
-
-def remember(end: _Closable) -> None:
+def remember(end: Closable) -> None:
     """Close an end when the process ends, so that others see it closed and not dead."""
     _open.add(end)
 
