@@ -232,6 +232,8 @@ class Server(Closing):
 
         It stays an arrival until a call returns it: the handler of a signal may raise before.
         """
+        if self._refused:
+            self._end_refused()  # of a call that was interrupted
         now = time.monotonic()
         for arrival in [*self._arrivals.values()]:
             status = arrival.overlapped.status
@@ -242,10 +244,21 @@ class Server(Closing):
                 return arrival
             if status is Status.PENDING and now < arrival.until:
                 continue
-            # Unless another thread closes the server, and has taken it.
-            if self._arrivals.pop(id(arrival), None) is not None:
-                arrival.ends.close()  # the peer gave up, or does not complete
+            self._refuse([id(arrival)])  # the peer gave up, or does not complete
         return None
+
+    def _refuse(self, keys: list[int]) -> None:
+        """End arrivals that no call returns, unless another thread has taken them."""
+        # Each moves in one step, for handlers of signals and for threads that take it as well.
+        taken = map(self._arrivals.pop, keys, itertools.repeat(None))
+        self._refused.update(zip(keys, taken, strict=True))
+        self._end_refused()
+
+    def _end_refused(self) -> None:
+        for key, each in [*self._refused.items()]:
+            if each is not None:
+                each.close()
+            self._refused.pop(key, None)  # last: what a handler has interrupted is called again
 
     def _taken(self, arrival: Arrival) -> Connection | None:
         """Return the connection of an arrival; None where another thread has taken it."""
@@ -363,18 +376,12 @@ class Server(Closing):
 
     def _drop(self) -> None:
         """Refuse the request that waits, and end the connections that no call has taken."""
-        # Each moves in one step, for handlers of signals and for threads that take it as well.
+        # It moves in one step, for handlers of signals and for threads that take it as well.
         waiting = self._waiting
         key = id(waiting and waiting.connector)
         if waiting is not None and self._waiting is waiting:
             self._waiting, self._refused[key] = None, waiting.connector
-        keys = [*self._arrivals]
-        taken = map(self._arrivals.pop, keys, itertools.repeat(None))
-        self._refused.update(zip(keys, taken, strict=True))
-        for key, each in [*self._refused.items()]:
-            if each is not None:
-                each.close()
-            self._refused.pop(key, None)
+        self._refuse([*self._arrivals])
 
     def __repr__(self) -> str:
         state = "closed, was" if self._closed else "listening"

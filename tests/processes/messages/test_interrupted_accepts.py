@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from interrupting import Alarm, inside, interrupted
 from processes.messages.kit import LIMIT, accepted_unreturned
 from shmnd.common import interruption
 from shmnd.common.interruption import may_be_interrupted
+from shmnd.status import Status
 
 
 @pytest.fixture
@@ -122,3 +124,22 @@ def test_a_peer_that_connects_notices_no_handler_that_raises(
                 break
     assert at > 20, "there were places to interrupt"
     assert len(server._shared._users) == 1, "the server's connections have closed"
+
+
+def test_a_peer_that_gave_up_leaves_nothing(server: shmnd.Server) -> None:
+    """The next call closes its queues, where a handler raised within the first one."""
+    within = inside(shmnd)
+    with ThreadPoolExecutor(1) as pool:
+        for at in itertools.count():
+            with accepted_unreturned(server, pool):
+                (arrival,) = server._arrivals.values()
+                given_up = SimpleNamespace(status=Status.CANCELED)
+                failed = arrival._replace(overlapped=given_up, made=[])
+                server._arrivals = {id(failed): failed}
+                came = interrupted(at, server._complete, within)
+                server._complete()
+                assert failed.ends.cq._closed, f"interrupted at {at}"
+                assert not server._arrivals
+            if not came:
+                break
+    assert at > 5, "there were places to interrupt"
