@@ -304,6 +304,10 @@ class Watch(Closing):
         self._adapter.close()
         self._has_left = True  # last: what a handler of a signal has interrupted is called again
 
+    async def aclose(self) -> None:
+        """End the watch as `close` does; it waits for nothing."""
+        self.close()
+
     def __enter__(self) -> Self:
         return self
 

@@ -8,7 +8,6 @@ import errno
 import os
 import select
 import time
-from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 from shmnd.common.closing import Closing, surely
@@ -21,6 +20,7 @@ from shmnd.common.owned import Owned
 from shmnd.ipc.common.closed import observe
 from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.errors import Closed, in_process, require_process
+from shmnd.ipc.loops import Loop
 from shmnd.runtime.awaiting.awaited import resolve
 from shmnd.status import NdError, NdMemoryError
 from shmnd.waiter import Waiter, WaiterGroup
@@ -211,10 +211,9 @@ class WaitSet(Closing):
                 found.append(each)
         return tuple(found)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> ReadyLoop:
         """Return ready objects as they come."""
-        while True:
-            yield from self.wait()
+        return ReadyLoop(self)
 
     async def await_ready(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait as `wait` does, and let other tasks run meanwhile."""
@@ -257,11 +256,9 @@ class WaitSet(Closing):
                     loop.add_reader(own[-1].fd, resolve, came)
                 await came
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
+    def __aiter__(self) -> ReadyLoop:
         """Return ready objects as they come."""
-        while True:
-            for each in await self.await_ready():
-                yield each
+        return ReadyLoop(self)
 
     def _check(self, call: str) -> None:
         if self._closed:
@@ -282,6 +279,38 @@ class WaitSet(Closing):
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._objects)} objects"
         return f"<WaitSet {state}>"
+
+
+class ReadyLoop(Loop[WaitSet]):
+    """The ready objects of a wait set as they come; it raises Closed when the set is closed."""
+
+    def __init__(self, source: WaitSet) -> None:
+        super().__init__(source)
+        self._found: tuple[Any, ...] = ()  # those of the last wait that were not returned
+
+    def __next__(self) -> Any:
+        while self._source is not None:
+            if self._found:
+                return self._taken()
+            self._found = self._source.wait()
+        raise StopIteration
+
+    async def __anext__(self) -> Any:
+        while self._source is not None:
+            if self._found:
+                return self._taken()
+            self._found = await self._source.await_ready()
+        raise StopAsyncIteration
+
+    def _taken(self) -> Any:
+        first, *others = self._found
+        self._found = tuple(others)
+        return first
+
+    def close(self) -> None:
+        """End the loop as that of each object ends; the objects of the set stay open, too."""
+        self._found = ()
+        super().close()
 
 
 def _asked(obj: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
@@ -21,11 +21,9 @@ from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.common.shared_words import SIGNALS
 from shmnd.ipc.common.sleeping_tasks import POLL, task_at
 from shmnd.ipc.errors import Closed, require_process, unusable
+from shmnd.ipc.loops import Loop
 from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.status import NdMemoryError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 __all__ = ["EVENT", "Listener", "Notifier"]
 
@@ -133,10 +131,12 @@ class Listener(_End):
         """Wait for numbers and take them: a set, empty when `timeout` seconds end first."""
         call = "Listener.wait"
         end = end_of(timeout, call)
+        found: set[int] = set()
         try:
             found = self._wait(end, call)
             require_process(self._pid, call, "listener")
         except BaseException as exc:
+            self._taken |= found  # for the next call
             require_process(self._pid, call, "listener", exc)
             raise
         return found
@@ -197,15 +197,9 @@ class Listener(_End):
             self._calm(self._bell)
         return self._signalled(table)
 
-    def __iter__(self) -> Iterator[set[int]]:
+    def __iter__(self) -> NumberLoop:
         """Return sets of numbers as they come, until it is closed."""
-        while True:
-            try:
-                found = self.wait()
-            except Closed:
-                require_process(self._pid, "Listener", "listener")
-                return
-            yield found
+        return NumberLoop(self)
 
     # -- descriptors and asyncio --
 
@@ -265,15 +259,13 @@ class Listener(_End):
         if loop is not None and bell is not None:
             bell.wake_next(loop, _NUMBERS, self.ready)
 
-    async def __aiter__(self) -> AsyncIterator[set[int]]:
+    def __aiter__(self) -> NumberLoop:
         """Return sets of numbers as they come, until it is closed."""
-        while True:
-            try:
-                found = await self.await_ids()
-            except Closed:
-                require_process(self._pid, "Listener", "listener")
-                return
-            yield found
+        return NumberLoop(self)
+
+    def _require_own(self) -> None:
+        """Raise Closed in a child of the process that made it, where nothing has closed it."""
+        require_process(self._pid, "Listener", "listener")
 
     def close(self) -> None:
         """Leave the name. Harmless when repeated."""
@@ -282,3 +274,29 @@ class Listener(_End):
             bell.close()
         super().close()
         announce_closed(self)
+
+
+class NumberLoop(Loop[Listener]):
+    """The sets of numbers of a listener as they come."""
+
+    def __next__(self) -> set[int]:
+        listener = self._source
+        if listener is None:
+            raise StopIteration
+        try:
+            return listener.wait()
+        except Closed:
+            listener._require_own()
+        self._source = None
+        raise StopIteration
+
+    async def __anext__(self) -> set[int]:
+        listener = self._source
+        if listener is None:
+            raise StopAsyncIteration
+        try:
+            return await listener.await_ids()
+        except Closed:
+            listener._require_own()
+        self._source = None
+        raise StopAsyncIteration

@@ -171,6 +171,10 @@ class Stream(Closing):
         """
         self._pending._client._end_stream(self._pending)
 
+    async def aclose(self) -> None:
+        """Read no more, as `close` does; it waits for nothing."""
+        self.close()
+
     def __repr__(self) -> str:
         pending = self._pending
         waiting = len(pending._answers)

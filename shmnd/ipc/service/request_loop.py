@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
+
+from shmnd.ipc.loops import Loop
 
 if TYPE_CHECKING:
     from shmnd.ipc.service.request import Request
@@ -20,31 +22,25 @@ class _Server(Protocol):
     async def _anext(self) -> Request | None: ...
 
 
-class RequestLoop:
+class RequestLoop(Loop[_Server]):
     """The requests of a server as they come, until it is closed.
 
-    No generator: it would hold each request until the next one comes, also one that was dropped
-    without an answer, whose client would wait as long.
+    A request that is dropped without an answer ends for its client, which may wait for it.
     """
 
-    def __init__(self, server: _Server) -> None:
-        self._server: Final = server
-
-    def __iter__(self) -> Self:
-        return self
-
     def __next__(self) -> Request:
-        while not self._server._closed:
-            request = self._server._next(None, "Server")
+        server = self._source
+        while server is not None and not server._closed:
+            request = server._next(None, "Server")
             if request is not None:
                 return request
+        self._source = None
         raise StopIteration
 
-    def __aiter__(self) -> Self:
-        return self
-
     async def __anext__(self) -> Request:
-        request = await self._server._anext()
+        server = self._source
+        request = None if server is None else await server._anext()
         if request is None:
+            self._source = None
             raise StopAsyncIteration
         return request

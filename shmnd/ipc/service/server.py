@@ -12,7 +12,7 @@ import os
 import queue
 import time
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -254,14 +254,14 @@ class Server(Closing):
         answers._put_or_drop((number, "taken", 0, os.getpid(), claim), wake=False)
         return answers, number, (member, client.pid), item[-1]
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> RequestLoop:
         """Return requests as they come, until the server is closed.
 
         A request that cannot be read is left out with a RuntimeWarning: its client raises PeerLost.
         """
         return RequestLoop(self)
 
-    def __aiter__(self) -> AsyncIterator[Request]:
+    def __aiter__(self) -> RequestLoop:
         """Return requests as they come, until the server is closed."""
         return RequestLoop(self)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final
 
 from shmnd.common.deadline import end_of, left_until
 from shmnd.common.interruption import is_interruption, pass_on
@@ -15,6 +15,7 @@ from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.limits import checked_name, number
 from shmnd.ipc.common.namespace_adapter import NamespaceAdapter, remember
 from shmnd.ipc.errors import Closed, NoPublisher
+from shmnd.ipc.loops import Loop
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.publishers import MeetsPublishers
 from shmnd.ipc.topic.sample import Sample
@@ -23,9 +24,6 @@ from shmnd.ipc.topic.writer_board import MOST_HELD
 from shmnd.ipc.types import forms
 from shmnd.status import NdError
 from shmnd.waiter import Waiter
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 __all__ = ["Subscriber"]
 
@@ -150,13 +148,13 @@ class Subscriber(MeetsPublishers):
             self._waiter._wake_next(loop)
             raise
 
-    def __iter__(self) -> Iterator[Sample]:
+    def __iter__(self) -> SampleLoop:
         """Return the samples as they come, until it is closed or must not wait."""
-        return _Loop(self)
+        return SampleLoop(self)
 
-    def __aiter__(self) -> AsyncIterator[Sample]:
+    def __aiter__(self) -> SampleLoop:
         """Return the samples as they come, until it is closed or must not wait."""
-        return _Loop(self)
+        return SampleLoop(self)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `try_receive` may find a sample."""
@@ -272,24 +270,16 @@ class Subscriber(MeetsPublishers):
         return f"<Subscriber of {self.name!r}, {self.overflow}, {self.held} held, {state}>"
 
 
-class _Loop:
-    """A loop over a subscriber.
-
-    No generator: it would hold each sample until the next one comes, also one that was dropped.
-    """
-
-    def __init__(self, subscriber: Subscriber) -> None:
-        self._subscriber: Final = subscriber
-        self._ended = False
-
-    def __iter__(self) -> Self:
-        return self
+class SampleLoop(Loop[Subscriber]):
+    """The samples of a subscriber as they come. One that the program drops goes back at once."""
 
     def __next__(self) -> Sample:
-        subscriber = self._subscriber
+        subscriber = self._source
+        if subscriber is None:
+            raise StopIteration
         box: list[Sample] = []
         try:
-            if not (self._ended or subscriber.closed):
+            if not subscriber.closed:
                 subscriber._receive_into(box)
                 sample = box[0]
                 del box[0]
@@ -299,18 +289,17 @@ class _Loop:
         except BaseException:
             subscriber._keep(box)
             raise
-        self._ended = True
+        self._source = None
         raise StopIteration
 
-    def __aiter__(self) -> Self:
-        return self
-
     async def __anext__(self) -> Sample:
-        subscriber = self._subscriber
+        subscriber = self._source
+        if subscriber is None:
+            raise StopAsyncIteration
         try:
-            if not (self._ended or subscriber.closed):
+            if not subscriber.closed:
                 return await subscriber.areceive()
         except (Closed, NoPublisher):
             subscriber._require_own("Subscriber")  # in a child, nothing has closed it
-        self._ended = True
+        self._source = None
         raise StopAsyncIteration
