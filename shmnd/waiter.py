@@ -187,19 +187,21 @@ class Waiter(Closing):
         """
         if self._closed:
             raise ValueError("Waiter.fileno: the waiter is closed")
-        if self._readiness is None:
+        readiness = self._readiness  # another thread may close it from here on
+        if readiness is None:
             self._engine.check("Waiter.fileno")
-            self._readiness = Readiness(self._engine, "Waiter.fileno")
+            readiness = self._readiness = Readiness(self._engine, "Waiter.fileno")
             self._begin(ticked=True)
-        number = self._readiness.fileno()
+        number = readiness.fileno()
         self._poll_for_descriptor()
         return number
 
     def include(self, descriptor: int) -> None:
         """Make `fileno()` readable also while another descriptor is, until that is closed."""
         self.fileno()
-        assert self._readiness is not None
-        self._readiness.include(descriptor)
+        readiness = self._readiness
+        if readiness is not None:  # else another thread has just closed it
+            readiness.include(descriptor)
 
     def rest(self) -> None:
         """After a poll that found nothing: take the rings, and arm the descriptor for the next."""
@@ -261,8 +263,9 @@ class Waiter(Closing):
         firsts = [wake for line in list(self._lines.values()) for wake in line[:1]]
         for wake in [*self._tasks, *firsts]:
             wake()
-        if self._readiness is not None:
-            self._readiness.set()
+        readiness = self._readiness  # another thread may close it
+        if readiness is not None:
+            readiness.set()
 
     def close(self) -> None:
         """End every wait: a waiter finds it ready. Harmless twice."""

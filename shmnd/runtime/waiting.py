@@ -284,10 +284,11 @@ class Readiness:
         with Held(self._making):
             if self._closed:
                 raise ValueError("fileno() of something closed")
-            if self._epoll is None:
+            epoll = self._epoll
+            if epoll is None:
                 with taking_from_the_system(self._call):
-                    self._epoll = self._make()
-            return self._epoll.fileno()
+                    epoll = self._epoll = self._make()
+            return epoll.fileno()  # ValueError where a handler of a signal has closed it meanwhile
 
     def _make(self) -> select.epoll:
         event = EventCount()

@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from shmnd.ipc.common.members import MEMBERS
 from shmnd.ipc.types.layouts import dtype_of
 
-__all__ = ["BLACKBOARD", "Key", "tuples", "type_of", "unsettled"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["BLACKBOARD", "Key", "shown", "tuples", "type_of", "unsettled"]
 
 BLACKBOARD: Final = "ipc.blackboard"
 MAGIC: Final = 0x6472616F626B636C
@@ -26,6 +30,9 @@ WRITER: Final = MEMBERS
 """The byte of the table of members that the writer locks."""
 TABLE: Final = "room_"
 """The prefix of the words of a record that lead to the table of members (`identity`)."""
+
+_MOST_SHOWN: Final = 20
+"""Keys that an error names."""
 
 
 class Key:
@@ -90,6 +97,13 @@ def tuples(described: Any) -> Any:
             parts[2] = tuple(parts[2]) if isinstance(parts[2], list) else parts[2]
         made.append(tuple(parts))
     return made
+
+
+def shown(keys: Iterable[str]) -> str:
+    """Return the first keys, as text of an error."""
+    first = list(itertools.islice(keys, _MOST_SHOWN + 1))
+    more = ", …" if len(first) > _MOST_SHOWN else ""
+    return ", ".join(first[:_MOST_SHOWN]) + more
 
 
 def unsettled(call: str, key: str, name: str, writer: int) -> RuntimeError:

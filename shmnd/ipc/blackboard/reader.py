@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import os
 import time
@@ -13,25 +12,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from shmnd.common.arguments import integer
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
-from shmnd.common.interruption import pass_on
+from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.ipc.blackboard.board import Board
-from shmnd.ipc.blackboard.keys import BLACKBOARD, Key, unsettled
+from shmnd.ipc.blackboard.keys import BLACKBOARD, Key, shown, unsettled
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import GATE
 from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.common.sleeping_tasks import POLL, Poller, TaskSleeper, task_at
-from shmnd.ipc.errors import NoPublisher, in_process, require_process, unusable
+from shmnd.ipc.errors import NoPublisher, require_process, unusable
 from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.status import NdError, NdMemoryError
 from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 __all__ = ["BlackboardReader"]
-
-_MOST_SHOWN: Final = 20
-"""Keys that an error names."""
 
 
 class _Since(NamedTuple):
@@ -122,9 +118,7 @@ class BlackboardReader(Closing):
     def _current(self, call: str) -> Board:
         """Return the newest writer's board."""
         self._check(call)
-        if time.monotonic() >= self._next_search:
-            self._search()
-        if self._board is None:
+        if self._board is None or time.monotonic() >= self._next_search:
             self._search()
         board = self._board
         if board is None:
@@ -142,7 +136,7 @@ class BlackboardReader(Closing):
             found = board.keys.get(key)
         if found is None:
             raise KeyError(
-                f"{call}: blackboard {self.name!r} has no {key!r}; its keys: {_shown(board.keys)}"
+                f"{call}: blackboard {self.name!r} has no {key!r}; its keys: {shown(board.keys)}"
             )
         return board, found
 
@@ -152,13 +146,12 @@ class BlackboardReader(Closing):
         version = board.words.read_cell(found.offset, words, end - time.monotonic())
         if version < 0:
             raise unsettled(call, key, self.name, board.pid)
-        value = array[()]
-        self._seen[key] = version  # the last step: no call behind which a handler could raise
-        return version, value
+        return version, array[()]
 
     def __getitem__(self, key: str) -> Any:
         """Return the newest value of a key, a copy of one's own."""
         version, value = self._read(key, "BlackboardReader")
+        self._seen[key] = version
         if version == 0:
             raise LookupError(f"{key!r} was not written yet; wait({key!r}) waits for it")
         return value
@@ -211,13 +204,14 @@ class BlackboardReader(Closing):
         if not self._is_newer(key, since, call):
             return False, None
         try:
-            return True, self._read(key, call, end)[1]
-        except (NoPublisher, KeyError):
-            return False, None  # the next writer has just come
-        except RuntimeError:
-            if time.monotonic() < end:
+            version, value = self._read(key, call, end)
+        except (NoPublisher, KeyError, RuntimeError) as exc:
+            if isinstance(exc, RuntimeError) and time.monotonic() < end:
                 raise
-            return False, None
+            return False, None  # the next writer has just come, or the value is written on and on
+        require_process(self._pid, call, "reader")
+        self._seen[key] = version  # no call from here on, behind which a handler could raise
+        return True, value
 
     def _is_newer(self, key: str, since: _Since, call: str) -> bool:
         """Return whether a key has a version that is new to a wait; nothing counts as read."""
@@ -240,12 +234,16 @@ class BlackboardReader(Closing):
         since = self._since(key, after, call)
         end = end_of(timeout, call)
         try:
-            found = self._wait(key, since, end, call)
-            require_process(self._pid, call, "reader")
+            return self._wait(key, since, end, call)
         except BaseException as exc:
-            require_process(self._pid, call, "reader", exc)
+            self._require_open(exc, call)
             raise
-        return found
+
+    def _require_open(self, exc: BaseException, call: str) -> None:
+        """Raise Closed where a wait has ended since the reader was closed, or is a parent's."""
+        require_process(self._pid, call, "reader", exc)
+        if isinstance(exc, (NdError, ValueError, OSError)) and not is_interruption(exc):
+            self._check(call)  # another thread has closed it
 
     def _wait(self, key: str, since: _Since, end: float, call: str) -> Any:
         long = False
@@ -296,7 +294,11 @@ class BlackboardReader(Closing):
         call = "BlackboardReader.await_change"
         end = end_of(timeout, call)
         since = self._since(key, after, call)
-        return await in_process(self._pid, call, "reader", self._await, key, since, end, call)
+        try:
+            return await self._await(key, since, end, call)
+        except BaseException as exc:
+            self._require_open(exc, call)
+            raise
 
     async def _await(self, key: str, since: _Since, end: float, call: str) -> Any:
         while True:
@@ -406,13 +408,6 @@ class BlackboardReader(Closing):
             return f"<BlackboardReader {self.name!r} closed>"
         writer = f"written by process {self.writer}" if self.writer else "without a writer"
         return f"<BlackboardReader {self.name!r} {writer}>"
-
-
-def _shown(keys: Iterable[str]) -> str:
-    """Return the first keys, as text of an error."""
-    first = list(itertools.islice(keys, _MOST_SHOWN + 1))
-    more = ", …" if len(first) > _MOST_SHOWN else ""
-    return ", ".join(first[:_MOST_SHOWN]) + more
 
 
 def _check_after(after: object, call: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from shmnd.common.closing import Closing, surely
 from shmnd.common.deadline import end_of, left_until
 from shmnd.common.held import Condition, Held
+from shmnd.common.interruption import pass_on
 from shmnd.common.late import running_loop
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.processes import own_process
@@ -29,6 +30,7 @@ from shmnd.ipc.service.server import open_service
 from shmnd.ipc.service.service_values import Answer, conforming, described, in_part
 from shmnd.ipc.service.under_way import UnderWay
 from shmnd.ipc.service.unsent import Unsent
+from shmnd.status import NdError
 
 __all__ = ["Client", "Pending"]
 
@@ -354,7 +356,12 @@ class Client(Answers, Closing):
         return PeerLost(why)
 
     def _late(self, call: str) -> TimeoutError:
-        servers = sum(entry.data.get("role") == "server" for entry in self._named.entries())
+        try:
+            servers = sum(entry.data.get("role") == "server" for entry in self._named.entries())
+        except NdError as exc:
+            pass_on(exc)
+            self._check(call)  # closed meanwhile
+            raise
         there = {0: "no server is", 1: "1 server is"}.get(servers, f"{servers} servers are")
         why = f"the time-out ended; no answer of {self.name!r}, {there} there"
         return TimeoutError(f"{call}: {why}")

@@ -136,7 +136,12 @@ class Subscriber(MeetsPublishers):
                 if left == 0:
                     raise self._late(call, timeout)
                 loop = asyncio.get_running_loop()
-                await self._waiter._wait_in_line(self._unreached.longest(left))
+                try:
+                    await self._waiter._wait_in_line(self._unreached.longest(left))
+                except (NdError, ValueError, OSError) as exc:
+                    pass_on(exc)
+                    self._require_open(call)  # as where another thread closes it meanwhile
+                    raise
                 self._require_open(call)
             self._waiter._wake_next(loop)
             self._require_own(call)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A wait whose object the handler of a signal closes ends with Closed, at each place of it."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from interrupting import handled
+from shmnd import ipc
+
+SHORT = 0.01
+"""Seconds of a wait for what never comes."""
+SOURCES = ("waiter.py", "waiting.py", "reader.py", "subscriber.py", "client.py", "shared_name.py")
+
+Case = tuple[Callable[[], list[Any]], Callable[[Any], Any]]
+"""The objects, of which the first is closed; and the wait."""
+
+CASES: dict[str, Case] = {
+    "areceive": (
+        lambda: [ipc.Subscriber("t")],
+        lambda sub: asyncio.run(sub.areceive(SHORT)),
+    ),
+    "key": (
+        lambda: [ipc.BlackboardReader("b"), ipc.Blackboard("b", {"x": "f8"})],
+        lambda reader: reader.wait("x", timeout=SHORT),
+    ),
+    "await key": (
+        lambda: [ipc.BlackboardReader("b"), ipc.Blackboard("b", {"x": "f8"})],
+        lambda reader: asyncio.run(reader.await_change("x", timeout=SHORT)),
+    ),
+    "call": (
+        lambda: [ipc.Client("s"), ipc.Server("s")],
+        lambda client: client.call(1, timeout=SHORT),
+    ),
+    "acall": (
+        lambda: [ipc.Client("s"), ipc.Server("s")],
+        lambda client: asyncio.run(client.acall(1, timeout=SHORT)),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_close_within_a_wait(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shmnd.ipc.blackboard.reader.PAUSE", 0.0)  # it sleeps at its descriptor
+    make, wait = CASES[case]
+    ended: set[str] = set()
+    for place in itertools.count():
+        objects = make()
+
+        def run(objects: list[Any] = objects) -> None:
+            try:
+                wait(objects[0])
+            except (ipc.Closed, TimeoutError) as exc:
+                ended.add(type(exc).__name__)
+
+        came = handled(place, run, lambda path: path.endswith(SOURCES), objects[0].close)
+        for each in objects:
+            each.close()
+        if not came:
+            break
+    assert ended == {"Closed", "TimeoutError"}, f"{place} places"

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A handler of a signal raises at each place of a wait, and the next wait has what that took."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+import shmnd
+from interrupting import inside, interrupted
+from shmnd import ipc
+
+PATIENCE = 20.0
+Wait = Callable[[], int]
+Post = Callable[[int], None]
+Made = Callable[[str], AbstractContextManager[tuple[Post, Wait, Wait]]]
+
+
+@contextmanager
+def numbers(how: str) -> Iterator[tuple[Post, Wait, Wait]]:
+    with ipc.Notifier("e") as notifier, ipc.Listener("e") as listener:
+
+        def one(found: set[int]) -> int:
+            (number,) = found
+            return number
+
+        loop = iter(listener)
+
+        async def in_a_loop() -> int:
+            async for found in listener:
+                return one(found)
+            raise AssertionError("the loop has ended")
+
+        waits: dict[str, Wait] = {
+            "wait": lambda: one(listener.wait(PATIENCE)),
+            "for": lambda: one(next(loop)),
+            "await": lambda: one(asyncio.run(listener.await_ids(PATIENCE))),
+            "async for": lambda: asyncio.run(in_a_loop()),
+        }
+        yield notifier.notify, waits[how], lambda: one(listener.wait(0))
+
+
+@contextmanager
+def values(how: str) -> Iterator[tuple[Post, Wait, Wait]]:
+    with ipc.Blackboard("b", {"n": "i8"}) as board, ipc.BlackboardReader("b") as reader:
+
+        def post(number: int) -> None:
+            board["n"] = number
+
+        waits: dict[str, Wait] = {
+            "wait": lambda: int(reader.wait("n", timeout=PATIENCE)),
+            "await": lambda: int(asyncio.run(reader.await_change("n", timeout=PATIENCE))),
+        }
+        yield post, waits[how], lambda: int(reader.wait("n", timeout=0))
+
+
+@pytest.mark.parametrize(
+    ("made", "how"),
+    [
+        *((numbers, how) for how in ("wait", "for", "await", "async for")),
+        *((values, how) for how in ("wait", "await")),
+    ],
+)
+def test_the_next_wait_has_it(made: Made, how: str) -> None:
+    with made(how) as (post, wait, wait_again):
+        for place in itertools.count():
+            post(place)
+            got: list[int] = []
+            raised = interrupted(place, lambda got=got: got.append(wait()), inside(shmnd))
+            assert got or wait_again() == place
+            if not raised:
+                break
+        assert place > 5
+        assert got == [place]
