@@ -112,8 +112,8 @@ def test_a_share_of_a_distributed_array_follows_the_standard(
         ({"rank": -1}, "rank -1 of 6 processes"),
         ({"psizes": (2, 2)}, "rank 0 of 6 processes in a grid of [2, 2]"),
         ({"psizes": (-2, -3), "distribs": (1, 1)}, "rank 0 of 6 processes in a grid of [-2, -3]"),
-        ({"gsizes": (7, 0)}, "an array of [7, 0] items; expected 1 or more"),
-        ({"gsizes": (-7, 9)}, "an array of [-7, 9] items; expected 1 or more"),
+        ({"gsizes": (-7, 9)}, "an array of [-7, 9] items; expected 0 or more"),
+        ({"gsizes": (0, -1)}, "an array of [0, -1] items; expected 0 or more"),
         ({"distribs": (9, 1)}, "distribution 9: expected one of DISTRIBUTE_*"),
         ({"distribs": (constants.DISTRIBUTE_NONE, 1)}, "DISTRIBUTE_NONE over 2 processes"),
         ({"dargs": (0, DEFAULT)}, "a distribution argument of 0; expected 1 or more"),
@@ -136,6 +136,21 @@ def test_a_distributed_array_that_cannot_be_is_refused(given: dict[str, Any], wo
     with pytest.raises(MPIException, match=re.escape(f"Datatype.Create_darray: {words}")) as raised:
         BYTE.Create_darray(**right | given)
     assert raised.value.Get_error_class() == constants.ERR_ARG
+
+
+@pytest.mark.parametrize("order", [constants.ORDER_C, constants.ORDER_FORTRAN])
+@pytest.mark.parametrize("kind", [constants.DISTRIBUTE_BLOCK, constants.DISTRIBUTE_CYCLIC])
+@pytest.mark.parametrize("argument", [DEFAULT, 3])
+@pytest.mark.parametrize("sizes", [(0, 9), (7, 0), (0, 0)])
+def test_all_processes_get_an_empty_type_of_an_empty_array(
+    sizes: tuple[int, int], argument: int, kind: int, order: int
+) -> None:
+    for rank in range(6):
+        arguments = (argument, 5)  # as many blocks as the larger dimension needs
+        made = BYTE.Create_darray(6, rank, sizes, (kind, kind), arguments, (3, 2), order).Commit()
+        assert (made.Get_size(), made.Get_extent(), made.Get_true_extent()) == (0, (0, 0), (0, 0))
+        assert packed(made, bytearray(8)) == b""
+        made.Free()
 
 
 @pytest.mark.parametrize(

@@ -132,9 +132,9 @@ def darray(
         total *= procs
     if not gsizes or total != size or not 0 <= rank < size or min(psizes) < 1:
         raise _refuse(call, f"rank {rank} of {size} processes in a grid of {list(psizes)}")
-    if min(gsizes) < 1:
+    if min(gsizes) < 0:
         raise _refuse(
-            call, f"an array of {list(gsizes)} items; expected 1 or more in each dimension"
+            call, f"an array of {list(gsizes)} items; expected 0 or more in each dimension"
         )
     places: list[int] = []
     left = rank
