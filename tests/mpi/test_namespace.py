@@ -48,6 +48,7 @@ def test_the_front_is_the_same_module() -> None:
         "import mpi4py, mpi4py.MPI, mpi4py.util.sync, mpi4py.futures, shmnd.mpi.MPI as MPI\n"
         "from mpi4py import MPI as front\n"
         "assert front is MPI and mpi4py.MPI is MPI, front\n"
+        "assert type(mpi4py.rc) is mpi4py.Rc and mpi4py.Rc(errors='fatal').errors == 'fatal'\n"
         "print(mpi4py.rc.threads, front.COMM_WORLD.size)\n"
     )
     done = subprocess.run(

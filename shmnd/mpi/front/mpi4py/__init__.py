@@ -6,6 +6,7 @@ import sys
 from shmnd.mpi.package import get_config as get_config
 from shmnd.mpi.package import get_include as get_include
 from shmnd.mpi.package import profile as profile
+from shmnd.mpi.rc import Rc as Rc
 from shmnd.mpi.rc import rc as rc
 
 __version__ = "4.1.2"
