@@ -212,7 +212,33 @@ def test_an_abort_ends_all_ranks_with_its_code_and_not_with_that_of_success(
         "from shmnd.mpi.communicators.intracomm import COMM_WORLD as c\n"
         f"if c.rank == 1:\n    c.Abort({code})\nc.recv()\n"
     )
-    launch(2, "-c", program, expect=ends)
+    said = launch(2, "-c", program, expect=ends).stderr
+    assert said.startswith(f"[rank 1] Abort({code}) of MPI_COMM_WORLD ends the job\n"), said
+
+
+@pytest.mark.parametrize(
+    ("made", "title"),
+    [
+        ("c.Dup()", "the communicator of 2"),
+        ("c.Create_intercomm(0, w, 1 - w.rank, 7)", "the intercommunicator of 1 and 1"),
+        ("MPI.COMM_NULL", "a null communicator"),
+        ("named(w.Dup())", "pairs"),
+    ],
+)
+def test_an_abort_names_its_communicator(made: str, title: str) -> None:
+    program = (
+        "from shmnd.mpi import MPI\n"
+        "w = MPI.COMM_WORLD\n"
+        "def named(comm):\n"
+        "    comm.Set_name('pairs')\n"
+        "    return comm\n"
+        f"c = MPI.COMM_SELF if {'inter' in made} else w\n"
+        f"made = {made}\n"
+        "if w.rank == 1:\n    made.Abort(4)\n"
+        "w.recv()\n"
+    )
+    said = launch(2, "-c", program, expect=4).stderr
+    assert said.startswith(f"[rank 1] Abort(4) of {title} ends the job\n"), said
 
 
 @pytest.mark.parametrize(

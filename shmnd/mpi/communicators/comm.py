@@ -8,11 +8,7 @@ from typing import Any, ClassVar, NoReturn, Self
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.pickled import ObjectCollectives
 from shmnd.mpi.collectives.reductions import ReduceCalls
-from shmnd.mpi.communicators.comm_state import (
-    CONTEXTS,
-    CommState,
-    reserve_contexts,
-)
+from shmnd.mpi.communicators.comm_state import CONTEXTS, CommState, reserve_contexts
 from shmnd.mpi.communicators.fault_tolerance import FaultCalls
 from shmnd.mpi.communicators.group import Group, group_of_object, require_group
 from shmnd.mpi.communicators.integers import c_int
@@ -26,6 +22,7 @@ from shmnd.mpi.point_to_point.exchange import exchange
 from shmnd.mpi.point_to_point.partitioned import PartitionedCalls
 from shmnd.mpi.point_to_point.request import Request
 from shmnd.mpi.transport import engine
+from shmnd.mpi.transport.hooks import flush_output
 from shmnd.mpi.transport.outer_call import OuterCall, place_of
 
 NEWS = 2
@@ -354,8 +351,15 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         self.Free()
 
     def Abort(self, errorcode: int = 0) -> NoReturn:
-        """Terminate MPI execution environment."""
-        engine.abort(errorcode)
+        """Terminate MPI execution environment.
+
+        The rank prints a line with its number, the code and the communicator.
+        """
+        title = "a null communicator" if self.ob is None else self.title(self.ob)
+        try:
+            flush_output(f"[rank {engine.rank()}] Abort({errorcode}) of {title} ends the job\n")
+        finally:
+            engine.abort(errorcode)
 
     @classmethod
     def Get_parent(cls) -> Any:
