@@ -242,6 +242,64 @@ def test_an_epoch_ends_at_its_other_targets_when_one_has_died() -> None:
     assert launch(3, EPOCH, "--enable-recovery").stdout.count("well") == 2
 
 
+LOCKS = """
+import time
+import numpy as np
+win = MPI.Win.Allocate(8, 8, comm=comm)
+np.frombuffer(win.tomemory(), "i8")[:] = 0
+comm.Barrier()
+def turn():
+    seen = np.zeros(1, "i8")
+    win.Lock(0)
+    win.Get(seen, 0)
+    win.Flush(0)
+    time.sleep(0.0002)  # so that the others find the lock taken
+    win.Put(seen + 1, 0)
+    win.Unlock(0)
+if comm.rank == 2:
+    if HOLDS:
+        win.Lock(TARGET)
+        comm.send(0, 1)
+    dies()
+while comm.Get_failed().size == 0:
+    time.sleep(0.001)
+"""
+
+
+def test_a_lock_of_a_living_rank_is_taken_in_turns_where_another_rank_has_died() -> None:
+    program = """
+for _ in range(100):
+    turn()
+alive = comm.Shrink()
+alive.Barrier()
+win.Lock(0, MPI.LOCK_SHARED)
+seen = np.zeros(1, "i8")
+win.Get(seen, 0)
+win.Unlock(0)
+assert seen[0] == 300, seen
+alive.Barrier()
+print("well")
+"""
+    locks = LOCKS.replace("HOLDS", "False")
+    assert launch(4, locks + program, "--enable-recovery").stdout.count("well") == 3
+
+
+def test_a_lock_that_a_dead_rank_holds_is_an_error_and_the_others_are_free() -> None:
+    program = """
+error = fails(win.Lock, 0)
+assert error.Get_error_class() == MPI.ERR_PROC_FAILED, error
+assert "Win.Lock of the window of 3: rank 2 of the job has died" in str(error), error
+win.Lock(1)
+win.Unlock(1)
+assert fails(win.Lock_all).Get_error_class() == MPI.ERR_PROC_FAILED
+comm.Shrink().Barrier()
+print("well")
+"""
+    locks = LOCKS.replace("HOLDS", "True").replace("TARGET", "0")
+    locks = locks.replace("while comm", "comm.recv() if comm.rank == 1 else None\nwhile comm")
+    assert launch(3, locks + program, "--enable-recovery").stdout.count("well") == 2
+
+
 def test_abort_ends_a_job_with_recovery_all_the_same() -> None:
     launch(2, "comm.Abort(5) if comm.rank else comm.recv()", "--enable-recovery", expect=5)
 

@@ -10,7 +10,7 @@ its descriptor, which it holds until all have done so.
 import os
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EFAULT, EMFILE, ENFILE, ESRCH
+from libc.errno cimport EFAULT, ESRCH
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -19,15 +19,15 @@ from shmnd.mpi.communicators.comm_state cimport CommState, check_context
 from shmnd.mpi.point_to_point.calls cimport PointCalls, post_receive_as, receive_as
 from shmnd.mpi.point_to_point.request cimport Request
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_OTHERS_END, SHMPI_POLLS, note, note_end, poll, refuse, shut, wait_end,
+    E, SHMPI_OTHERS_END, SHMPI_POLLS, death_of, note, note_end, poll, refuse, shut, wait_end,
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.handle cimport Handle
 
 from shmnd.common.interruption import pass_on
-from shmnd.common.shortages import remedy_of_call
 from shmnd.mpi import constants
 from shmnd.mpi.objects.errors import Exception as MPIException
+from shmnd.mpi.one_sided.offers import exchange_offers, is_shortage, reason_of
 
 cdef extern from "sched.h" nogil:
     int sched_yield()
@@ -35,6 +35,7 @@ cdef extern from "sched.h" nogil:
 _LINE = 64
 
 cdef unsigned int _LONG = 100           # turns of a wait for a lock, before it is published anew
+cdef int _UNSEEN = 200 * _LONG          # turns after which a rank that has died may have the lock
 cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, in bytes
 
 
@@ -60,7 +61,7 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
         except Exception as error:
             failure = error
     # Rank 0 keeps its descriptor until all have tried to open it.
-    own = None if failure is None else (_is_shortage(failure), _reason(failure))
+    own = None if failure is None else (is_shortage(failure), reason_of(failure))
     reasons = comm.allgather(own)
     failed = [rank for rank, reason in enumerate(reasons) if reason is not None]
     if failed:
@@ -75,33 +76,6 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
             f"{'memory for' if short else 'access to'} it: {text}", failure)
     segment.close_fd()
     return segment
-
-
-def _exchange_offers(comm, make):
-    """The offer of this rank, and of each: the address, bytes, unit, whether it may lie apart."""
-    own = []
-
-    def offer():
-        own.append(make())
-        memory = own[0].memory
-        apart = own[0].info.get("alloc_shared_noncontig") == "true"
-        there = (0, own[0].nbytes) if memory is None else (memory.address, memory.nbytes)
-        return *there, own[0].unit, apart
-
-    known = comm._allgather_of(offer)
-    return own[0], known
-
-
-cdef bint _is_shortage(object failure) noexcept:
-    """Whether it says that memory ran out, and not descriptors."""
-    why = getattr(failure.__cause__, "errno", None)
-    return isinstance(failure, MemoryError) and why not in (EMFILE, ENFILE)
-
-
-cdef str _reason(object failure):
-    """The error of a rank for the others, with the limit that it has met."""
-    limit = remedy_of_call(failure) if isinstance(failure, OSError) else ""
-    return f"{type(failure).__name__}: {failure}{limit}"
 
 
 cdef int _refuse(comm, int kind, str text, object cause) except -1:
@@ -144,7 +118,7 @@ cdef class WinState(State):
         self.open_at = <char *>calloc(self.size, 1)
         if self.bases == NULL or self.mapped == NULL or self.open_at == NULL:
             raise MemoryError(f"{call}: no memory for a window")
-        offer, known = _exchange_offers(comm, make_offer)
+        offer, known = exchange_offers(comm, make_offer)
         self.sizes = [each[1] for each in known]
         self.units = [each[2] for each in known]
         for i in range(self.size):
@@ -198,10 +172,12 @@ cdef class WinState(State):
         if shut:
             refuse(f"{call or 'Win.Lock'} of {self.title()}")
         cdef Wait wait = Wait(0, False)
-        cdef int published = -1
+        cdef int published = -1, unseen = 0
         try:
             while not shmpi_gate_enter(&self.gates[rank], writes):
-                _yield(self, call or "Win.Lock", True)
+                _yield(self, call, False)
+                if E.failures:
+                    unseen = _require_holder(self, rank, unseen, call or "Win.Lock")
                 wait.idle += 1
                 if wait.idle % _LONG == 0:
                     self.publish(&wait, rank, &published, call or f"Win.Lock({rank})")
@@ -227,7 +203,7 @@ cdef class WinState(State):
         cdef unsigned int polls = 0  # a living rank has it for a moment; one that died, for ever
         while not shmpi_gate_take(&self.gates[rank]):
             polls += 1
-            _yield(self, call, polls > 200 * _LONG)
+            _yield(self, call, polls > _UNSEEN)
         return 0
 
     def begin_wait(self, call: str, int holder) -> None:
@@ -325,6 +301,22 @@ cdef int _yield(WinState w, str call, bint check) except -1:
         sched_yield()
     PyErr_CheckSignals()
     return 0
+
+
+cdef int _require_holder(WinState w, int rank, int unseen, str call) except -1:
+    """Raise the error of a lock that is not returned: its rank, or one that holds it, has died.
+
+    Return how many turns in a row saw no holder: a rank may have died while it took the lock.
+    """
+    cdef flag left = False
+    cdef int holder = shmpi_holder(E, &w.holders, rank, &left)
+    for dead in (holder, w.holders.to_job[rank]):
+        if dead >= 0 and death_of(dead):
+            at = f"{call} of {w.title()}: rank {dead} of the job has died"
+            mpi_error(<Handle>w.comm, constants.ERR_PROC_FAILED, at)
+    if holder < 0 and unseen >= _UNSEEN:
+        _yield(w, call, True)
+    return 0 if holder >= 0 else unseen + 1
 
 
 cdef Target target_of(

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the ranks of a window offer, and in words for the others why one of them cannot."""
+
+from collections.abc import Callable
+from errno import EMFILE, ENFILE
+from typing import Any
+
+from shmnd.common.shortages import remedy_of_call
+
+__all__ = ["exchange_offers", "is_shortage", "reason_of"]
+
+
+def exchange_offers(comm: Any, make: Callable[[], Any]) -> tuple[Any, Any]:
+    """Return the offer of this rank, and what the others have to know of that of each.
+
+    That is the address, the bytes, the unit, and whether it may lie apart.
+    """
+    own: list[Any] = []
+
+    def offer() -> tuple[int, int, int, bool]:
+        own.append(make())
+        memory = own[0].memory
+        apart = own[0].info.get("alloc_shared_noncontig") == "true"
+        there = (0, own[0].nbytes) if memory is None else (memory.address, memory.nbytes)
+        return *there, own[0].unit, apart
+
+    known = comm._allgather_of(offer)
+    return own[0], known
+
+
+def is_shortage(failure: Exception) -> bool:
+    """Return whether memory ran out, and not descriptors."""
+    why = getattr(failure.__cause__, "errno", None)
+    return isinstance(failure, MemoryError) and why not in (EMFILE, ENFILE)
+
+
+def reason_of(failure: Exception) -> str:
+    """Return the error of a rank, with the limit that it has met."""
+    limit = remedy_of_call(failure) if isinstance(failure, OSError) else ""
+    return f"{type(failure).__name__}: {failure}{limit}"
