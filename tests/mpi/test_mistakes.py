@@ -21,6 +21,7 @@ loose = MPI.DOUBLE.Create_contiguous(2)
 F90_INTEGER, F90_REAL = MPI.Datatype.Create_f90_integer, MPI.Datatype.Create_f90_real
 F90_COMPLEX = MPI.Datatype.Create_f90_complex
 gaps = MPI.DOUBLE.Create_vector(2, 1, 2)
+single = MPI.DOUBLE.Create_contiguous(1).Commit()
 
 
 def freed(made: Any) -> Any:
@@ -403,9 +404,23 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
     (
         ValueError,
         lambda: comm.Allreduce(a, np.zeros(9)),
-        "mismatch in send count 10 and receive co",
+        "Comm.Allreduce: mismatch in send count 10 and receive count 9",
     ),
-    (ValueError, lambda: comm.Allreduce(a, np.zeros(10, "f4")), "mismatch in send and receive MPI"),
+    (
+        ValueError,
+        lambda: comm.Ireduce_scatter(a, np.zeros(10, "f4"), [10]),
+        "_scatter: mismatch in send and receive MPI datatypes: MPI_DOUBLE and MPI_FLOAT",
+    ),
+    (
+        ValueError,
+        lambda: comm.Scan(a, [b, 10, single]),
+        "Comm.Scan: mismatch in send and receive MPI datatypes: MPI_DOUBLE and a derived one",
+    ),
+    (
+        ValueError,
+        lambda: comm.Reduce_scatter(a, b, [9]),
+        "Comm.Reduce_scatter: mismatch in send count 10 and sum(counts) 9",
+    ),
     (ValueError, lambda: comm.scatter([1, 2]), "Comm.scatter: expecting 1 items, got 2"),
     (ValueError, lambda: comm.alltoall([]), "Comm.alltoall: expecting 1 items, got 0"),
     (ValueError, lambda: comm.Create_dist_graph([0], [2], [0]), "degrees [2] and 1 destinations"),

@@ -116,14 +116,23 @@ cdef int _apart(Plan plan, Items out, Items into) except -1:
     return 0
 
 
+cdef object _mismatch(Plan plan, str words):
+    """Return the error of buffers of one rank that do not agree."""
+    return ValueError(f"Comm.{plan.call}: mismatch in {words}")
+
+
+cdef int _same_type(Plan plan, Items out, Items into) except -1:
+    if out.type is not into.type:
+        types = " and ".join(each.name or "a derived one" for each in (out.type, into.type))
+        raise _mismatch(plan, f"send and receive MPI datatypes: {types}")
+    return 0
+
+
 cdef int _agree(Plan plan, Items out, Items into) except -1:
     _apart(plan, out, into)
-    if out.type is not into.type:
-        raise ValueError("mismatch in send and receive MPI datatypes")
+    _same_type(plan, out, into)
     if out.count != into.count:
-        raise ValueError(
-            f"mismatch in send count {out.count} and receive count {into.count}"
-        )
+        raise _mismatch(plan, f"send count {out.count} and receive count {into.count}")
     return 0
 
 
@@ -255,13 +264,10 @@ cdef class ReduceCalls(DataCalls):
             into = _gets(plan, recvbuf, 0, 0)
             out = _gives(plan, sendbuf, 0, c.size)
             counts = [into.count] * c.size
-            if out.type is not into.type:
-                raise ValueError("mismatch in send and receive MPI datatypes")
+            _same_type(plan, out, into)
             if out.count // c.size != into.count:
-                raise ValueError(
-                    f"mismatch in send count {out.count // c.size} "
-                    f"and receive count {into.count}"
-                )
+                own = out.count // c.size
+                raise _mismatch(plan, f"send count {own} and receive count {into.count}")
         return _parts(plan, out, into, counts, op)
 
     cdef Plan _reduce_scatter(self, sendbuf, recvbuf, recvcounts, op, str call):
@@ -283,22 +289,17 @@ cdef class ReduceCalls(DataCalls):
             out = into
             plan.sends.append(into)
             if into.count != sum(counts):
-                raise ValueError(
-                    f"mismatch in receive count {into.count} and sum(counts) {sum(counts)}"
+                raise _mismatch(
+                    plan, f"receive count {into.count} and sum(counts) {sum(counts)}"
                 )
         else:
             out = _gives(plan, sendbuf, 0, 0)
-            if out.type is not into.type:
-                raise ValueError("mismatch in send and receive MPI datatypes")
+            _same_type(plan, out, into)
             if out.count != sum(counts):
-                raise ValueError(
-                    f"mismatch in send count {out.count} and sum(counts) {sum(counts)}"
-                )
+                raise _mismatch(plan, f"send count {out.count} and sum(counts) {sum(counts)}")
             if into.count != counts[c.rank]:
-                raise ValueError(
-                    f"mismatch in receive count {into.count} "
-                    f"and counts[{c.rank}] {counts[c.rank]}"
-                )
+                share = f"counts[{c.rank}] {counts[c.rank]}"
+                raise _mismatch(plan, f"receive count {into.count} and {share}")
         return _parts(plan, out, into, counts, op)
 
     def _counts(self, call: str, count: int) -> list[int]:
