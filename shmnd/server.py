@@ -99,6 +99,7 @@ class Server(Closing):
         self._waiting: Offer | None = None
         self._arrivals: dict[int, Arrival] = {}  # by their `id`
         self._refused: dict[int, Arrival | Connector | None] = {}  # taken out to be closed
+        self._places = itertools.count(-1, -1)  # of arrivals there; connectors have their ids
         self._waiter: Waiter | None = None
         self._closed = self._ended = False
 
@@ -249,9 +250,10 @@ class Server(Closing):
 
     def _refuse(self, keys: list[int]) -> None:
         """End arrivals that no call returns, unless another thread has taken them."""
-        # Each moves in one step, for handlers of signals and for threads that take it as well.
+        # Each moves in one step, for handlers of signals and for threads that take it as well, and
+        # to a place of its own: the None of a thread that comes too late replaces nothing.
         taken = map(self._arrivals.pop, keys, itertools.repeat(None))
-        self._refused.update(zip(keys, taken, strict=True))
+        self._refused.update(zip(self._places, taken, strict=False))
         self._end_refused()
 
     def _end_refused(self) -> None:

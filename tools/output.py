@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from shmnd.broker.observer import as_words
 from shmnd_bench.report.table import encodable, render
 
 from .values import how_many, seconds
@@ -54,14 +55,7 @@ def show_facts(args: argparse.Namespace, facts: Mapping[str, Any]) -> None:
     width = max(map(len, facts))
     for name, value in facts.items():
         words = name if name.isupper() else name.replace("_", " ")
-        print(f"{words:{width}}  {printable(_fact(value))}")
-
-
-def _fact(value: object) -> str:
-    """Write a value as people do: a truth as yes or no."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+        print(f"{words:{width}}  {printable(as_words(value))}")
 
 
 def show_rows(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], *names: str) -> None:

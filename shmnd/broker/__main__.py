@@ -23,7 +23,7 @@ if not __package__:
 from shmnd.broker.access import Access, access_of
 from shmnd.broker.inherited import drop_inherited
 from shmnd.broker.leftovers import find_leftovers, remove_leftovers
-from shmnd.broker.observer import facts, stop, visit
+from shmnd.broker.observer import as_words, facts, stop, visit
 from shmnd.broker.place import Place, namespace_name, place_of
 from shmnd.broker.service.server import Server
 from shmnd.broker.spawn import CHILD_KILLED
@@ -45,12 +45,12 @@ def main(arguments: list[str] | None = None) -> int:
             return _status_or_stop(place, options.verb)
         os.umask(0o077)
         if options.lock_fd is not None:
+            drop_inherited()
             lock: int | None = place.adopt(options.lock_fd)
         else:
             lock = _replace(place) if options.replace else _lock(place)
         if lock is None:
-            there = f"a broker for {place.directory} is running already"
-            print(f"shmnd broker: {there}; --replace replaces it", file=sys.stderr)
+            print(f"shmnd broker: {_taken_by_another(place, options)}", file=sys.stderr)
             return 0 if options.daemon else 1
         remove_leftovers(find_leftovers(str(place.directory.parent)))
         return (
@@ -123,7 +123,7 @@ def _status_or_stop(place: Place, verb: str) -> int:
         return 0 if gone else 1
     with visit(place) as observer:
         for name, value in facts(place, observer).items():
-            print(f"{name} {value}")
+            print(f"{name} {as_words(value)}")
         return 1 if observer is None else 0
 
 
@@ -139,6 +139,13 @@ def _lock(place: Place) -> int | None:
             sock.close()
             return None
         time.sleep(0.01)
+
+
+def _taken_by_another(place: Place, options: argparse.Namespace) -> str:
+    there = f"a broker for {place.directory} is running"
+    if options.replace:
+        return f"{there} still, or again, after {_REPLACE_SECONDS:g} s"
+    return f"{there} already" + ("" if options.daemon else "; --replace replaces it")
 
 
 def _place(options: argparse.Namespace) -> Place:
@@ -210,8 +217,6 @@ def _serve(place: Place, lock: int, options: argparse.Namespace, started: int) -
     """Serve as a daemon; write to `started` when the broker listens."""
     os.setsid()
     os.chdir("/")
-    if options.lock_fd is not None:
-        drop_inherited()
     # Listening must begin in this process: its id is what clients see at the socket.
     server = Server(place, lock, idle=10.0 if options.idle is None else options.idle)
     server.catch_signals()

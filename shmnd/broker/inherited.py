@@ -47,4 +47,5 @@ def _listed(file: Path) -> set[int]:
         for part in file.read_text().strip().split(","):
             first, _, last = part.partition("-")
             found.update(range(int(first), int(last or first) + 1))
-    return found
+        return found
+    return set()

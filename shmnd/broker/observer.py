@@ -138,6 +138,13 @@ def facts(place: Place, observer: Observer | None) -> dict[str, Any]:
     return found if observer is None else {**found, "pid": observer.pid, **observer.counts()}
 
 
+def as_words(value: object) -> str:
+    """Return a fact as people write it: a truth as yes or no."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
 def stop(place: Place) -> tuple[bool, str]:
     """End the broker of a place; return whether none is left, and a message."""
     name = place.directory.name

@@ -289,23 +289,22 @@ class ReadyLoop(Loop[WaitSet]):
         self._found: tuple[Any, ...] = ()  # those of the last wait that were not returned
 
     def __next__(self) -> Any:
-        while self._source is not None:
-            if self._found:
-                return self._taken()
-            self._found = self._source.wait()
-        raise StopIteration
+        source, found = self._source, self._found
+        if source is None:
+            raise StopIteration
+        while not found:
+            found = source.wait()
+        self._found = found[1:] if self._source is source else ()
+        return found[0]
 
     async def __anext__(self) -> Any:
-        while self._source is not None:
-            if self._found:
-                return self._taken()
-            self._found = await self._source.await_ready()
-        raise StopAsyncIteration
-
-    def _taken(self) -> Any:
-        first, *others = self._found
-        self._found = tuple(others)
-        return first
+        source, found = self._source, self._found
+        if source is None:
+            raise StopAsyncIteration
+        while not found:
+            found = await source.await_ready()
+        self._found = found[1:] if self._source is source else ()
+        return found[0]
 
     def close(self) -> None:
         """End the loop as that of each object ends; the objects of the set stay open, too."""

@@ -213,7 +213,7 @@ def test_an_abort_ends_all_ranks_with_its_code_and_not_with_that_of_success(
         f"if c.rank == 1:\n    c.Abort({code})\nc.recv()\n"
     )
     said = launch(2, "-c", program, expect=ends).stderr
-    assert said.startswith(f"[rank 1] Abort({code}) of MPI_COMM_WORLD ends the job\n"), said
+    assert said.startswith(f"[rank 1] Abort({code}) of MPI_COMM_WORLD\n"), said
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,18 @@ def test_an_abort_names_its_communicator(made: str, title: str) -> None:
         "w.recv()\n"
     )
     said = launch(2, "-c", program, expect=4).stderr
-    assert said.startswith(f"[rank 1] Abort(4) of {title} ends the job\n"), said
+    assert said.startswith(f"[rank 1] Abort(4) of {title}\n"), said
+
+
+@pytest.mark.parametrize("code", ["None", "'seven'"])
+def test_an_abort_with_a_code_that_is_none_aborts_nothing(code: str) -> None:
+    program = (
+        "from mpi4py import MPI\n"
+        f"try:\n    MPI.COMM_WORLD.Abort({code})\n"
+        "except TypeError as error:\n"
+        "    assert 'Comm.Abort: errorcode' in str(error), error\n"
+    )
+    assert launch(1, "-c", program).stderr == ""
 
 
 @pytest.mark.parametrize(

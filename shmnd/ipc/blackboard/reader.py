@@ -206,6 +206,7 @@ class BlackboardReader(Closing):
         try:
             version, value = self._read(key, call, end)
         except (NoPublisher, KeyError, RuntimeError) as exc:
+            pass_on(exc)
             if isinstance(exc, RuntimeError) and time.monotonic() < end:
                 raise
             return False, None  # the next writer has just come, or the value is written on and on
@@ -221,7 +222,8 @@ class BlackboardReader(Closing):
                 # A version of an earlier writer says nothing of those of the present one.
                 return version > self._seen.get(key, 0)
             return version > since.after
-        except (NoPublisher, KeyError):
+        except (NoPublisher, KeyError) as exc:
+            pass_on(exc)
             return False
 
     def wait(self, key: str, after: int | None = None, timeout: float | None = None) -> Any:

@@ -25,7 +25,7 @@ class _Server(Protocol):
 class RequestLoop(Loop[_Server]):
     """The requests of a server as they come, until it is closed.
 
-    A request that is dropped without an answer ends for its client, which may wait for it.
+    The client of a request that the program drops without an answer learns of it at once.
     """
 
     def __next__(self) -> Request:

@@ -11,7 +11,7 @@ from shmnd.mpi.collectives.reductions import ReduceCalls
 from shmnd.mpi.communicators.comm_state import CONTEXTS, CommState, reserve_contexts
 from shmnd.mpi.communicators.fault_tolerance import FaultCalls
 from shmnd.mpi.communicators.group import Group, group_of_object, require_group
-from shmnd.mpi.communicators.integers import c_int
+from shmnd.mpi.communicators.integers import c_int, integer
 from shmnd.mpi.objects.errhandler import for_new, raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.handle import constant
@@ -355,11 +355,12 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
         The rank prints a line with its number, the code and the communicator.
         """
-        title = "a null communicator" if self.ob is None else self.title(self.ob)
+        code = integer(errorcode, "Comm", "Abort", "errorcode")
         try:
-            flush_output(f"[rank {engine.rank()}] Abort({errorcode}) of {title} ends the job\n")
+            title = "a null communicator" if self.ob is None else self.ob.title()
+            flush_output(f"[rank {engine.rank()}] Abort({code}) of {title}\n")
         finally:
-            engine.abort(errorcode)
+            engine.abort(code)
 
     @classmethod
     def Get_parent(cls) -> Any:

@@ -2,14 +2,18 @@
 """Loops over objects end by `close`, and let go of their objects, which stay open."""
 
 import asyncio
+import itertools
 import weakref
 from collections.abc import Iterator
 from contextlib import aclosing, closing
+from functools import partial
 from threading import Thread
 from typing import Any
 
 import pytest
 
+import shmnd
+from interrupting import handled, inside
 from shmnd import ipc
 
 PATIENCE = 20.0
@@ -51,6 +55,29 @@ def test_a_loop_that_was_closed_lets_go_of_its_object(ends: list[Any]) -> None:
     ends.clear()
     assert gone() is None
     assert next(loop, None) is None
+
+
+def test_a_loop_over_a_wait_set_that_a_handler_closes_ends_with_this_object_or_before() -> None:
+    with ipc.Queue() as first, ipc.Queue() as second, ipc.WaitSet(first, second) as both:
+        first.put(0)
+        second.put(1)
+        for at in itertools.count():
+            loop = iter(both)
+            assert next(loop) is first
+            found: list[Any] = []
+            came = handled(at, partial(found.extend, map(next, [loop])), inside(shmnd), loop.close)
+            assert found == [second] or (came and not found)
+            assert not came or next(loop, None) is None
+            if not came:
+                break
+        for at in itertools.count():
+            loop, found = iter(both), []
+            came = handled(at, partial(found.extend, map(next, [loop])), inside(shmnd), loop.close)
+            assert found == [first] or (came and not found)
+            assert not came or next(loop, None) is None
+            if not came:
+                break
+    assert at > 10, "there were places to close at"
 
 
 def test_an_asynchronous_loop_that_was_closed_lets_go_of_its_object(ends: list[Any]) -> None:

@@ -3,13 +3,14 @@
 
 import asyncio
 import itertools
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
 import shmnd
-from interrupting import inside, interrupted
+from interrupting import handled, inside, interrupted
 from shmnd import ipc
 
 PATIENCE = 20.0
@@ -74,3 +75,30 @@ def test_the_next_wait_has_it(made: Made, how: str) -> None:
                 break
         assert place > 5
         assert got == [place]
+
+
+@pytest.mark.parametrize("kind", [KeyError, RuntimeError, ConnectionError])
+def test_what_a_handler_raises_within_a_wait_for_a_value_is_the_programs(
+    kind: type[Exception],
+) -> None:
+    """Also where the wait handles errors of this kind: a key or a writer that is not there."""
+
+    def on_alarm(number: int, frame: object) -> None:
+        raise kind("of the program")
+
+    with ipc.Blackboard("b", {"n": "i8"}) as board, ipc.BlackboardReader("b") as reader:
+        for at in itertools.count():
+            board["n"] = at
+            raised: list[Exception] = []
+
+            def wait(raised: list[Exception] = raised) -> None:
+                try:
+                    reader.wait("n", timeout=0)
+                except Exception as exc:
+                    raised.append(exc)
+
+            came = handled(at, wait, inside(shmnd), lambda: on_alarm(signal.SIGALRM, None))
+            if not came:
+                break
+            assert [str(each.args[0]) for each in raised] == ["of the program"], at
+    assert at > 10, "there were places to interrupt"

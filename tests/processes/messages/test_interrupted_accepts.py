@@ -126,6 +126,19 @@ def test_a_peer_that_connects_notices_no_handler_that_raises(
     assert len(server._shared._users) == 1, "the server's connections have closed"
 
 
+def test_a_refusal_that_another_thread_has_taken_is_not_lost(
+    server: shmnd.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[int] = []
+    server._arrivals = {7: SimpleNamespace(close=lambda: closed.append(7))}
+    monkeypatch.setattr(server, "_end_refused", lambda: None)  # the other one is about to close it
+    server._refuse([7])
+    monkeypatch.undo()
+    server._refuse([7])
+    assert closed == [7]
+    assert not server._refused
+
+
 def test_a_peer_that_gave_up_leaves_nothing(server: shmnd.Server) -> None:
     """The next call closes its queues, where a handler raised within the first one."""
     within = inside(shmnd)

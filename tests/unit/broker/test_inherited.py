@@ -45,9 +45,12 @@ def bound() -> Iterator[ThreadPoolExecutor]:
 def test_a_broker_runs_where_its_starter_is_not_bound_to(
     place: Place, bound: ThreadPoolExecutor
 ) -> None:
+    shared = os.sched_getaffinity(0) & inherited._shared_processors()
+    if len(shared) < 2:
+        pytest.skip("there is one processor that programs share")
     bound.submit(spawn.reach, place, soon()).result().close()
     pid = broker_pid(place)
-    assert os.sched_getaffinity(pid) >= os.sched_getaffinity(0)
+    assert os.sched_getaffinity(pid) >= shared
     assert os.sched_getscheduler(pid) == os.SCHED_OTHER
     end_process(pid, signal.SIGTERM)
 
@@ -59,12 +62,20 @@ def test_a_broker_that_a_user_starts_keeps_the_processors_that_the_user_chose(
     where = {"SHMND_RUNTIME_DIR": str(place.directory.parent), "SHMND_NAMESPACE": "test"}
     run = bound.submit(subprocess.run, command, env={**os.environ, **where}, check=True)
     run.result()
-    assert os.sched_getaffinity(broker_pid(place)) == {min(os.sched_getaffinity(0))}
+    pid = broker_pid(place)
+    assert os.sched_getaffinity(pid) == {min(os.sched_getaffinity(0))}
+    assert os.sched_getscheduler(pid) != os.SCHED_OTHER
 
 
 @pytest.mark.parametrize(
     ("text", "numbers"),
-    [("0,2-5\n", {0, 2, 3, 4, 5}), ("3\n", {3}), ("\n", set()), ("(null)\n", set())],
+    [
+        ("0,2-5\n", {0, 2, 3, 4, 5}),
+        ("3\n", {3}),
+        ("\n", set()),
+        ("(null)\n", set()),
+        ("0,2-5,x\n", set()),
+    ],
 )
 def test_a_list_of_processors(tmp_path: Path, text: str, numbers: set[int]) -> None:
     (tmp_path / "list").write_text(text)
@@ -77,6 +88,7 @@ def test_a_system_without_the_list_reserves_none(tmp_path: Path) -> None:
 
 def test_reserved_processors_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "isolated").write_text("1-3\n")
+    (tmp_path / "nohz_full").write_text("3-4\n")
     monkeypatch.setattr(inherited, "_SYSTEM", tmp_path)
     monkeypatch.setattr(os, "sysconf", lambda name: 6)
-    assert inherited._shared_processors() == {0, 4, 5}
+    assert inherited._shared_processors() == {0, 5}

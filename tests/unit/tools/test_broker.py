@@ -146,7 +146,7 @@ def test_the_module_does_the_same(
         assert told == f"ended the broker of namespace 'tools' (pid {broker.pid})\n"
     else:
         facts = dict(line.split(maxsplit=1) for line in told.splitlines())
-        assert facts["running"] == "True"
+        assert facts["running"] == "yes"
         assert facts["pid"] == str(broker.pid)
         assert facts["connections"] == "0"
 
