@@ -351,10 +351,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         self.Free()
 
     def Abort(self, errorcode: int = 0) -> NoReturn:
-        """Terminate MPI execution environment.
-
-        The rank prints a line with its number, the code and the communicator.
-        """
+        """Terminate MPI execution environment, after a line with rank, code and communicator."""
         code = integer(errorcode, "Comm", "Abort", "errorcode")
         try:
             title = "a null communicator" if self.ob is None else self.ob.title()
