@@ -16,11 +16,18 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from shmnd.common.shortages import remedy_of_call
+
 __all__ = ["Reserve", "explained", "limit_of_broker", "raise_limit"]
 
 _PATIENCE: Final = 1.0
 """Seconds of a shortage after which clients are turned away."""
 _SPARE: Final = 64
+_OUT_OF_MEMORY: Final = (errno.ENOMEM, errno.ENOBUFS)
+_LIMITS_OF_MEMORY: Final = (
+    "the kernel has no memory for them: see the memory of the machine, and that which the control"
+    " group of the broker (process {}) may have"
+)
 
 
 def raise_limit() -> int:
@@ -44,8 +51,12 @@ def limit_of_broker() -> str:
 
 
 def explained(failure: OSError) -> str:
-    """Return a failure, with the limit if it is that of the broker."""
-    return f"{failure}; {limit_of_broker()}" if failure.errno == errno.EMFILE else str(failure)
+    """Return a failure, with the limit that it has met: of the broker, or of the machine."""
+    if failure.errno == errno.EMFILE:
+        return f"{failure}; {limit_of_broker()}"
+    if failure.errno in _OUT_OF_MEMORY:
+        return f"{failure}; {_LIMITS_OF_MEMORY.format(os.getpid())}"
+    return f"{failure}{remedy_of_call(failure)}"
 
 
 class Reserve:

@@ -87,10 +87,16 @@ def test_the_limit_of_processes_says_where_it_comes_from(
         assert "descriptors" not in answer_at(other)["message"]
 
 
-def test_failures_name_the_limit_if_it_is_the_broker_s() -> None:
+def test_failures_name_the_limit_of_the_broker_or_of_the_machine() -> None:
     assert explained(NONE_LEFT).endswith(limit_of_broker())
     assert str(os.getpid()) in limit_of_broker()
-    other = OSError(errno.ENOMEM, "no memory")
+    assert explained(OSError(errno.ENFILE, "none")).endswith(
+        "; the limit of open files of the machine is fs.file-max"
+    )
+    for number in (errno.ENOMEM, errno.ENOBUFS):
+        text = explained(OSError(number, "no memory"))
+        assert f"the control group of the broker (process {os.getpid()})" in text
+    other = OSError(errno.EPERM, "forbidden")
     assert explained(other) == str(other)
 
 
