@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from shmnd.ring.queues.polling import PollingCore
 
 __all__ = ["MemoryWindow"]
+
+_HOLD_PLACE: Final = operator.methodcaller("_hold_place")
 
 
 class MemoryWindow(Closing):
@@ -160,15 +163,17 @@ class MemoryWindow(Closing):
     def _publish(self, qp: QueuePair, region: MemoryRegion, what: tuple[int, int, int, int]) -> int:
         """Have the registry grant the access, and return the token."""
         place = None if self._context is None else qp._receive_cq
-        if place is not None:
-            place._hold_place()
         who = qp._connection, qp._serial, self._context
+        held: list[None] = []
         try:
+            if place is not None:
+                # In one step with the note of it: no handler of a signal comes in between.
+                held.extend(map(_HOLD_PLACE, (place,)))
             # No Python from the grant to the note of it: no handler of a signal comes in between.
             grants = map(self._adapter._registry.bind, *((each,) for each in (*what, *who)))
             self._unfinished.update(zip(grants, ((region, place),), strict=True))
         except BaseException:
-            if place is not None and not self._unfinished:
+            if place is not None and held and not self._unfinished:
                 place._free_place()
             raise
         token = next(iter(self._unfinished))

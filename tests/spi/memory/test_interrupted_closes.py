@@ -12,7 +12,7 @@ import pytest
 
 import shmnd
 from interrupting import Alarm, inside, interrupted
-from shmnd import OpFlag, Status
+from shmnd import OpFlag, Status, memory_window
 from spi.harness import LOCAL, WAIT, statuses
 from spi.pair import Pair
 from stepping import stepped
@@ -24,10 +24,23 @@ READ = OpFlag.ALLOW_READ
 class Place:
     """Stands for the queue that holds a place for the result of a window."""
 
-    freed = 0
+    held = freed = 0
+
+    def _hold_place(self) -> None:
+        self.held += 1
 
     def _free_place(self) -> None:
         self.freed += 1
+
+
+class PairWith:
+    """Stands for a queue pair whose receives complete to another queue."""
+
+    def __init__(self, pair: Any, queue: Place) -> None:
+        self._pair, self._receive_cq = pair, queue
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pair, name)
 
 
 class Counting:
@@ -96,6 +109,30 @@ def test_a_window_whose_end_is_interrupted_is_released(
         assert not near.mr._windows, f"interrupted at {at}"
         assert place.freed == 1, f"interrupted at {at}"
         return came
+
+    interrupt_all(once)
+
+
+@pytest.mark.active_end_here
+def test_a_bind_that_is_interrupted_holds_no_place(connected: Pair, counting: Counting) -> None:
+    owner = connected.active
+    near = owner.memory(64)
+    before = set(counting.tokens)
+
+    def once(at: int) -> bool:
+        window, place = owner.adapter.create_memory_window(), Place()
+        window._set_invalidate_context("a result")
+        pair: Any = PairWith(owner.qp, place)
+
+        def bind() -> None:
+            window._bind(pair, near.mr, near.address, 64, int(READ))
+
+        came = stepped(at, bind, memory_window.__file__.__eq__, Alarm)
+        assert place.held == 1 or came
+        window.close()
+        assert counting.tokens == before, came
+        assert place.freed == place.held, came
+        return bool(came)
 
     interrupt_all(once)
 
