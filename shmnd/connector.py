@@ -17,7 +17,7 @@ from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_bytes
 from shmnd.handshake.broker_events import BrokerEvents
 from shmnd.handshake.port import Port, source_address, source_host
-from shmnd.handshake.preconditions import invalid, require_reachable
+from shmnd.handshake.preconditions import require_reachable
 from shmnd.handshake.queue_pair_link import QueuePairLink, own_queue_pair
 from shmnd.overlapped import Overlapped
 from shmnd.status import NdError, Status, detail_of, error
@@ -54,7 +54,7 @@ class Connector(BrokerEvents):
         with Held(self._lock):
             self._poll_link()
             if self._state is State.CLOSED:
-                raise invalid(self._state, call)
+                raise self._invalid(call)
             if self._state is not State.NEW:
                 raise error(
                     Status.ADDRESS_ALREADY_ASSOCIATED, call, f"the connector is {self._state.value}"
@@ -88,7 +88,7 @@ class Connector(BrokerEvents):
             self._poll_link()
             if self._state not in _MAY_CONNECT:
                 if self._state is State.CLOSED:
-                    raise invalid(self._state, call)
+                    raise self._invalid(call)
                 raise error(Status.CONNECTION_ACTIVE, call, f"the connector is {self._state.value}")
             require_reachable(peer[0], call)
             qp_link = QueuePairLink(self._engine, pair)
@@ -116,7 +116,7 @@ class Connector(BrokerEvents):
             if isinstance(exc, NdError) and exc.status is Status.CONNECTION_REFUSED:
                 self._port, self._qp_link = port, qp_link
                 self._deciding = overlapped = self._start(call)
-                self._fail_connect(f"{detail_of(exc)} ({self._engine.meeting_place})", None)
+                self._fail_connect(detail_of(exc), None)
                 return overlapped
             if not isinstance(exc, NdError):  # a handler of a signal: the broker may have the offer
                 self._engine.post("close", object=port.object)
@@ -139,7 +139,7 @@ class Connector(BrokerEvents):
         with Held(self._lock):
             self._poll_link()
             if self._state is not State.ACCEPTED:
-                raise invalid(self._state, call)
+                raise self._invalid(call)
             assert self._qp_link is not None
             self._qp_link.open()
             self._qp_link.keep(self)
@@ -198,7 +198,7 @@ class Connector(BrokerEvents):
             self._qp_link, self._state = qp_link, State.ACCEPTING
         self._poll_link()
         if self._state is not _CLOSED:
-            self._release()
+            self._release("ended with its Accept, which was interrupted")
         self._cancel_interrupted("Connector.accept")
 
     def _require_acceptable(self, call: str) -> None:
@@ -207,7 +207,7 @@ class Connector(BrokerEvents):
             return
         if self._state in (State.ACCEPTING, State.CONNECTED, State.DOWN):
             raise error(Status.CONNECTION_ACTIVE, call, f"the connector is {self._state.value}")
-        raise invalid(self._state, call)
+        raise self._invalid(call)
 
     def _send_answer(
         self, call: str, qp_link: QueuePairLink, attempt: Attempt, private: bytes
@@ -238,8 +238,8 @@ class Connector(BrokerEvents):
             elif self._state is State.OFFERED:
                 self._send_refusal(private, call)
             else:
-                raise invalid(self._state, call)
-            self._finish()
+                raise self._invalid(call)
+            self._finish("has rejected its peer")
 
     def _send_refusal(self, private: bytes, call: str) -> None:
         assert self._attempt is not None
@@ -258,7 +258,7 @@ class Connector(BrokerEvents):
         with Held(self._lock):
             self._poll_link()
             if self._state not in _HAS_LIMITS:
-                raise invalid(self._state, call)
+                raise self._invalid(call)
             return self._limits.inbound, self._limits.outbound
 
     def get_private_data(self) -> bytes:
@@ -278,7 +278,7 @@ class Connector(BrokerEvents):
         with Held(self._lock):
             self._poll_link()
             if self._private is None:
-                raise invalid(self._state, call)
+                raise self._invalid(call)
             return self._private
 
     def get_local_address(self) -> tuple[str, int]:
@@ -306,7 +306,7 @@ class Connector(BrokerEvents):
         with Held(self._lock):
             self._poll_link()
             if self._state not in _HAS_ADDRESSES or self._attempt is None:
-                raise invalid(self._state, call)
+                raise self._invalid(call)
             return self._attempt
 
     # -- the end of a connection --
@@ -320,7 +320,7 @@ class Connector(BrokerEvents):
         with Held(self._lock):
             self._poll_link()
             if self._state not in _CONNECTED_ONCE:
-                raise invalid(self._state, call)
+                raise self._invalid(call)
             overlapped = self._start(call, cancel=self._cancel_notify)
             self._notifying[overlapped] = None
             if self._state is State.DOWN:
@@ -337,7 +337,7 @@ class Connector(BrokerEvents):
         with Held(self._lock):
             self._poll_link()
             if self._state not in _CONNECTED_ONCE:
-                raise invalid(self._state, call)
+                raise self._invalid(call)
             overlapped = self._start(call, cancel=_too_late)
             self._disconnecting[overlapped] = None
             self._hang_up()
@@ -361,12 +361,12 @@ class Connector(BrokerEvents):
     def _close_now(self) -> None:
         if self._state is not _CLOSED:
             self._poll_link()
-            self._release()
+            self._release("is closed")
         self._deciding = None  # a cancel that began before finds nothing to take back
         if self._pending:
             self._cancel_pending()
 
-    def _release(self) -> None:
+    def _release(self, end: str) -> None:
         if self._state is State.CONNECTING:
             self._withdraw()
         elif self._state is State.WAITING:
@@ -383,7 +383,7 @@ class Connector(BrokerEvents):
             self._qp_link.give_up()
         elif self._state in (State.CONNECTED, State.DOWN):
             self._hang_up()
-        self._finish()
+        self._finish(end)
 
     def _cancel_pending(self) -> None:
         for overlapped in list(self._pending):

@@ -62,7 +62,7 @@ __all__ = [
     "written",
 ]
 
-VERSION: Final = 13
+VERSION: Final = 14
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 FIRST_FOR_TOOLS: Final = 1 << 31

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from shmnd.common.held import Held
 from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_of
-from shmnd.handshake.state_machine import ConnectionStateMachine
+from shmnd.handshake.state_machine import GAVE_UP, ConnectionStateMachine
 from shmnd.runtime.broker.events import ASKED
 from shmnd.status import NdError, Status, detail_of, error
 
@@ -91,6 +91,7 @@ class BrokerEvents(ConnectionStateMachine):
         try:
             self._take_link(attempt, event["size"], fds)
         except NdError as exc:
+            self._broker.note_failure(exc)
             self._withdraw()
             self._decide(exc.status, detail_of(exc))
             self._start_over()
@@ -137,10 +138,7 @@ class BrokerEvents(ConnectionStateMachine):
         refused = event["status"] != 0
         if self._state is _CONNECTING:
             if refused:
-                status = Status(event["status"])
-                where = status is Status.CONNECTION_REFUSED
-                place = f" ({self._engine.meeting_place})" if where else ""
-                self._fail_connect(event["message"] + place, None, status)
+                self._fail_connect(event["message"], None, Status(event["status"]))
             else:
                 self._connect_taken(event["connection"], event["port"])
             return
@@ -166,7 +164,7 @@ class BrokerEvents(ConnectionStateMachine):
         self._qp_link.give_up()
         self._decide(status, detail)
         if status is Status.CONNECTION_ABORTED:
-            self._finish(aborted=True)
+            self._finish(GAVE_UP, aborted=True)
         else:  # the offer stands: the program may accept once more
             self._broker.forget_live(self._attempt)
             self._broker.note_failure(error(status, "Connector.accept", detail))
@@ -214,11 +212,11 @@ class BrokerEvents(ConnectionStateMachine):
         if self._attempt is None or self._attempt.connection != event["connection"]:
             return
         if self._state is State.OFFERED:
-            self._finish(aborted=True)
+            self._finish(GAVE_UP, aborted=True)
         elif self._state is State.ACCEPTING and self._broker.unanswered:
             self._accept_refused(Status.CONNECTION_ABORTED, "the active side has given up")
         elif self._state is State.ACCEPTING:
-            self._refused_after_accept()
+            self._refused_after_accept(event.get("why", ""))
 
     def _on_broker_lost(self, event: Event, fds: list[int]) -> None:
         """Fail an undecided connection, which no broker decides now; an existing link continues."""
@@ -234,7 +232,7 @@ class BrokerEvents(ConnectionStateMachine):
                 Status.CONNECTION_ABORTED, "the broker died before it took the answer"
             )
         elif self._state is State.OFFERED:
-            self._finish(aborted=True)
+            self._finish(GAVE_UP, aborted=True)
         if asked:
             self._broker.forget_answer()
 

@@ -42,7 +42,8 @@ class BrokerSide:
         self.unanswered = False
         """True until the broker has answered that request."""
         self.lacking = ""
-        """The shortage for which the last Accept failed: the reason of a refusal after it."""
+        """The shortage for which the last Accept, or the answer to Connect, failed: the reason of
+        the refusal or withdrawal after it."""
 
     def note_request(self, number: int) -> None:
         """Note a request whose answer comes as an event; 0: the broker has answered already."""
@@ -97,7 +98,8 @@ class BrokerSide:
     def withdraw(self, attempt: Attempt, port: Port | None) -> None:
         """Withdraw an offer: by its port, as long as the broker has not answered."""
         if not self.unanswered:
-            self._engine.post("withdraw", connection=attempt.connection)
+            why, self.lacking = self.lacking, ""  # the next attempt may lack nothing
+            self._engine.post("withdraw", connection=attempt.connection, why=why)
         elif port is not None:
             self._engine.post("close", object=port.object)
 
@@ -135,7 +137,7 @@ class BrokerSide:
         self._engine.post("reject", connection=attempt.connection, why=self.lacking)
 
     def note_failure(self, failure: BaseException) -> None:
-        """Note that an Accept failed for want of memory or descriptors."""
+        """Note that an Accept, or the answer to Connect, met a want of memory or descriptors."""
         if isinstance(failure, MemoryError):
             text = detail_of(failure) if isinstance(failure, NdError) else str(failure)
             self.lacking = (text or "it has no memory")[:_MOST_REASON]

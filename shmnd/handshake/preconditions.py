@@ -31,11 +31,11 @@ _MISSING_CALL: Final = {
 """For each call the one that must come before it, as text of the error."""
 
 
-def invalid(state: State, call: str) -> NdError:
-    """Return the error of a call that the state does not permit."""
-    remedy = "; make a new one" if state is State.CLOSED else ""
-    if state in _TOO_EARLY:
-        remedy = _MISSING_CALL.get(call.partition(".")[2], "")
+def invalid(state: State, call: str, end: str) -> NdError:
+    """Return the error of a call that the state does not permit; `end` says how it was reached."""
+    if state is State.CLOSED:
+        return error(Status.CONNECTION_INVALID, call, f"the connector {end}; make a new one")
+    remedy = _MISSING_CALL.get(call.partition(".")[2], "") if state in _TOO_EARLY else ""
     return error(Status.CONNECTION_INVALID, call, f"the connector is {state.value}{remedy}")
 
 

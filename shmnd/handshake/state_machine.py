@@ -17,6 +17,7 @@ from shmnd.common.steps import step
 from shmnd.handshake.attempt import NO_READS, Attempt, ReadLimits, State
 from shmnd.handshake.broker_side import BrokerSide
 from shmnd.handshake.port import TCP, PortHolder
+from shmnd.handshake.preconditions import invalid
 from shmnd.handshake.queue_pair_link import UNDECIDED, LinkStatus, QueuePairLink
 from shmnd.overlapped import Overlapped, OverlappedFile
 from shmnd.status import NdError, Status, error
@@ -24,8 +25,10 @@ from shmnd.status import NdError, Status, error
 if TYPE_CHECKING:
     from shmnd.handshake.interfaces import AdapterLike
 
-__all__ = ["ConnectionStateMachine"]
+__all__ = ["GAVE_UP", "ConnectionStateMachine"]
 
+GAVE_UP: Final = "ended with its request, which the active side has given up"
+_GONE: Final = "ended with its Connect, whose answer the peer took back"
 _LOG: Final = logging.getLogger("shmnd.connections")
 
 # Looked up once: a member of an enumeration takes as long as a call.
@@ -56,6 +59,7 @@ class ConnectionStateMachine(PortHolder):
         self._broker: Final = BrokerSide(adapter)
         self._state = State.NEW
         self._aborted = False  # the active side gave up before Accept or Reject
+        self._end = ""  # how it came to its final state, for errors
         self._qp_link: QueuePairLink | None = None
         self._attempt: Attempt | None = None
         self._limits: ReadLimits = NO_READS
@@ -100,7 +104,7 @@ class ConnectionStateMachine(PortHolder):
         assert self._qp_link is not None
         if link is LinkStatus.REFUSED:
             self._qp_link.give_up()
-            self._finish()
+            self._finish(_GONE)
         else:  # opened by a CompleteConnect that the handler of a signal has interrupted
             self._qp_link.keep(self)
             self._settle()
@@ -120,11 +124,13 @@ class ConnectionStateMachine(PortHolder):
         self._attempt.settle()
         self._state = State.CONNECTED
 
-    def _refused_after_accept(self) -> None:
+    def _refused_after_accept(self, why: str = "") -> None:
         assert self._qp_link is not None
         self._qp_link.give_up()
-        self._decide(Status.CONNECTION_REFUSED, "the active side rejected or gave up")
-        self._finish()
+        reason = f"the active side could not connect: {why}" if why else ""
+        refusal = reason or "the active side rejected or gave up"
+        self._decide(Status.CONNECTION_REFUSED, refusal)
+        self._finish("ended with its Accept, which the active side refused")
 
     def _queue_pair_gone(self) -> None:
         """End the attempt, because the queue pair was released, which has notified its peer."""
@@ -138,7 +144,7 @@ class ConnectionStateMachine(PortHolder):
                 return
         self._decide(Status.CANCELED, "the queue pair was released")
         self._notify()
-        self._finish()
+        self._finish("ended with its queue pair, which was released")
 
     def _act_on_release(self) -> None:
         """Act on the release of the queue pair, perhaps in a finaliser: wait for no lock."""
@@ -188,7 +194,7 @@ class ConnectionStateMachine(PortHolder):
                 return False
             if self._qp_link is not None:
                 self._qp_link.give_up()
-            self._finish()
+            self._finish("ended with its Accept, which was canceled")
             self._decide(Status.CANCELED)
             return True
 
@@ -214,7 +220,7 @@ class ConnectionStateMachine(PortHolder):
         end = qp_link.ending(done)
         try:
             self._notify()
-            self._finish()
+            self._finish("has disconnected")
             step("end-reported")
         finally:  # also where a handler of a signal raises
             self._engine.pending_operations.linger(end)
@@ -288,18 +294,22 @@ class ConnectionStateMachine(PortHolder):
             if self._state is State.BOUND:
                 self._start_over()
 
-    def _finish(self, *, aborted: bool = False) -> None:
-        """Move to the final state; only close() follows."""
+    def _finish(self, end: str, *, aborted: bool = False) -> None:
+        """Move to the final state; only close() follows. `end` says how, after "the connector"."""
         if self._state in _HAS_LINK:
             assert self._attempt is not None
             port, self._port = self._port, None
             self._broker.report_closed(self._attempt, port)
-        self._aborted = self._aborted or aborted
+        self._aborted, self._end = self._aborted or aborted, end
         attempt = self._attempt
         # Before what a handler of a signal may interrupt, and in one statement, as in _start_over.
         self._state, self._attempt, self._qp_link = _CLOSED, None, None
         self._leave_attempt(attempt)
         self._drop_port()
+
+    def _invalid(self, call: str) -> NdError:
+        """Return the error of a call that the present state does not permit."""
+        return invalid(self._state, call, self._end)
 
     def _require_not_aborted(self, call: str) -> None:
         if self._aborted:
@@ -312,7 +322,7 @@ class ConnectionStateMachine(PortHolder):
         """
         self._broker.note_failure(exc)
         if isinstance(exc, NdError) and exc.status is Status.CONNECTION_ABORTED:
-            self._finish(aborted=True)
+            self._finish(GAVE_UP, aborted=True)
 
     def _leave_attempt(self, attempt: Attempt | None) -> None:
         if attempt is not None:

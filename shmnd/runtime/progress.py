@@ -193,14 +193,6 @@ class ProgressEngine(BrokerExchange, EngineCore):
         return str(self._key)
 
     @property
-    def meeting_place(self) -> str:
-        """Text of an error for a process that finds no other: where those that it can find are."""
-        return (
-            f"among the processes that meet in {self._key}; those with another namespace, group,"
-            " SHMND_RUNTIME_DIR or XDG_RUNTIME_DIR meet elsewhere"
-        )
-
-    @property
     def doorbell_fd(self) -> int:
         """What this process rings itself by."""
         return self._wait_set.doorbell_fd

@@ -39,6 +39,7 @@ class Ends:
         outbox: Outbox,
         limits: Limits,
         channel: Callable[[], tuple[PassedFd, PassedFd]],
+        place: str,
     ) -> None:
         self.records: dict[tuple[int, str, str], Connection] = {}
         self.undecided: set[Connection] = set()
@@ -53,6 +54,7 @@ class Ends:
         self._outbox = outbox
         self._limits = limits
         self._channel = channel
+        self._place = place
 
     def introduce(self, adapter: Adapter, to: Process | None) -> None:
         """Introduce an adapter to a process, with those of its segments that it does not have yet.
@@ -136,14 +138,15 @@ class Ends:
             private=private,
         )
 
-    def _withdraw(self, connection: Connection) -> None:
+    def _withdraw(self, connection: Connection, why: str = "") -> None:
         """End what the active side has begun, which is gone, and notify the passive side."""
         passive = None if connection.passive.over else connection.passive.process
         if connection.stage is Stage.ACCEPTED:
             self._end(connection, connection.active)
         else:
             self._remove(connection)
-        self._outbox.event(passive, "withdrawn", connection=connection.number)
+        reason = {"why": why} if why else {}
+        self._outbox.event(passive, "withdrawn", connection=connection.number, **reason)
 
     def _end(self, connection: Connection, end: End) -> None:
         """End one end of an accepted connection; the second one removes the record."""

@@ -65,8 +65,11 @@ class Connections(Ends):
         self.match(listener)
         return connection.number
 
-    def withdraw(self, process: Process, number: int) -> None:
-        """Withdraw a connect whose answer was not taken; harmless when it is over already."""
+    def withdraw(self, process: Process, number: int, why: str) -> None:
+        """Withdraw a connect whose answer was not taken; harmless when it is over already.
+
+        The passive side receives the reason.
+        """
         connection = process.connections.get(number)
         if connection is None or connection.active.process is not process:
             return
@@ -74,7 +77,7 @@ class Connections(Ends):
             # The passive side of the same process was quicker, and its word was taken for this one.
             self._end(connection, connection.passive)
             return
-        self._withdraw(connection)
+        self._withdraw(connection, why)
 
     # --- requests of the passive side ----------------------------------------------------------
 
@@ -284,7 +287,11 @@ class Connections(Ends):
             )
         listener = self._ports.find(source.protocol, *peer)
         if listener is None or not listener.listening:
-            raise Refusal(Status.CONNECTION_REFUSED, f"no listener at {peer}")
+            raise Refusal(
+                Status.CONNECTION_REFUSED,
+                f"no listener at {peer} (among the processes that meet in {self._place}; those with"
+                " another namespace, group, SHMND_RUNTIME_DIR or XDG_RUNTIME_DIR meet elsewhere)",
+            )
         if not listener.armed and len(listener.queue) >= listener.backlog:
             raise Refusal(
                 Status.CONNECTION_REFUSED,

@@ -51,7 +51,9 @@ class Rendezvous:
         limits: Limits | None = None,
         first_port: int | None = None,
         channel: Callable[[], tuple[PassedFd, PassedFd]] = channel,
+        place: str = "one directory",
     ) -> None:
+        """Begin without clients. `place` is the directory by which they find the broker."""
         self.uid = os.urandom(16).hex()
         self.outbox = Outbox()
         self.processes: dict[str, Process] = {}
@@ -62,7 +64,7 @@ class Rendezvous:
         self._clients: dict[int, Process] = {}
         self._callers: dict[int, tuple[int, int]] = {}
         self.connections = Connections(
-            self._ports, self.adapters, self.outbox, self._limits, channel
+            self._ports, self.adapters, self.outbox, self._limits, channel, place
         )
         self.directory = Directory(
             self.adapters, self.outbox, self._limits, self.connections.introduce
@@ -289,7 +291,7 @@ class Rendezvous:
         return {"connection": connection, "port": source.port}
 
     def _withdraw(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
-        self.connections.withdraw(process, fields["connection"])
+        self.connections.withdraw(process, fields["connection"], fields["why"])
         return {}
 
     def _accept(self, process: Process, fields: Fields, fds: Sequence[PassedFd]) -> Fields:

@@ -67,7 +67,8 @@ class Server:
         descriptors = raise_limit()
         self._max_clients = min(self._limits.clients, descriptors // _DESCRIPTORS_PER_CLIENT)
         own = state_limits or Limits()
-        self._state = Rendezvous(limits=replace(own, segments=min(own.segments, descriptors // 4)))
+        own = replace(own, segments=min(own.segments, descriptors // 4))
+        self._state = Rendezvous(limits=own, place=str(place.directory))
         self._sockets: Counter[int] = Counter()
         self._greeting: dict[int, Client] = {}
         self._next_number = 1

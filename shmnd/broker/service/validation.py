@@ -307,7 +307,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "later": _Default(_flag, False),
         },
     ),
-    "withdraw": Shape(0, {"connection": _connection}),
+    "withdraw": Shape(0, {"connection": _connection, "why": _Default(_opaque_text, "")}),
     "accept": Shape(
         1,
         {

@@ -93,6 +93,51 @@ def test_the_peer_learns_that_an_accept_lacked_memory(
         assert active.get_private_data() == (b"no" if how == "reject" else b"")
 
 
+def test_the_peer_learns_that_a_connect_lacked_memory(
+    adapters: tuple[shmnd.Adapter, shmnd.Adapter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next Connect of the same connector may find memory."""
+    caller, called = adapters
+    shortage = "4096 bytes of shared memory wanted, 17 are left"
+
+    def lack(*_: Any) -> Any:
+        raise error(Status.INSUFFICIENT_RESOURCES, "Connector.connect", shortage)
+
+    with called.create_listener() as listener, caller.create_completion_queue(4) as far:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        active, queue = caller.create_connector(), called.create_completion_queue(4)
+        far_pair = caller.create_queue_pair(far, far)
+
+        def answered() -> tuple[shmnd.Overlapped, shmnd.Overlapped, shmnd.Connector]:
+            passive = called.create_connector()
+            request = listener.get_connection_request(passive)
+            connecting = active.connect(far_pair, listener.get_local_address())
+            request.result(WAIT)
+            pair = called.create_queue_pair(queue, queue)
+            return connecting, passive.accept(pair), passive
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DataPlane, "attach_link", lack)
+            connecting, accepting, passive = answered()
+            with nd_error(Status.INSUFFICIENT_RESOURCES, match=shortage):
+                connecting.result(WAIT)
+            with nd_error(
+                Status.CONNECTION_REFUSED,
+                match=rf"accept: the active side could not connect: {shortage}",
+            ):
+                accepting.result(WAIT)
+            with nd_error(
+                Status.CONNECTION_INVALID, match="ended with its Accept, which the active side"
+            ):
+                passive.get_peer_address()
+        connecting, accepting, _ = answered()
+        connecting.result(WAIT)
+        active.reject()
+        with nd_error(Status.CONNECTION_REFUSED, match="the active side rejected or gave up"):
+            accepting.result(WAIT)
+
+
 def test_the_client_of_a_server_that_lacks_memory_learns_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

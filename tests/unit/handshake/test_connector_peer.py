@@ -8,6 +8,7 @@ import pytest
 
 from shmnd.handshake.attempt import State
 from shmnd.handshake.queue_pair_link import QpState
+from shmnd.status import NdError
 from unit.handshake.connector_kit import (
     ABORTED,
     CANCELED,
@@ -56,6 +57,48 @@ def test_a2_peer_rejects(sides: Sides) -> None:
     expect(sides, "A0", "P6")
     assert sides.active.qp._state == QpState.IDLE
     sides.assert_nothing_undecided()
+
+
+ENDS: list[tuple[str, str, Callable[[Sides], object], str]] = [
+    ("P2", "passive", lambda sides: sides.passive.connector.reject(), "has rejected its peer"),
+    ("A3", "active", lambda sides: sides.active.connector.reject(), "has rejected its peer"),
+    ("A4", "active", lambda sides: sides.active.connector.disconnect(), "has disconnected"),
+    ("A4", "active", lambda sides: sides.active.connector.close(), "is closed"),
+    (
+        "P2",
+        "passive",
+        lambda sides: sides.active.connector.close(),
+        "ended with its request, which",
+    ),
+    (
+        "P3",
+        "passive",
+        lambda sides: sides.active.connector.reject(),
+        "ended with its Accept, which",
+    ),
+    (
+        "A3",
+        "active",
+        lambda sides: sides.passive.connector.close(),
+        "ended with its Connect, whose",
+    ),
+    ("A3", "active", lambda sides: delattr(sides.active, "qp"), "ended with its queue pair, which"),
+]
+
+
+@pytest.mark.parametrize(("state", "side", "end", "how"), ENDS)
+def test_the_next_call_says_how_a_connector_ended(
+    sides: Sides, state: str, side: str, end: Callable[[Sides], object], how: str
+) -> None:
+    """Only one that the program has closed is called closed."""
+    sides.to(state)
+    end(sides)
+    heard(sides)
+    ended: End = getattr(sides, side)
+    assert ended.state is State.CLOSED
+    with pytest.raises(NdError, match=f"disconnect: the connector {how}.*; make a new one") as err:
+        ended.connector.disconnect()
+    assert err.value.status is INVALID
 
 
 def test_a2_peer_releases_its_connector(sides: Sides) -> None:

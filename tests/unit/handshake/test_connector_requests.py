@@ -4,6 +4,7 @@
 import pytest
 
 from shmnd.handshake.attempt import State
+from shmnd.status import NdError
 from unit.fakes import World
 from unit.handshake.connector_kit import (
     ASSOCIATED,
@@ -235,5 +236,7 @@ def test_the_backlog_is_bounded(sides: Sides) -> None:
     qps = [sides.active.new_qp() for _ in makers]
     pending = [m.connect(qp, address) for m, qp in zip(makers, qps, strict=True)]
     assert [ov.status for ov in pending] == [PENDING, PENDING, REFUSED]
+    with pytest.raises(NdError, match=r"the backlog of .* is full \(2 requests\) \[CONN"):
+        pending[2].result(0)
     listener.close()
     assert [ov.status for ov in pending] == [REFUSED] * 3
