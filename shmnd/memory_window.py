@@ -42,9 +42,9 @@ class MemoryWindow(Closing):
         self._place: PollingCore | None = None  # where a place is held for its result
         # What `_unbind` leaves to `_give_back`, by token: the region, and where the place is.
         self._unbound: dict[int, tuple[MemoryRegion, PollingCore | None]] = {}
-        self._binding: Final = threading.Lock()  # held by the thread that binds it
-        # Likewise what a Bind was granted, until the window has noted it as its own.
+        # What a Bind was granted, by token, until the window has noted it as its own.
         self._unfinished: dict[int, tuple[MemoryRegion, PollingCore | None]] = {}
+        self._binding: Final = threading.Lock()  # held by the thread that binds it
         # An Invalidate that has begun and is not posted: the queue pair, and the token.
         self._ending: tuple[weakref.ref[QueuePair], int] | None = None
 
@@ -126,7 +126,7 @@ class MemoryWindow(Closing):
         """Bind it now; return what the request completes with, and the token.
 
         Of two threads that bind it at once, the second finds it bound. A call that raises, as where
-        the handler of a signal does, posts no request and leaves the window unbound.
+        the handler of a signal does, posts no request and leaves the window as it was, or unbound.
         """
         bound, token = weakref.ref(qp), 0
         try:
@@ -134,7 +134,8 @@ class MemoryWindow(Closing):
                 if not alone or self._keeps_bound():
                     return Status.INVALID_DEVICE_REQUEST, self._token
                 outcome, token = self._bind_now(qp, region, address, length, flags)
-                self._qp = bound  # last: until then it is not bound
+                if token:
+                    self._qp = bound  # last: until then it is not bound
                 return outcome, token
         except BaseException:
             if self._token == token:
@@ -147,6 +148,7 @@ class MemoryWindow(Closing):
     ) -> tuple[int, int]:
         self._give_up_bind()
         self._drop()
+        self._qp = None  # of a Bind whose grant is gone
         registered = region._token
         if qp._state != QpState.CONNECTED:
             return Status.SUCCESS, 0  # the request ends with CANCELED, nothing is bound
@@ -205,8 +207,8 @@ class MemoryWindow(Closing):
         that invalidate it at once, one succeeds.
         """
         ending, bound, token = self._ending, self._qp, self._token
-        if ending is None or token not in (0, ending[1]):  # else one that was begun is completed
-            if bound is None or not self._is_bound() or self._token != token:
+        if ending is None or ending[1] != self._given:  # else one that was begun is completed
+            if bound is None or bound() is not qp or not self._is_bound() or self._token != token:
                 return Status.INVALID_DEVICE_REQUEST, 0
             self._ending = ending = bound, token  # no call since the comparison
         done, refused = (Status.SUCCESS, ending[1]), (Status.INVALID_DEVICE_REQUEST, 0)
@@ -293,6 +295,9 @@ class MemoryWindow(Closing):
         """
         self._closed = True
         if self._adapter._engine.alive:  # else it is the parent's
+            with Attempted(self._binding) as alone:
+                if alone:  # else the thread that binds it finds it closed
+                    self._give_up_bind()
             self._drop()
 
     def __repr__(self) -> str:

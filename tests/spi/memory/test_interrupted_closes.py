@@ -13,6 +13,7 @@ import pytest
 import shmnd
 from interrupting import Alarm, inside, interrupted
 from shmnd import OpFlag, Status, memory_window
+from shmnd.handshake.queue_pair_link import QpState
 from spi.harness import LOCAL, WAIT, statuses
 from spi.pair import Pair
 from stepping import stepped
@@ -205,19 +206,91 @@ def test_a_request_of_a_window_that_is_interrupted_can_be_made_again(
 
 
 @pytest.mark.active_end_here
-def test_an_invalidate_that_was_interrupted_does_not_end_a_later_bind(
+@pytest.mark.parametrize("deregistered", [False, True], ids=["bound", "deregistered"])
+def test_an_invalidate_that_was_interrupted_is_not_that_of_a_later_bind(
+    make_pair: Callable[..., Pair], deregistered: bool
+) -> None:
+    left_to_end = 0
+
+    def once(at: int) -> bool:
+        nonlocal left_to_end
+        connected = make_pair().connect()  # a refusal ends the last one
+        owner, peer = connected.active, connected.passive
+        near, sink = owner.memory(64), peer.memory(64)
+        window = connected.window(owner, near, READ)
+        came = stepped(at, lambda: owner.qp.invalidate(window), WITHIN, Alarm)
+        left_to_end += window._ending is not None and not window._token
+        if not came:
+            assert statuses(owner.reap()) == [Status.SUCCESS]
+        window._drop()  # whatever the interrupted call has left
+        owner.qp.bind(near.mr, window, near.address, 64, flags=READ)
+        assert statuses(owner.reap()) == [Status.SUCCESS], came
+        peer.qp.read(sink.sge(), near.address, window.remote_token)
+        assert statuses(connected.reap(peer)) == [Status.SUCCESS], came
+        if deregistered:
+            near.mr.close()
+        owner.qp.invalidate(window)
+        wanted = Status.INVALID_DEVICE_REQUEST if deregistered else Status.SUCCESS
+        assert statuses(owner.reap()) == [wanted], came
+        if not deregistered:
+            owner.qp.invalidate(window)
+            assert statuses(owner.reap()) == [Status.INVALID_DEVICE_REQUEST], came
+        return bool(came)
+
+    interrupt_all(once)
+    assert left_to_end, "some Invalidate was interrupted after it had revoked the access"
+
+
+@pytest.mark.active_end_here
+def test_an_invalidate_on_another_queue_pair_begins_none(connected: Pair) -> None:
+    owner, peer = connected.active, connected.passive
+    window = connected.window(owner, owner.memory(64), READ)
+    other: Any = PairWith(owner.qp, Place())
+    assert window._invalidate(other)[0] == Status.INVALID_DEVICE_REQUEST
+    owner.qp.receive(None)
+    peer.qp._send_and_invalidate(None, window.remote_token)
+    assert statuses(connected.reap(owner)) == [Status.SUCCESS]
+    assert window._invalidate(owner.qp)[0] == Status.INVALID_DEVICE_REQUEST
+
+
+@pytest.mark.active_end_here
+def test_a_bind_that_is_interrupted_grants_nothing_where_an_earlier_one_granted_nothing(
     connected: Pair, counting: Counting
 ) -> None:
-    owner, peer = connected.active, connected.passive
-    near, sink = owner.memory(64), peer.memory(64)
-    window = connected.window(owner, near, READ)
-    assert stepped(9, lambda: owner.qp.invalidate(window), WITHIN, Alarm)
-    window._drop()  # whatever the interrupted call has left
-    owner.qp.bind(near.mr, window, near.address, 64, flags=READ)
-    peer.qp.read(sink.sge(), near.address, window.remote_token)
-    assert statuses(connected.reap(owner)) == [Status.SUCCESS]
-    assert statuses(connected.reap(peer)) == [Status.SUCCESS]
-    owner.qp.invalidate(window)
-    assert statuses(connected.reap(owner)) == [Status.SUCCESS]
-    owner.qp.invalidate(window)
-    assert statuses(connected.reap(owner)) == [Status.INVALID_DEVICE_REQUEST]
+    owner = connected.active
+    near = owner.memory(64)
+    before = set(counting.tokens)
+    ended: Any = PairWith(owner.qp, Place())
+    ended._state = QpState.CLOSED
+
+    def once(at: int) -> bool:
+        window = owner.adapter.create_memory_window()
+        assert window._bind(ended, near.mr, near.address, 64, int(READ)) == (Status.SUCCESS, 0)
+
+        def bind() -> None:
+            window._bind(owner.qp, near.mr, near.address, 64, int(READ))
+
+        came = stepped(at, bind, memory_window.__file__.__eq__, Alarm)
+        if came:
+            assert counting.tokens == before, came
+        window.close()
+        assert counting.tokens == before, came
+        return bool(came)
+
+    interrupt_all(once)
+
+
+@pytest.mark.active_end_here
+def test_a_close_withdraws_the_grant_of_a_bind_that_could_not(
+    connected: Pair, counting: Counting
+) -> None:
+    """Its handlers raised behind the grant, and in the withdrawal of it."""
+    owner = connected.active
+    near, window = owner.memory(64), owner.adapter.create_memory_window()
+    before = set(counting.tokens)
+    end = owner.qp._connection, owner.qp._serial, None
+    token = counting.bind(near.mr._token, near.address, 64, int(READ), *end)
+    window._unfinished[token] = near.mr, None
+    window.close()
+    assert counting.tokens == before
+    assert not counting.is_bound(token)
