@@ -3,7 +3,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
 import pytest
@@ -13,7 +13,17 @@ from shmnd import ipc
 
 SHORT = 0.01
 """Seconds of a wait for what never comes."""
-SOURCES = ("waiter.py", "waiting.py", "reader.py", "subscriber.py", "client.py", "shared_name.py")
+SOURCES = (
+    *("client.py", "notifying.py", "reader.py", "shared_name.py", "subscriber.py", "waiter.py"),
+    *("waiting.py", "waitset.py"),
+)
+
+
+def expired(found: Sized) -> None:
+    """Raise TimeoutError, as other waits do, where a wait has found nothing."""
+    assert not found
+    raise TimeoutError
+
 
 Case = tuple[Callable[[], list[Any]], Callable[[Any], Any]]
 """The objects, of which the first is closed; and the wait."""
@@ -34,6 +44,22 @@ CASES: dict[str, Case] = {
     "call": (
         lambda: [ipc.Client("s"), ipc.Server("s")],
         lambda client: client.call(1, timeout=SHORT),
+    ),
+    "ids": (
+        lambda: [ipc.Listener("e"), ipc.Notifier("e")],
+        lambda listener: expired(listener.wait(SHORT)),
+    ),
+    "await ids": (
+        lambda: [ipc.Listener("e"), ipc.Notifier("e")],
+        lambda listener: expired(asyncio.run(listener.await_ids(SHORT))),
+    ),
+    "ready": (
+        lambda: [ipc.WaitSet(queue := ipc.Queue()), queue],
+        lambda both: expired(both.wait(SHORT)),
+    ),
+    "await ready": (
+        lambda: [ipc.WaitSet(queue := ipc.Queue()), queue],
+        lambda both: expired(asyncio.run(both.await_ready(SHORT))),
     ),
     "acall": (
         lambda: [ipc.Client("s"), ipc.Server("s")],
