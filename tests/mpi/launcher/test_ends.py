@@ -127,6 +127,26 @@ def test_a_rank_whose_part_is_done_may_end_before_the_others(results: Results) -
         assert "well" in ran.stdout, (wait, ran)
 
 
+@with_jobs(
+    """
+def tidies(*_):
+    time.sleep(0.3)
+    print("tidied", flush=True)
+    os._exit(0)
+
+if rank:
+    comm.recv()
+    sys.exit(3)
+signal.signal(signal.SIGTERM, tidies)
+comm.send(None, 1)
+comm.recv(tag=9)
+""",
+    expect=3,
+)
+def test_a_rank_that_is_ended_for_another_one_has_time_to_tidy_up(results: Results) -> None:
+    assert results[""].stdout == "tidied\n"
+
+
 LEFT = "comm.Isend(bytes(100000), other, 3)"
 """A send that the program does not wait for."""
 
