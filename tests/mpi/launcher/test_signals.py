@@ -121,7 +121,7 @@ def test_a_signal_between_two_starts_ends_the_job() -> None:
 
     job = Early(parse(SLEEPS, "mpiexec"))
     assert job.run() == 130
-    assert len(job._ranks) == 1
+    assert len(job._processes.ranks) == 1
 
 
 def test_a_rank_that_starts_while_a_signal_comes_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,10 +132,10 @@ def test_a_rank_that_starts_while_a_signal_comes_gets_it(monkeypatch: pytest.Mon
             super().__init__(*args, **options)
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("shmnd.mpi.launcher.job.subprocess.Popen", Popen)
+    monkeypatch.setattr("shmnd.mpi.launcher.processes.subprocess.Popen", Popen)
     job = Job(parse(SLEEPS, "mpiexec"))
     assert job.run() == 128 + signal.SIGTERM
-    assert [rank.process.returncode for rank in job._ranks] == [-signal.SIGTERM]
+    assert [rank.process.returncode for rank in job._processes.ranks] == [-signal.SIGTERM]
 
 
 TELLS = """

@@ -19,7 +19,7 @@ NO_LOCKS: Final = {
     ("broker/spawn.py", "process"),
     ("handshake/attempt.py", "view"),
     ("ipc/naming/shared_name.py", "taken"),
-    ("mpi/launcher/job.py", "rank.process"),
+    ("mpi/launcher/processes.py", "rank.process"),
 }
 """Names that are entered as they are: of files and processes."""
 
