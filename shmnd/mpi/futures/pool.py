@@ -7,6 +7,7 @@ programs an `MPIPoolExecutor` starts processes of this host, which are not ranks
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -240,7 +241,7 @@ class MPIPoolExecutor(Executor):
         if self._closed:
             return 0
         backend = self._begun()
-        return len(backend.ranks.workers) if isinstance(backend, Team) else self._max_workers
+        return backend.count() if isinstance(backend, Team) else self._max_workers
 
     def bootup(self, wait: bool = True) -> Self:
         """Allocate executor resources eagerly."""
@@ -248,7 +249,8 @@ class MPIPoolExecutor(Executor):
             raise RuntimeError("bootup: the executor was shut down")
         backend = self._begun()
         if wait:
-            backend.submit(int, (), {}).exception()  # of an initializer: tasks raise it
+            with contextlib.suppress(cf.BrokenExecutor):  # of an initializer: tasks raise it
+                backend.submit(int, (), {}).exception()
         return self
 
     def _setting(self) -> dict[str, Any]:

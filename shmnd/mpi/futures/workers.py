@@ -205,9 +205,7 @@ class Ranks:
         if not future.set_running_or_notify_cancel():
             return
         if team.failure is not None:
-            broken = BrokenExecutor(f"an initializer failed: {team.failure!r}")
-            broken.__cause__ = team.failure
-            future.set_exception(broken)
+            future.set_exception(team.broken())
             return
         if not self.workers:
             future.set_exception(BrokenExecutor("all workers have died"))
@@ -269,6 +267,8 @@ class Team:
 
     def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
         """Queue a task for the next worker that is free, and return its future."""
+        if self.failure is not None:
+            raise self.broken()
         future: Future[Any] = Future()
         self.ranks.put((self, future, (function, args, kwargs)))
         return future
@@ -276,6 +276,17 @@ class Team:
     def everywhere(self, function: Any, args: tuple[Any, ...]) -> None:
         """Have every worker run a function, before all tasks that are submitted later.
 
-        If one raises, the executor is broken: its tasks end by BrokenExecutor.
+        If one raises, the executor is broken: its tasks end by BrokenExecutor, and it takes no
+        further ones.
         """
         self.ranks.put((self, None, (function, args, {})))
+
+    def broken(self) -> BrokenExecutor:
+        """Return the error of a task of an executor that is broken."""
+        broken = BrokenExecutor(f"an initializer failed: {self.failure!r}")
+        broken.__cause__ = self.failure
+        return broken
+
+    def count(self) -> int:
+        """Return how many workers there are; 0 for an executor that is broken."""
+        return 0 if self.failure is not None else len(self.ranks.workers)

@@ -41,9 +41,14 @@ def check(make, options):
     with make(**options) as executor:
         if executor is None:
             return
-        for _ in range(2):
-            error = executor.submit(abs, -1).exception()
-            assert isinstance(error, BrokenExecutor), error
+        error = executor.submit(abs, -1).exception()
+        assert isinstance(error, BrokenExecutor), error
+        try:
+            raise AssertionError(executor.submit(abs, -1))
+        except BrokenExecutor as error:
+            assert "an initializer failed" in str(error), error
+        assert executor.num_workers == 0
+        executor.bootup()
 
 if __name__ == "__main__":
     make = MPIPoolExecutor if "pool" in sys.argv else MPICommExecutor
