@@ -114,13 +114,14 @@ def test_an_error_of_a_part_of_a_communicator_ends_the_job_where_errors_are_fata
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MPI4PY_RC_ERRORS", "fatal")
-    program = f"""{MADE}
+    for name, title in (("part", "part"), ("", "the communicator of 2")):
+        program = f"""{MADE}
 part = comm.Split(0)
-part.name = "part"
+part.name = {name!r}
 part.Send(b"", 2)
 """
-    job = launch(2, "-c", program, expect=constants.ERR_RANK)
-    assert "the error handler of part ends the job" in job.stderr
+        job = launch(2, "-c", program, expect=constants.ERR_RANK)
+        assert f"the error handler of {title} ends the job" in job.stderr
 
 
 @pytest.mark.slow

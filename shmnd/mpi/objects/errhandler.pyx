@@ -130,12 +130,11 @@ def handle_by(state: ErrhandlerState | None, where: Any, code: int, text: str) -
         return
     if state is (<Handle> ERRORS_ARE_FATAL).ob or state is (<Handle> ERRORS_ABORT).ob:
         ob = None if where is None else (<Handle?> where).ob
-        name = None if ob is None else ob.name or ob.label
+        title = ("" if ob is None else ob.title()) or type(where).__name__
         try:
             hooks.flush_output(
                 f"[rank {hooks.rank()}] {MPIException(code, text)}\n"
-                f"[rank {hooks.rank()}] the error handler of {name or type(where).__name__} ends "
-                "the job\n"
+                f"[rank {hooks.rank()}] the error handler of {title} ends the job\n"
             )
         finally:
             hooks.abort(code)

@@ -29,6 +29,10 @@ cdef class State:
         self.handle = _next
         _next += 1
 
+    def title(self) -> str:
+        """Return its name for a message; '' where it has none."""
+        return self.name or self.label or ""
+
 
 def constant(handle: BareHandle, name: str, predefined: bool = True) -> BareHandle:
     """Make `handle` the constant of that name, for pickles and for `free`; return it."""
@@ -48,7 +52,7 @@ def constant_of(handle: BareHandle) -> str | None:
 
 
 cdef State referred(BareHandle new, tuple args, dict kwargs):
-    """The state of the handle that a new one is made from."""
+    """Return the state of the handle that a new one is made from."""
     family = new._family
     name = family.lower()
     if len(args) + len(kwargs) > 1 or (kwargs and name not in kwargs):
