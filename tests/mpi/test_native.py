@@ -34,6 +34,8 @@ CASES: Final = [
     ("test_faults", "sanitized"),
     ("test_faults", "threads"),
     ("test_called", "sanitized"),
+    ("test_gates", "sanitized"),
+    ("test_gates", "threads"),
     ("test_leaving", "sanitized"),
     ("test_leaving", "threads"),
     ("test_lines", "sanitized"),

@@ -283,6 +283,39 @@ print("well")
     assert launch(4, locks + program, "--enable-recovery").stdout.count("well") == 3
 
 
+def test_an_accumulation_waits_for_that_of_a_living_rank_where_another_rank_has_died() -> None:
+    """Rank 1 is stopped for a second, in the middle of an accumulation as a rule."""
+    program = """
+import subprocess, time
+import numpy as np
+one = np.ones(1_000_000)
+win = MPI.Win.Allocate(one.nbytes, 8, comm=comm)
+comm.Barrier()
+if comm.rank == 2:
+    dies()
+while comm.Get_failed().size == 0:
+    time.sleep(0.001)
+win.Lock(0, MPI.LOCK_SHARED)
+if comm.rank == 1:
+    comm.send(os.getpid(), 0)
+    while not comm.iprobe(0):
+        win.Accumulate(one, 0)
+    comm.recv(source=0)
+else:
+    process = comm.recv(source=1)
+    for _ in range(5):
+        time.sleep(0.05)
+        os.kill(process, signal.SIGSTOP)
+        later = subprocess.Popen(["sh", "-c", f"sleep 1; kill -CONT {process}"])
+        win.Accumulate(one, 0)
+        assert later.wait() == 0
+    comm.send(0, 1)
+win.Unlock(0)
+print("well")
+"""
+    assert launch(3, program, "--enable-recovery").stdout.count("well") == 2
+
+
 def test_a_lock_that_a_dead_rank_holds_is_an_error_and_the_others_are_free() -> None:
     program = """
 error = fails(win.Lock, 0)

@@ -108,7 +108,7 @@ cdef class WinCalls(Keyed):
         PyObject_GetBuffer(self.shown, view, flags)
 
     cdef Target _target(self, Spec origin, int rank, target, str call):
-        """Where a call goes: None, a displacement, or (displacement, count, type)."""
+        """Return where a call goes: None, a displacement, or (displacement, count, type)."""
         cdef WinState w = self.state(call)
         cdef Py_ssize_t disp = 0, count = origin.count
         cdef int small

@@ -11,16 +11,23 @@ from shmnd.mpi.datatypes.type_state cimport TypeState, mpi_runs
 cdef extern from "transport/one_sided.h" nogil:
     struct shmpi_gate:
         pass
-    bint shmpi_gate_enter(shmpi_gate *gate, bint writes)
+    bint shmpi_gate_enter(shmpi_gate *gate, bint writes, int rank)
     void shmpi_gate_leave(shmpi_gate *gate, bint writes)
-    bint shmpi_gate_take(shmpi_gate *gate)
+    bint shmpi_gate_take(shmpi_gate *gate, int rank)
     void shmpi_gate_return(shmpi_gate *gate)
     struct shmpi_holders:
         int size, rank
         const int *to_job
-        const char *rows
+        shmpi_gate *gates
+        char *rows
     flag shmpi_has_left(shmpi_engine *e, int rank)
+    enum:
+        SHMPI_ASKS
+        SHMPI_HOLDS
+    void shmpi_mark(const shmpi_holders *h, int lock, char mark)
     int shmpi_holder(shmpi_engine *e, const shmpi_holders *h, int lock, flag *has_left)
+    int shmpi_lost_reader(shmpi_engine *e, const shmpi_holders *h, int lock)
+    int shmpi_taker(const shmpi_holders *h, int lock)
 
 cdef extern from "transport/copying/by_kernel.h" nogil:
     int shmpi_copy_by_kernel(
@@ -42,7 +49,6 @@ cdef class WinState(State):
     cdef char **mapped
     cdef object control, data           # segments, which live as long as the window
     cdef shmpi_gate *gates
-    cdef char *held                     # 1 for each rank whose lock this one holds; others read it
     cdef shmpi_holders holders
     cdef object announced               # the wait of a program that polls, as it was published
     cdef public list attached

@@ -15,7 +15,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from shmnd.mpi.buffers.buffer cimport buffer, view_at
-from shmnd.mpi.communicators.comm_state cimport CommState, check_context
+from shmnd.mpi.communicators.comm_state cimport CommState
 from shmnd.mpi.point_to_point.calls cimport PointCalls, post_receive_as, receive_as
 from shmnd.mpi.point_to_point.request cimport Request
 from shmnd.mpi.transport.engine cimport (
@@ -35,7 +35,7 @@ cdef extern from "sched.h" nogil:
 _LINE = 64
 
 cdef unsigned int _LONG = 100           # turns of a wait for a lock, before it is published anew
-cdef int _UNSEEN = 200 * _LONG          # turns after which a rank that has died may have the lock
+cdef int _UNSEEN = 200 * _LONG          # turns after which a reader that has died has the lock
 cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, in bytes
 
 
@@ -131,8 +131,8 @@ cdef class WinState(State):
         self.holders.size = self.size
         self.holders.rank = self.rank
         self.holders.to_job = (<CommState>comm.ob).to_job
+        self.holders.gates = self.gates
         self.holders.rows = <char *>(self.gates + self.size)
-        self.held = <char *>self.holders.rows + <size_t>self.size * self.rank
         if flavor in (constants.WIN_FLAVOR_ALLOCATE, constants.WIN_FLAVOR_SHARED):
             rooms = self.sizes  # shared memory: programs compute where the parts of others lie
             if flavor == constants.WIN_FLAVOR_ALLOCATE or all(each[3] for each in known):
@@ -172,16 +172,19 @@ cdef class WinState(State):
         if shut:
             refuse(f"{call or 'Win.Lock'} of {self.title()}")
         cdef Wait wait = Wait(0, False)
-        cdef int published = -1, unseen = 0
+        cdef int published = -1, unseen = 0, entered = False
+        shmpi_mark(&self.holders, rank, 0 if writes else SHMPI_ASKS)
         try:
-            while not shmpi_gate_enter(&self.gates[rank], writes):
-                _yield(self, call, False)
+            while not shmpi_gate_enter(&self.gates[rank], writes, self.rank):
+                _yield()
                 if E.failures:
                     unseen = _require_holder(self, rank, unseen, call or "Win.Lock")
                 wait.idle += 1
                 if wait.idle % _LONG == 0:
                     self.publish(&wait, rank, &published, call or f"Win.Lock({rank})")
+            entered = True
         finally:
+            shmpi_mark(&self.holders, rank, SHMPI_HOLDS if entered and not writes else 0)
             wait_end(&wait)
         return 0
 
@@ -200,10 +203,12 @@ cdef class WinState(State):
     cdef int take(self, int rank, str call) except -1:
         if shut:
             refuse(f"{call} of {self.title()}")
-        cdef unsigned int polls = 0  # a living rank has it for a moment; one that died, for ever
-        while not shmpi_gate_take(&self.gates[rank]):
-            polls += 1
-            _yield(self, call, polls > _UNSEEN)
+        cdef int holder
+        while not shmpi_gate_take(&self.gates[rank], self.rank):
+            _yield()
+            holder = shmpi_taker(&self.holders, rank) if E.failures else -1
+            if holder >= 0 and death_of(holder):
+                _fail_of_dead(self, holder, call)
         return 0
 
     def begin_wait(self, call: str, int holder) -> None:
@@ -228,7 +233,6 @@ cdef class WinState(State):
     def lock(self, int rank, bint writes, str call = None) -> None:
         """Wait for the lock of a rank, in Win.Lock or in another call."""
         self.enter(rank, writes, call)
-        self.held[rank] = 1
         self.locked[rank] = writes  # here, where no handler of a signal comes between
 
     def unlock(self, int rank) -> None:
@@ -236,8 +240,9 @@ cdef class WinState(State):
         if shut:
             refuse(f"Win.Unlock of {self.title()}")
         cdef bint writes = self.locked.pop(rank)
-        self.held[rank] = 0
+        shmpi_mark(&self.holders, rank, 0 if writes else SHMPI_ASKS)
         shmpi_gate_leave(&self.gates[rank], writes)
+        shmpi_mark(&self.holders, rank, 0)
 
     def send(self, int place, int tag, str call) -> None:
         """Send an empty message; a wait and an error of it are those of `call`."""
@@ -291,12 +296,9 @@ cdef class WinState(State):
         return self.name or f"the window of {self.size}"
 
 
-cdef int _yield(WinState w, str call, bint check) except -1:
-    """Let others run; with `check` raise the error of a rank that has died, in the call's name."""
+cdef int _yield() except -1:
+    """Let others run."""
     poll()
-    if check and E.failures:
-        (<CommState>w.comm.ob).call = call
-        check_context((<CommState>w.comm.ob).context, w.comm)
     with nogil:
         sched_yield()
     PyErr_CheckSignals()
@@ -306,23 +308,29 @@ cdef int _yield(WinState w, str call, bint check) except -1:
 cdef int _require_holder(WinState w, int rank, int unseen, str call) except -1:
     """Raise the error of a lock that is not returned: its rank, or one that holds it, has died.
 
-    Return how many turns in a row saw no holder: a rank may have died while it took the lock.
-    """
+    Return how many turns in a row saw no holder where a reader may have died with the lock: living
+    ones that take or return it are not seen either, for a moment."""
     cdef flag left = False
     cdef int holder = shmpi_holder(E, &w.holders, rank, &left)
     for dead in (holder, w.holders.to_job[rank]):
         if dead >= 0 and death_of(dead):
-            at = f"{call} of {w.title()}: rank {dead} of the job has died"
-            mpi_error(<Handle>w.comm, constants.ERR_PROC_FAILED, at)
-    if holder < 0 and unseen >= _UNSEEN:
-        _yield(w, call, True)
-    return 0 if holder >= 0 else unseen + 1
+            _fail_of_dead(w, dead, call)
+    dead = shmpi_lost_reader(E, &w.holders, rank) if holder < 0 else -1
+    if dead >= 0 and unseen >= _UNSEEN:
+        _fail_of_dead(w, dead, call)
+    return unseen + 1 if dead >= 0 else 0
+
+
+cdef int _fail_of_dead(WinState w, int dead, str call) except -1:
+    """Raise the error of a rank of the job that has died with a lock, or with the window's part."""
+    at = f"{call} of {w.title()}: rank {dead} of the job has died"
+    mpi_error(<Handle>w.comm, constants.ERR_PROC_FAILED, at)
 
 
 cdef Target target_of(
     object where, WinState w, int rank, Py_ssize_t disp, Py_ssize_t count, TypeState type, str call
 ):
-    """The items of a type at a displacement in the memory of a rank."""
+    """Return the items of a type at a displacement in the memory of a rank."""
     cdef Target t = Target.__new__(Target)
     cdef Py_ssize_t at, first, last
     cdef double reach = abs(<double>count) * max(abs(<double>type.extent), <double>type.size)
