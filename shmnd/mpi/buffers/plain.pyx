@@ -124,7 +124,7 @@ cdef inline bint _fields(
 cdef inline bint _array(
     object obj, bint readonly, char **addr, Py_ssize_t *nbytes, int *number
 ) except -1:
-    """The same of any object."""
+    """Do the same for any object."""
     return _is_array(obj) and _fields(
         <nd_array *> <PyObject *> obj, readonly, addr, nbytes, number
     )
@@ -138,7 +138,7 @@ cdef bint plain_array(
 
 
 cdef object array_type(int number):
-    """The datatype of the items of such an array."""
+    """Return the datatype of the items of such an array."""
     return _kept[number]
 
 
@@ -249,5 +249,5 @@ cdef void release(Plain *given) noexcept:
 
 
 cdef object memory_of(Plain *given):
-    """What keeps the memory of a message where it is, also after `release`."""
+    """Return the object that keeps the memory of a message in its place, also after `release`."""
     return memoryview(<object> given.owner)

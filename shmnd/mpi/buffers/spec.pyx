@@ -40,7 +40,7 @@ cdef int _DEEPEST = 16              # views of views that are followed
 
 
 cdef TypeState usable_type(object given, str call):
-    """The type that a message names, as an object or by its code; None for DATATYPE_NULL."""
+    """Return the type that a message names, by itself or its code; None for DATATYPE_NULL."""
     cdef TypeState type
     if isinstance(given, str):
         found = _typedict.get(given)
@@ -186,7 +186,7 @@ cdef class Spec:
         return 0
 
     cdef bint _before(self, Py_ssize_t first, Py_ssize_t last) except -1:
-        """Whether items that reach to before a view, as by negative displacements of their type,
+        """Return True when items that reach to before a view, as by negative displacements,
         lie in the memory that it is a view of. After the view ends what the program has passed."""
         cdef buffer whole
         if first >= 0 or last > self.nbytes or self.keep is None:

@@ -51,7 +51,7 @@ cdef class DataCalls(PointCalls):
     """The collectives that move data."""
 
     cdef int root(self, CommState c, given, str call) except -1000:
-        """The root of a collective."""
+        """Return the root of a collective."""
         cdef int number = whole(given, call, "root")
         if c.inter and (number == ROOT or number == PROC_NULL):
             return number
@@ -241,7 +241,7 @@ cdef class DataCalls(PointCalls):
     cdef int _own(
         self, Plan plan, Side out, Py_ssize_t i, Side into, Py_ssize_t j, str call
     ) except -1:
-        """The block that a rank sends to itself."""
+        """Copy the block that a rank sends to itself."""
         if out.sizes[i] > into.sizes[j]:
             mpi_error(
                 self, constants.ERR_TRUNCATE,

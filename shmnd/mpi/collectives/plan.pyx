@@ -329,7 +329,7 @@ cdef int by_lines(
 
 
 cdef Py_ssize_t whole_items(Plan plan, Py_ssize_t items) noexcept:
-    """The bytes of so many items of the type that a plan reduces, without holes."""
+    """Return the bytes of so many items of the type that a plan reduces, without holes."""
     return 0 if plan.type is None else items * plan.type.size
 
 

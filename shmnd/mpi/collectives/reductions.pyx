@@ -68,7 +68,7 @@ cdef int _move(TypeState type, Py_ssize_t count, char *source, char *target) exc
 
 
 cdef Items _items(Spec spec):
-    """The items of a specification. `blocks` of it count too."""
+    """Return the items of a specification. `blocks` of it count too."""
     cdef Items items = Items.__new__(Items)
     items.spec = spec
     items.type = spec.type

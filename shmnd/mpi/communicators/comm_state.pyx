@@ -185,7 +185,7 @@ cdef class CommState(State):
 
     @property
     def revoked(self) -> bool:
-        """Whether it is revoked, as far as this rank knows."""
+        """Return True when it is revoked, as far as this rank knows."""
         if shut == FINALIZED:  # no rank waits for the news
             return self.was_revoked or is_revoked(self.context)
         return self.news_of_revocation()
@@ -214,7 +214,7 @@ cdef class CommState(State):
         return [each for number, each in sorted(dead) if number]
 
     cdef int dead(self) noexcept:
-        """How many of its ranks have died."""
+        """Return how many of its ranks have died."""
         if self.seen_failures != E.failures:
             self.seen_failures = E.failures
             self.dead_members = len(self.failed())
@@ -225,7 +225,7 @@ cdef class CommState(State):
         return shmpi_calls_begin(E, &self.calls, <unsigned int>kind, root)
 
     cdef shmpi_call call_of(self, int tag) noexcept:
-        """The collective that began last, if it has this tag; else one without a number."""
+        """Return the collective that began last, if it has this tag; else one without a number."""
         cdef shmpi_call last = shmpi_calls_last(&self.calls)
         if tag_of_call(last) != tag:
             last.number = 0
@@ -233,18 +233,18 @@ cdef class CommState(State):
 
 
 cdef int kind_in(CommState c, str call) except -1:
-    """The number of a collective, or of the call of the program that it is part of."""
+    """Return the number of a collective, or of the call of the program that it is part of."""
     cdef OuterCall outer = outer_of(c.context)
     return KINDS.get(call if outer is None else outer.name, 0)
 
 
 cdef int tag_of_call(shmpi_call call) noexcept:
-    """The tag of the messages of a collective."""
+    """Return the tag of the messages of a collective."""
     return <int>(call.number & <uint64_t>TAG_MOST)
 
 
 cdef CommState known(uint32_t context):
-    """The communicator with this context, or None."""
+    """Return the communicator with this context, or None."""
     return _known.get(context & ~3u)
 
 
@@ -298,7 +298,7 @@ cdef class CommBase(Keyed):
         return c
 
     cdef int to(self, CommState c, place, str call, str role) except -1000:
-        """The rank of the job at a place of the communicator; PROC_NULL stays what it is."""
+        """Return the rank of the job at a place of the communicator; PROC_NULL stays as it is."""
         cdef int number = whole(place, call, role)
         if 0 <= number < c.peers:
             return c.to_job[number]
@@ -316,7 +316,7 @@ cdef class CommBase(Keyed):
         return ANY_SOURCE if number == ANY_SOURCE else self.to(c, place, call, "source")
 
     cdef int tag(self, given, bint any_allowed, str call) except -1000:
-        """The tag of a message."""
+        """Return the tag of a message."""
         cdef int number = whole(given, call, "tag")
         if number < 0 and not (any_allowed and number == ANY_TAG):
             mpi_error(
@@ -410,7 +410,7 @@ cdef void set_status(Status status, CommState c, shmpi_req *r) noexcept:
 
 
 cdef void status_of(Status status, CommState c, int source, int tag, uint64_t got) noexcept:
-    """The status of a message: `source` is a rank of the job, or -1."""
+    """Write the status of a message: `source` is a rank of the job, or -1."""
     if status is None:
         return
     status.c_source = c.from_job[source] if source >= 0 else source

@@ -51,7 +51,7 @@ cdef shmpi_req *_begin(int peer, unsigned int context, int tag) except NULL:
 
 
 cdef str _at(unsigned int context):
-    """The call of the program, for a message."""
+    """Return the call of the program, for a message."""
     cdef CommState c = known(context)
     if c is None:
         return place_of(context, "a call", "a group")

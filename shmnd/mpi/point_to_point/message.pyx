@@ -32,7 +32,7 @@ cdef class MessageState(State):
 
 
 cdef int fill(Status status, CommState c, shmpi_message *m) except -1:
-    """The status of a message that was probed."""
+    """Write the status of a message that was probed."""
     if status is not None:
         empty_status(status)
         status.c_source = c.from_job[m.source]

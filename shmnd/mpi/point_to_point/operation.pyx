@@ -43,7 +43,7 @@ cdef class Operation(State):
     """One operation. The methods are those of an operation that has nothing to do."""
 
     cdef bint ready(self) except -1:
-        """Whether a wait for it is over: it can end, or it has an error to report and continues."""
+        """Return True when a wait for it is over: it can end, or has an error to report."""
         return True
 
     cdef int check_pending(self, Status status) except -1:
@@ -209,7 +209,7 @@ cdef class Point(Operation):
         return PyBytes_AS_STRING(self.keep) if self.length else NULL
 
     cdef object _memory(self):
-        """What keeps the memory of the message where it is."""
+        """Return the object that keeps the memory of the message in its place."""
         if self.is_plain:
             return memory_of(&self.given)
         return self.keep if self.spec is None else self.spec
@@ -381,7 +381,7 @@ cdef class Point(Operation):
 
 
 cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call):
-    """The object that a receive got; None of an empty message."""
+    """Return the object that a receive got; None of an empty message."""
     if r.got == 0:
         return None
     try:
@@ -400,5 +400,5 @@ cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call):
 
 
 cdef int fault_class(int fault) except -1:
-    """The error class of what went wrong with a message."""
+    """Return the error class of what went wrong with a message."""
     return _CLASSES.get(fault, constants.ERR_OTHER)

@@ -103,7 +103,7 @@ cdef class Request(BareHandle):
             self.ob = referred(self, (request,), {})
 
     cdef Operation operation(self):
-        """The operation, if it is under way."""
+        """Return the operation if it is under way, else None."""
         if self.ob is None or not (<Operation>self.ob).active:
             return None
         return <Operation>self.ob

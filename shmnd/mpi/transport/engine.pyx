@@ -71,7 +71,7 @@ cdef uint32_t _vain = 0
 # -- attaching --
 
 cdef shmpi_job *_alone() except NULL:
-    """The memory of a job of one rank."""
+    """Return the memory of a job of one rank."""
     cdef uint64_t n = shmpi_job_bytes(1, 4096)
     cdef shmpi_job *job = <shmpi_job *>calloc(1, n)
     if job == NULL:
@@ -120,7 +120,7 @@ cdef int _attach() except -1:
 # -- what other modules call --
 
 cdef void *arena() noexcept:
-    """The `struct shmpi_arena` of this rank, NULL where it has none."""
+    """Return the `struct shmpi_arena` of this rank, NULL where it has none."""
     return NULL if E.arena.base == NULL else <void *>&E.arena
 
 
@@ -165,7 +165,7 @@ cdef void cancel(shmpi_req *r) noexcept:
 
 
 cdef void let_go(shmpi_req *r) noexcept:
-    """The engine frees it when it is done."""
+    """Have the engine free it when it is done."""
     shmpi_let_go(E, r)
 
 
@@ -213,7 +213,7 @@ cdef uint32_t new_contexts(uint32_t count) noexcept:
 
 
 cdef uint32_t death_of(int rank) noexcept:
-    """The number of a rank's death among those that this rank knows of; 0: it lives."""
+    """Return the number of a rank's death among those that this rank knows of; 0: it lives."""
     return shmpi_death_of(E, rank)
 
 
@@ -315,7 +315,7 @@ cdef bint wait_turn_for(Wait *wait, const shmpi_awaited *a) except -1:
 
 
 cdef void wait_end(Wait *wait) noexcept:
-    """The wait is over, and so is its note."""
+    """End a wait, and its note."""
     if wait.noted:
         note_end()
 
@@ -339,7 +339,7 @@ cdef int poll() except -1:
 
 
 cdef bint spin(shmpi_req *r) noexcept:
-    """Whether it is done after all polls in vain that a wait makes before it sleeps."""
+    """Return True when it is done after all polls that a wait makes before it sleeps."""
     cdef unsigned int idle = 0
     while not r.done:
         if shmpi_progress(E):

@@ -60,12 +60,12 @@ cdef class OuterCall:
             each = each.above
 
     cdef str title(self):
-        """What it is a call of."""
+        """Return the name of the object that it is a call of."""
         return self.of if isinstance(self.of, str) else self.of.title()
 
 
 cdef OuterCall find_outer(uint32_t context):
-    """The outermost block of this thread that has a context, or None."""
+    """Return the outermost block of this thread that has a context, or None."""
     cdef OuterCall each = <OuterCall>_innermost.get(PyThread_get_thread_ident())
     cdef OuterCall found = None
     while each is not None:
