@@ -213,7 +213,7 @@ def test_an_abort_ends_all_ranks_with_its_code_and_not_with_that_of_success(
         f"if c.rank == 1:\n    c.Abort({code})\nc.recv()\n"
     )
     said = launch(2, "-c", program, expect=ends).stderr
-    assert said.startswith(f"[rank 1] Abort({code}) of MPI_COMM_WORLD\n"), said
+    assert said.startswith(f"[rank 1] MPI_Abort({code}) of MPI_COMM_WORLD\n"), said
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,20 @@ def test_an_abort_names_its_communicator(made: str, title: str) -> None:
         "w.recv()\n"
     )
     said = launch(2, "-c", program, expect=4).stderr
-    assert said.startswith(f"[rank 1] Abort(4) of {title}\n"), said
+    assert said.startswith(f"[rank 1] MPI_Abort(4) of {title}\n"), said
+
+
+def test_an_abort_ends_the_job_of_a_subclass_that_has_names_of_its_own() -> None:
+    program = (
+        "from mpi4py import MPI\n"
+        "class Named(MPI.Intracomm):\n"
+        "    title = 'simulation'\n"
+        "c = Named(MPI.COMM_WORLD)\n"
+        "if c.rank == 1:\n    c.Abort(4)\n"
+        "c.recv()\n"
+    )
+    said = launch(2, "-c", program, expect=4).stderr
+    assert said.startswith("[rank 1] MPI_Abort(4) of MPI_COMM_WORLD\n"), said
 
 
 @pytest.mark.parametrize("code", ["None", "'seven'"])

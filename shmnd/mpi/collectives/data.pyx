@@ -58,7 +58,7 @@ cdef class DataCalls(PointCalls):
         if not 0 <= number < c.peers:
             mpi_error(
                 self, constants.ERR_ROOT,
-                f"Comm.{call}: root {given}; {self.title(c)} has ranks 0 to {c.peers - 1}",
+                f"Comm.{call}: root {given}; {c.title()} has ranks 0 to {c.peers - 1}",
             )
         return number
 

@@ -110,7 +110,7 @@ cdef int _wait_long(
             if not noted and idle >= E.awake_polls + E.yields:
                 noted = True
                 send_call(<int> c.lines.rank[place], mine)
-                note(1, <int> c.lines.rank[place], -1, call, comm.title(c), c.context)
+                note(1, <int> c.lines.rank[place], -1, call, c.title(), c.context)
     finally:
         if noted:
             note_end()
@@ -124,7 +124,7 @@ cdef int _disagree(
     has shown an entry of collective k. `own`: the bytes of this rank."""
     cdef int kind, n
     shown = ""
-    at = place_of(c.context, call, comm.title(c))
+    at = place_of(c.context, call, c.title())
     report_failure(c, shmpi_calls_last(&c.calls))
     for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_KINDS):
         n = shmpi_lines_bytes(c.lines, k, place, kind)

@@ -42,7 +42,7 @@ def load(comm: Any, data: bytes, call: str) -> Any:
     """Return the object of a pickle; raise ERR_OTHER if another rank sent an error instead."""
     if failed(data):
         state = comm.ob
-        at = place_of(state.context, call, comm.title(state))
+        at = place_of(state.context, call, state.title())
         raise_error(comm, constants.ERR_OTHER, f"{at}: it failed at {reason(data)}")
     return pickle.loads(data)
 

@@ -48,7 +48,7 @@ class ObjectCollectives:
             raise_error(
                 self,
                 constants.ERR_ROOT,
-                f"Comm.{call}: root {given}; {self.title(self.ob)} has ranks 0 to "
+                f"Comm.{call}: root {given}; {self.ob.title()} has ranks 0 to "
                 f"{self.ob.peers - 1}",
             )
         return root

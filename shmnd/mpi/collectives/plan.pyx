@@ -189,7 +189,7 @@ cdef class Plan(Operation):
         return full_name(self.call if self.outer is None else self.outer.name)
 
     cdef str whole_title(self):
-        return self.comm.title(self.state) if self.outer is None else self.outer.title()
+        return self.state.title() if self.outer is None else self.outer.title()
 
     cdef int check(self) except -1:
         if self.s.no_memory:

@@ -50,7 +50,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
     def _communicating(self, call: str) -> Any:
         """Return the state for a call that communicates with other ranks."""
         state = self._state(call)
-        engine.require_open(place_of(state.context, call, self.title(state)))
+        engine.require_open(place_of(state.context, call, state.title()))
         return state
 
     def _calling(self, call: str) -> OuterCall:
@@ -355,7 +355,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         code = integer(errorcode, "Comm", "Abort", "errorcode")
         try:
             title = "a null communicator" if self.ob is None else self.ob.title()
-            flush_output(f"[rank {engine.rank()}] Abort({code}) of {title}\n")
+            flush_output(f"[rank {engine.rank()}] MPI_Abort({code}) of {title}\n")
         finally:
             engine.abort(code)
 

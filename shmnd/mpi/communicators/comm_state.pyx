@@ -305,7 +305,7 @@ cdef class CommBase(Keyed):
         if number != PROC_NULL:
             mpi_error(
                 self, constants.ERR_RANK,
-                f"Comm.{call}: {role} {place}; {self.title(c)} has ranks 0 to {c.peers - 1}",
+                f"Comm.{call}: {role} {place}; {c.title()} has ranks 0 to {c.peers - 1}",
             )
         return PROC_NULL
 
@@ -326,15 +326,11 @@ cdef class CommBase(Keyed):
             )
         return number
 
-    def title(self, c: CommState) -> str:
-        """Return the name of the communicator for a message."""
-        return c.title()
-
     cdef object fail(self, int fault, str call, shmpi_req *r, CommState c):
         """Raises what went wrong with an operation."""
         cdef OuterCall outer = outer_of(c.context)
         cdef str name = full_name(call if outer is None else outer.name)
-        cdef str title = self.title(c) if outer is None else outer.title()
+        cdef str title = c.title() if outer is None else outer.title()
         at = ""
         if r != NULL:
             peer = r.source if r.receives else r.peer

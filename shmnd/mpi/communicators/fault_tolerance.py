@@ -144,7 +144,7 @@ class FaultCalls:
                 raise_error(
                     self,
                     constants.ERR_PROC_FAILED,
-                    f"Comm.{call} of {self.title(state)}: ranks {answer['unknown']} of the job "
+                    f"Comm.{call} of {state.title()}: ranks {answer['unknown']} of the job "
                     "have died, and Ack_failed has not been called for all of them everywhere",
                 )
 

@@ -168,7 +168,7 @@ def _swap_by(
             peers,
             constants.ERR_RANK,
             f"Comm.Create_intercomm: remote_leader {shown(remote_leader)}; "
-            f"{peers.title(bridge)} has ranks 0 to {bridge.peers - 1}",
+            f"{bridge.title()} has ranks 0 to {bridge.peers - 1}",
         )
     outer.cover(bridge.context)
     other = to_job(bridge, leader)

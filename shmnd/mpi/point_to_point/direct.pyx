@@ -122,7 +122,7 @@ cdef int _wait_long(
     cdef unsigned int idle = E.awake_polls
     cdef bint any_rank = r.receives and r.peer == ANY_SOURCE
     try:
-        note(1, r.peer, r.tag, call, comm.title(c), c.context)
+        note(1, r.peer, r.tag, call, c.title(), c.context)
         while not r.done:
             if any_rank and E.failures and r.posted and c.dead() > c.acknowledged:
                 # The message may have been that of a rank that died.

@@ -69,7 +69,7 @@ cdef shmpi_message *_probe(
             if E.failures or E.revocations:
                 _check(comm, c, peer, call)
             if wait_turn(&wait):
-                note(1, peer, number, call, comm.title(c), c.context)
+                note(1, peer, number, call, c.title(), c.context)
             m = probe(c.context, peer, number)
     finally:
         wait_end(&wait)

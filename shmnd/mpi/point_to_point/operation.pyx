@@ -268,13 +268,13 @@ cdef class Point(Operation):
         dead = self.state.failed()[0]
         mpi_error(
             self.comm, constants.ERR_PROC_FAILED_PENDING,
-            f"Comm.{self.call} of {self.comm.title(self.state)} from any rank: rank {dead} of the "
+            f"Comm.{self.call} of {self.state.title()} from any rank: rank {dead} of the "
             "job, which may have been the sender, has died; the receive stays posted, and "
             "continues after Ack_failed",
         )
 
     cdef int publish(self, unsigned int count) except -1:
-        return note(count, self.peer, self.tag, self.call, self.comm.title(self.state),
+        return note(count, self.peer, self.tag, self.call, self.state.title(),
                     self.state.context)
 
     cdef int awaited(self) except? -2:
@@ -392,7 +392,7 @@ cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call):
         return pickle_load(r.buffer, r.got)
     except Exception as error:
         error.add_note(
-            f"in Comm.{call} of {comm.title(c)}: the message of {r.got} "
+            f"in Comm.{call} of {c.title()}: the message of {r.got} "
             f"bytes from rank {c.from_job[r.source]}, tag {r.source_tag}, does not "
             "unpickle; what Send sends is received by Recv, what send sends by recv"
         )

@@ -104,7 +104,7 @@ cdef class Partitioned(Point):
     cdef int _refuse(self, str call, object partitions, str why) except -1:
         mpi_error(
             self.comm, constants.ERR_ARG,
-            f"Prequest.{call}({partitions}) of {self.comm.title(self.state)}: {why}",
+            f"Prequest.{call}({partitions}) of {self.state.title()}: {why}",
         )
 
 
