@@ -21,6 +21,8 @@ from shmnd.status import (
     RequestType,
     Status,
 )
+from shmnd.status import error as _error
+from shmnd.status import limit_of_load as _limit_of_load
 
 if TYPE_CHECKING:
     from shmnd.adapter import Adapter
@@ -131,18 +133,23 @@ _require_compiled_part()
 
 def __getattr__(name: str) -> object:
     """Load an object of the interface, or version 1, when it is first asked for."""
-    if name == "nd1":
-        return import_module(f"{__name__}.nd1")
-    home = _HOME.get(name)
+    home = f"{__name__}.nd1" if name == "nd1" else _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         module = import_module(home)
-    except ImportError as exc:
-        if (exc.name or "").startswith(f"{__name__}.ring"):
+    except (ImportError, OSError, MemoryError) as exc:
+        shortage = _limit_of_load(exc)
+        if shortage:
+            first = exc.__cause__ or exc  # numpy adds pages of advice
+            why = f"{home} cannot be loaded ({str(first) or 'no memory'}); {shortage}"
+            raise _error(Status.INSUFFICIENT_RESOURCES, name, why) from exc
+        if isinstance(exc, ImportError) and (exc.name or "").startswith(f"{__name__}.ring"):
             hint = _build_hint(f"cannot be loaded ({exc})")
             raise ImportError(hint, name=exc.name, path=exc.path) from exc
         raise
+    if name == "nd1":
+        return module
     value: object = getattr(module, name)
     globals()[name] = value
     return value

@@ -6,6 +6,7 @@ This module is a leaf. It imports nothing else of shmnd, so every other room may
 
 import enum
 import errno
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -34,6 +35,7 @@ __all__ = [
     "detail_of",
     "error",
     "failed",
+    "limit_of_load",
     "renamed",
 ]
 
@@ -340,6 +342,29 @@ def _rebuild(cls: type[NdError], status: int, message: str, required: int | None
 def error(status: int, call: str, detail: str, *, required: int | None = None) -> NdError:
     """Make the error of a status; `raise error(Status.X, "QueuePair.send", "flags 0x40 …")`."""
     return NdError(status, f"{call}: {detail} [{Status(status).name}]", required=required)
+
+
+_LIMITS_OF_LOADS: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        errno.EMFILE: "the limit of descriptors of this process is ulimit -n",
+        errno.ENFILE: "the limit of open files of the machine is fs.file-max",
+        errno.ENOMEM: "see the limits of the memory and of the address space (ulimit -v)",
+    }
+)
+
+
+def limit_of_load(failure: BaseException) -> str:
+    """Return the limit that the load of a module has met; nothing if it met none.
+
+    The loader of compiled modules passes no number on, only its text.
+    """
+    text = str(failure)
+    if isinstance(failure, MemoryError) or "failed to map segment" in text:
+        return _LIMITS_OF_LOADS[errno.ENOMEM]
+    if isinstance(failure, OSError):
+        return _LIMITS_OF_LOADS.get(failure.errno or 0, "")
+    found = (limit for number, limit in _LIMITS_OF_LOADS.items() if os.strerror(number) in text)
+    return next(found, "")
 
 
 def renamed(err: NdError, call: str) -> NdError:

@@ -20,7 +20,7 @@ from shmnd.common.interruption import pass_on
 from shmnd.common.native import has_byte, send_byte, set_timerfd, timerfd
 from shmnd.common.owned import Owned
 from shmnd.common.shortages import remedy
-from shmnd.status import NdError, Status, error
+from shmnd.status import NdError, Status, error, limit_of_load
 
 __all__ = [
     "Descriptor",
@@ -55,6 +55,13 @@ def taking_from_the_system(call: str) -> Iterator[None]:
         yield
     except NdError:
         raise
+    except (ImportError, MemoryError) as exc:
+        pass_on(exc)
+        limit = limit_of_load(exc)
+        if not limit:
+            raise
+        why = f"{str(exc) or 'no memory'}; {limit}"
+        raise error(Status.INSUFFICIENT_RESOURCES, call, why) from exc
     except OSError as exc:
         pass_on(exc)
         if exc.errno in _FORBIDDEN:

@@ -71,9 +71,10 @@ class ProgressEngine(BrokerExchange, EngineCore):
         It lives until each `user`, the name of an adapter, has given it back (`give_back`,
         `unregister_adapter`), also one whose call of this was interrupted.
         """
-        from shmnd.broker.client import BrokerClient
-        from shmnd.broker.place import place_of
-        from shmnd.runtime.data_plane import DataPlane
+        with taking_from_the_system("open_adapter"):
+            from shmnd.broker.client import BrokerClient
+            from shmnd.broker.place import place_of
+            from shmnd.runtime.data_plane import DataPlane
 
         _require_epoll()
         key = place_of(namespace, group=group).directory

@@ -3,6 +3,8 @@
 
 import os
 import resource
+import subprocess
+import sys
 
 import pytest
 
@@ -54,6 +56,55 @@ def test_the_machine_is_the_bound_without_a_limit(monkeypatch: pytest.MonkeyPatc
     assert most_memory(1 << 30, 1 << 50) == min(1 << 28, machine)
     bounds[0] = 1 << 20
     assert most_memory(1 << 30, 1 << 50) == 1 << 26
+
+
+LOADS = """
+import resource, sys, shmnd
+
+class Poor:
+    def find_spec(self, name, path, target=None):
+        if name == "numpy":
+            raise MemoryError
+
+what, name = sys.argv[1:3]
+if what == "memory":
+    sys.meta_path.insert(0, Poor())
+else:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+try:
+    getattr(shmnd, name)
+except shmnd.NdError as exc:
+    print(exc.status.name, exc)
+"""
+
+
+@pytest.mark.parametrize("name", ["open_adapter", "listen", "nd1"])
+@pytest.mark.parametrize(
+    ("what", "limit"), [("descriptors", "is ulimit -n"), ("memory", "(ulimit -v)")]
+)
+def test_a_name_that_cannot_be_loaded_names_the_limit(what: str, limit: str, name: str) -> None:
+    command = [sys.executable, "-c", LOADS, what, name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.startswith(f"INSUFFICIENT_RESOURCES {name}: shmnd."), done
+    assert limit in done.stdout
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        MemoryError(),
+        ImportError("x.so: failed to map segment from shared object"),
+        ImportError(f"x.so: cannot open shared object file: {os.strerror(12)}"),
+    ],
+)
+def test_a_module_that_lacks_memory_names_the_limit(failure: Exception) -> None:
+    with pytest.raises(NdMemoryError, match=r"test: .*ulimit -v"), taking_from_the_system("test"):
+        raise failure
+
+
+def test_a_module_that_is_missing_is_no_shortage() -> None:
+    with pytest.raises(ImportError, match=r"^missing$"), taking_from_the_system("test"):
+        raise ImportError("missing")
 
 
 @pytest.mark.parametrize(
