@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
 from shmnd.common.interruption import pass_on
+from shmnd.common.loops import Loop
 from shmnd.common.weak import without_owner
 from shmnd.overlapped import (
     Overlapped,
@@ -23,8 +24,6 @@ from shmnd.ring import NotifyCore, Result
 from shmnd.status import CqNotify, NdError, Status, error, renamed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from shmnd.handshake.interfaces import MemoryAdapter
 
 __all__ = ["CompletionQueue", "Result", "check_affinity"]
@@ -62,23 +61,9 @@ class CompletionQueue(NotifyCore, OverlappedObject):
 
     # -- one result at a time --
 
-    async def __aiter__(self) -> AsyncIterator[Result]:
+    def __aiter__(self) -> ResultLoop:
         """Return results as they come, one by one, and let other tasks run meanwhile."""
-        notification: Overlapped | None = None
-        while True:
-            results = self.get_results(1)
-            if not results:
-                if notification is None or notification.done():
-                    notification = self.notify()
-                results = self.get_results(1)  # it may have come before the Notify
-            if results:
-                yield results[0]
-            elif notification is not None:
-                try:
-                    await notification
-                except NdError:
-                    self._check_usable("CompletionQueue.__aiter__")  # closed meanwhile
-                    raise
+        return ResultLoop(self)
 
     # -- Notify --
 
@@ -178,3 +163,27 @@ class CompletionQueue(NotifyCore, OverlappedObject):
             f"<{name} {self._queued} of {self._depth} results, "
             f"{self._connected} queue pairs connected{waiting}>"
         )
+
+
+class ResultLoop(Loop[CompletionQueue]):
+    """The results of a completion queue as they come; without an end of its own."""
+
+    def __init__(self, source: CompletionQueue) -> None:
+        super().__init__(source)
+        self._notification: Overlapped | None = None
+
+    async def __anext__(self) -> Result:
+        while (queue := self._source) is not None:
+            # No handler of a signal runs between the step of the loop and the return.
+            for results in map(queue.get_results, (1,)):
+                if results:
+                    return results[0]
+            if self._notification is None or self._notification.done():
+                self._notification = queue.notify()
+                continue  # one may have come before the Notify
+            try:
+                await self._notification
+            except NdError:
+                queue._check_usable("CompletionQueue.__aiter__")  # closed meanwhile
+                raise
+        raise StopAsyncIteration

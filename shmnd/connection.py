@@ -21,12 +21,13 @@ from shmnd.common.weak import without_owner
 from shmnd.messaging.buffers import outgoing, writable
 from shmnd.messaging.errors import ended, refused
 from shmnd.messaging.exits import remember
+from shmnd.messaging.loops import MessageLoop
 from shmnd.messaging.turns import SendTurns
 from shmnd.status import OWN_IN_CHILD, NdError, Status
 from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import Callable
 
     from shmnd.adapter import Adapter
     from shmnd.completion_queue import CompletionQueue
@@ -199,15 +200,9 @@ class Connection(Closing):
             pass_on(exc)
             return True
 
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield the messages as they arrive, until the peer closes."""
-        while True:
-            try:
-                message = self.recv_bytes()
-            except EOFError as exc:
-                pass_on(exc)
-                return
-            yield message
+    def __iter__(self) -> MessageLoop:
+        """Return the messages as they arrive, until the peer closes."""
+        return MessageLoop(self)
 
     # -- asyncio --
 
@@ -244,15 +239,9 @@ class Connection(Closing):
             raise self._late(call, _NOTHING) from None
         return self._next(0, maxlength, call)
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the messages as they arrive, until the peer closes."""
-        while True:
-            try:
-                message = await self.arecv_bytes()
-            except EOFError as exc:
-                pass_on(exc)
-                return
-            yield message
+    def __aiter__(self) -> MessageLoop:
+        """Return the messages as they arrive, until the peer closes."""
+        return MessageLoop(self)
 
     async def _wait_in_loop(self, ready: Callable[[], bool]) -> None:
         while not ready():

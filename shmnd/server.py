@@ -23,6 +23,7 @@ from shmnd.handshake.attempt import State
 from shmnd.messaging.endpoints import READS, Arrival, Ends, Offer, Plan, SharedAdapter
 from shmnd.messaging.errors import ServerClosedError
 from shmnd.messaging.fragments import EndTerms
+from shmnd.messaging.loops import ArrivalLoop
 from shmnd.overlapped import Overlapped
 from shmnd.provider import open_adapter
 from shmnd.runtime.broker.broker_calls import BrokerCall, BrokerCalls
@@ -30,7 +31,7 @@ from shmnd.status import NdError, Status, renamed
 from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from shmnd.adapter import Adapter
     from shmnd.connector import Connector
@@ -141,23 +142,13 @@ class Server(Closing):
             if arrival is not None and (connection := self._taken(arrival)) is not None:
                 return connection
 
-    def __iter__(self) -> Iterator[Connection]:
-        """Return connections as they come, until the server is closed."""
-        while not self._closed:
-            try:
-                connection = self.accept()
-            except ServerClosedError:
-                return
-            yield connection
+    def __iter__(self) -> ArrivalLoop[Connection]:
+        """Return the connections as they come, until the server is closed."""
+        return ArrivalLoop(self)
 
-    async def __aiter__(self) -> AsyncIterator[Connection]:
-        """Return connections as they come, until the server is closed."""
-        while not self._closed:
-            try:
-                connection = await self.aaccept()
-            except ServerClosedError:
-                return
-            yield connection
+    def __aiter__(self) -> ArrivalLoop[Connection]:
+        """Return the connections as they come, until the server is closed."""
+        return ArrivalLoop(self)
 
     # -- descriptors --
 

@@ -16,11 +16,11 @@ from shmnd.common.descriptors import EventCount, taking_from_the_system
 from shmnd.common.exits import stay_at_exit
 from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
+from shmnd.common.loops import Loop
 from shmnd.common.owned import Owned
 from shmnd.ipc.common.closed import observe
 from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.errors import Closed, in_process, require_process
-from shmnd.ipc.loops import Loop
 from shmnd.runtime.awaiting.awaited import resolve
 from shmnd.status import NdError, NdMemoryError
 from shmnd.waiter import Waiter, WaiterGroup

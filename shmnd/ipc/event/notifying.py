@@ -15,13 +15,13 @@ from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.late import asyncio
+from shmnd.common.loops import Loop
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import MemberTable, make_member_table
 from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.common.shared_words import SIGNALS
 from shmnd.ipc.common.sleeping_tasks import POLL, task_at
 from shmnd.ipc.errors import Closed, require_process, unusable
-from shmnd.ipc.loops import Loop
 from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.status import NdMemoryError
 

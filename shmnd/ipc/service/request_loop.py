@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from shmnd.ipc.loops import Loop
+from shmnd.common.loops import Loop
 
 if TYPE_CHECKING:
     from shmnd.ipc.service.request import Request

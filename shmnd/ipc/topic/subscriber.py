@@ -9,13 +9,13 @@ from typing import Any, Final
 from shmnd.common.deadline import end_of, left_until
 from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio
+from shmnd.common.loops import Loop
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.limits import checked_name, number
 from shmnd.ipc.common.namespace_adapter import NamespaceAdapter, remember
 from shmnd.ipc.errors import Closed, NoPublisher
-from shmnd.ipc.loops import Loop
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.publishers import MeetsPublishers
 from shmnd.ipc.topic.sample import Sample
