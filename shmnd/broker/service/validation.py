@@ -38,6 +38,8 @@ MAX_PRIVATE: Final = 8192
 """Bytes of private data, before base64; well above what any adapter advertises."""
 MAX_OPAQUE: Final = 16384
 """Bytes of what the broker does not read (a table, an offer, an answer) as JSON text."""
+_MOST_REASON: Final = 500
+"""Letters of the reason that a refusal, or a withdrawal, brings to the peer."""
 MAX_NAME: Final = 255
 """Bytes of the name of a record."""
 MAX_DATA: Final = 4096
@@ -156,6 +158,12 @@ def _json_object(limit: int) -> Check:
         return value
 
     return check
+
+
+def _reason(value: object) -> str:
+    """Check a text of one process for the errors of another, whose terminal it must not control."""
+    text = _opaque_text(value)[:_MOST_REASON]
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _opaque_text(value: object) -> str:
@@ -307,7 +315,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "later": _Default(_flag, False),
         },
     ),
-    "withdraw": Shape(0, {"connection": _connection, "why": _Default(_opaque_text, "")}),
+    "withdraw": Shape(0, {"connection": _connection, "why": _Default(_reason, "")}),
     "accept": Shape(
         1,
         {
@@ -318,7 +326,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
         },
     ),
     "reject": Shape(
-        0, {"connection": _connection, "private": _no_private, "why": _Default(_opaque_text, "")}
+        0, {"connection": _connection, "private": _no_private, "why": _Default(_reason, "")}
     ),
     "close": Shape(0, {"object": _object}),
     "closed": Shape(0, {"connection": _connection, "object": _Default(_integer(0, _ID_MAX), 0)}),

@@ -355,6 +355,23 @@ def test_withdraw_after_the_offer_is_an_event(world: World, accepted: bool) -> N
     assert passive.refused("accept", [Fake()], connection=connection, size=1) is status
 
 
+@pytest.mark.parametrize("op", ["reject", "withdraw"])
+def test_a_reason_does_not_control_the_terminal_of_the_peer(world: World, op: str) -> None:
+    active, passive = world.party(), world.party()
+    passive.arm(passive.listen(5000))
+    connection = active.connect(5000)
+    if op == "withdraw":
+        passive.accept(connection)
+    sender, receiver = (passive, active) if op == "reject" else (active, passive)
+    receiver.take()
+    sender.ask(op, connection=connection, why="\x1b[31mno\r\nroom\x9b2J: é" + "x" * 1000)
+    (event,) = receiver.events()
+    text = event["message"] if op == "reject" else event["why"]
+    assert text.isprintable()
+    assert "\\x1b[31mno\\r\\nroom\\x9b2J: é" in text
+    assert len(text) < 600
+
+
 def test_closing_a_connector_gives_its_attempt_up(world: World) -> None:
     active, passive = world.party(), world.party()
     passive.arm(passive.listen(5000))
