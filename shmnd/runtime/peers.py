@@ -9,7 +9,6 @@ of its process live as long.
 
 from __future__ import annotations
 
-import os
 import select
 import threading
 import weakref
@@ -66,7 +65,7 @@ class _Process:
         """Take a new doorbell in place of the present one, if that has lost its reader."""
         if self.listens_no_more():
             # The ringing thread continues with the number that it read; its ring may be lost.
-            os.dup2(doorbell.fileno(), self.doorbell.fileno(), inheritable=False)
+            self.doorbell.replace(doorbell.fileno())
             ring(self.doorbell)
 
     def hang_up(self) -> None:
