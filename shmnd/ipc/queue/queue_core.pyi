@@ -55,6 +55,8 @@ class QueueCore(QueueItems):
         """Wait until an item may have room; False when none came in time."""
     def end_stream(self, number: int) -> None:
         """Note that this process reads no more answers to a request, and wake their server."""
+    def end_streams(self) -> None:
+        """Note that this process reads no more answers at all, and wake the servers."""
     def arm_descriptor(self, address: bytes, what: int = 0) -> bool:
         """Be rung at an address for an item (0), room (1) or the last item done (2); return whether
         that is there now.

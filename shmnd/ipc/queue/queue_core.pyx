@@ -289,6 +289,15 @@ cdef class QueueCore(QueueItems):
             step("stream-ended")
             self._open(&self.head.room, 1 << 30)
 
+    def end_streams(self) -> None:
+        """Note that this process reads no more answers at all, and wake the servers."""
+        cdef uint64_t number
+        if self.born == forks:
+            for number in range(SHMND_QUEUE_ENDED):
+                shmnd_stream_mark(self.page, number, True)
+            step("stream-ended")
+            self._open(&self.head.room, 1 << 30)
+
     # -- descriptors --
 
     def arm_descriptor(self, bytes address, int what=0) -> bool:

@@ -403,9 +403,7 @@ class Client(Answers, Closing):
         if self._pid != os.getpid():
             return
         self._unsent.close()
-        for each in self._known():
-            if each._streamed and not each._over:
-                self._answers._core.end_stream(each._number)  # its server need not wait
+        self._answers._core.end_streams()  # also of requests that the program has dropped
         clients_here.discard(self._answers._core)
         self._answers.close()
         self._requests.close()

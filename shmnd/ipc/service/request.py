@@ -36,7 +36,7 @@ _UNDER_WAY: Final[set[asyncio.Task[None]]] = set()
 _SHORT: Final = 20
 """Checks, one each millisecond, after which a server that is ahead sleeps at its bell."""
 PATIENCE: Final = 1.0
-"""The most seconds of that sleep: a client that is closed rings no bell."""
+"""The most seconds of that sleep: a client that executes another program rings no bell."""
 
 
 class _Server(Protocol):

@@ -2,17 +2,21 @@
 """Requests whose answers have no taker any more are not computed."""
 
 import asyncio
+import itertools
 import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from shmnd import ipc
+from shmnd.ipc.service import request as of_requests
+from shmnd.ipc.service import turns as of_turns
+from shmnd.ipc.service.turns import StreamTurns
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = 60.0
@@ -124,3 +128,64 @@ def test_a_client_that_is_known_and_has_gone(how: str) -> None:
             assert request.value == "next"
             request.respond(1)
         assert len(server._clients) == 1  # the other one was forgotten
+
+
+def _closes(way: str, closed: Any, over: Any) -> None:
+    """Close a client with a request that the server has, and one that it has not; and live on."""
+    with ipc.Client("s") as client:
+        kept = client.send("under way") if way == "kept" else None
+        if kept is None:
+            client.send("under way")
+        assert client.call("last of all", timeout=PATIENCE).value == "taken"
+        client.send("given up")
+    closed.set()
+    over.wait(PATIENCE)
+    del kept
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("way", ["kept", "dropped"])
+def test_a_stream_of_a_client_that_was_closed_and_that_has_read_nothing(
+    way: str, by_hand: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process lives on, and so does the object."""
+    monkeypatch.setattr(of_requests, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(of_turns, "PATIENCE", PATIENCE)
+    ended = threading.Event()
+    closed, over = FORK.Event(), FORK.Event()
+
+    def values() -> Iterator[int]:
+        try:
+            yield from itertools.count()
+        finally:
+            ended.set()
+
+    with ipc.Server("s") as server:
+        child = FORK.Process(target=_closes, args=(way, closed, over))
+        child.start()
+        stream = server.receive(PATIENCE)
+        server.receive(PATIENCE).respond("taken")
+        if by_hand:
+            thread = threading.Thread(target=stream.stream, args=(values(),))
+        else:
+            turns = StreamTurns()
+            turns.begin(stream, values())
+            thread = threading.Thread(target=_take_turns, args=(server, turns))
+        thread.start()
+        assert closed.wait(PATIENCE)
+        assert ended.wait(PATIENCE / 2)
+        thread.join(PATIENCE)
+        with ipc.Client("s") as client:
+            client.send("next")
+            request = server.receive(PATIENCE)
+            assert request.value == "next"  # the other one is not computed
+            request.respond(1)
+        over.set()
+        child.join(PATIENCE)
+        assert child.exitcode == 0
+
+
+def _take_turns(server: ipc.Server, turns: StreamTurns) -> None:
+    while turns:
+        if not turns.take() and turns:
+            turns.rest(server._requests)
