@@ -185,16 +185,25 @@ class Waiter(Closing):
 
         A waiter that finds it readable polls, and calls `rest` when there was nothing.
         """
-        if self._closed:
-            raise ValueError("Waiter.fileno: the waiter is closed")
+        self._require_open()
         readiness = self._readiness  # another thread may close it from here on
         if readiness is None:
             self._engine.check("Waiter.fileno")
             readiness = self._readiness = Readiness(self._engine, "Waiter.fileno")
             self._begin(ticked=True)
-        number = readiness.fileno()
-        self._poll_for_descriptor()
+        try:
+            number = readiness.fileno()
+            self._poll_for_descriptor()
+        finally:
+            if self._closed:  # by another thread, which did not find all of it
+                readiness.close()
+                self._release()
+        self._require_open()
         return number
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError("Waiter.fileno: the waiter is closed")
 
     def include(self, descriptor: int) -> None:
         """Make `fileno()` readable also while another descriptor is, until that is closed."""
@@ -272,6 +281,11 @@ class Waiter(Closing):
         if self._ended:
             return
         self._closed = True
+        self._release()
+        self._ended = True  # last: an interrupted close is called again
+
+    def _release(self) -> None:
+        """End what there is by now. Harmless twice."""
         self._engine.pending_operations.remove(self)
         for wake in [*self._tasks, *itertools.chain(*self._lines.values())]:
             wake()
@@ -280,7 +294,6 @@ class Waiter(Closing):
             readiness.close()
             self._readiness = None
         self._engine.news()
-        self._ended = True  # last: an interrupted close is called again
 
 
 class WaiterGroup(Waiter):

@@ -282,13 +282,20 @@ class Readiness:
     def fileno(self) -> int:
         """Return the descriptor. ValueError after `close()`."""
         with Held(self._making):
-            if self._closed:
-                raise ValueError("fileno() of something closed")
+            self._require_open()
             epoll = self._epoll
             if epoll is None:
                 with taking_from_the_system(self._call):
                     epoll = self._epoll = self._make()
+                if self._closed:  # meanwhile: that close may have found none of it
+                    self._engine.request_progress.end(self)
+                    self.close()
+                self._require_open()
             return epoll.fileno()  # ValueError where a handler of a signal has closed it meanwhile
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError("fileno() of something closed")
 
     def _make(self) -> select.epoll:
         event = EventCount()

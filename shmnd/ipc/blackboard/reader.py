@@ -15,7 +15,7 @@ from shmnd.common.deadline import end_of
 from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.ipc.blackboard.board import Board
 from shmnd.ipc.blackboard.keys import BLACKBOARD, Key, shown, unsettled
-from shmnd.ipc.common.closed import announce_closed
+from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
 from shmnd.ipc.common.members import GATE
 from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.common.sleeping_tasks import POLL, Poller, TaskSleeper, task_at
@@ -350,7 +350,9 @@ class BlackboardReader(Closing):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when a key may have changed since `ready`."""
-        self._check("BlackboardReader.fileno")
+        return descriptor_while_open(self._descriptor, self._check, "BlackboardReader.fileno")
+
+    def _descriptor(self) -> int:
         bell = self._bell_of()
         number = self._waiter.fileno()
         if not self._has_descriptor:
@@ -361,13 +363,16 @@ class BlackboardReader(Closing):
     def _bell_of(self) -> Bell:
         bell = self._bell
         if bell is None:
-            if self._closed:
-                raise unusable("BlackboardReader.fileno", "reader", closed=True)
+            self._check("BlackboardReader.fileno")
             bell = self._bell = Bell()
-            board = self._board
-            if board is not None and board.table is not None:
-                board.table.set_address(bell.address)
-            bell.ring()
+            try:
+                board = self._board
+                if board is not None and board.table is not None:
+                    board.table.set_address(bell.address)
+                bell.ring()
+            finally:
+                if self._closed:  # by another thread, which did not find the bell
+                    self.close()
         return bell
 
     def _calm(self, bell: Bell) -> None:

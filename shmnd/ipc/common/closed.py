@@ -10,11 +10,15 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shmnd.common.held import Held
+from shmnd.common.interruption import is_interruption
 
-__all__ = ["announce_closed", "observe"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["announce_closed", "descriptor_while_open", "observe"]
 
 
 class _Observer(Protocol):
@@ -32,6 +36,24 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+def descriptor_while_open(
+    fileno: Callable[[], int], require_open: Callable[[str], object], call: str
+) -> int:
+    """Return the descriptor of an object, or raise what `require_open(call)` raises.
+
+    That also where another thread, or a handler of a signal, closes the object meanwhile.
+    """
+    require_open(call)
+    try:
+        number = fileno()
+    except Exception as exc:
+        if not is_interruption(exc):
+            require_open(call)
+        raise
+    require_open(call)  # else the number may be that of another file by now
+    return number
 
 
 def observe(obj: Any, observer: _Observer) -> None:

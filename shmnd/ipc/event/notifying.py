@@ -16,7 +16,7 @@ from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.late import asyncio
 from shmnd.common.loops import Loop
-from shmnd.ipc.common.closed import announce_closed
+from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
 from shmnd.ipc.common.members import MemberTable, make_member_table
 from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.common.shared_words import SIGNALS
@@ -208,16 +208,19 @@ class Listener(_End):
 
         It stays readable until a `wait` finds none.
         """
-        self._open("Listener.fileno")
-        return self._bell_of().fd
+        return descriptor_while_open(lambda: self._bell_of().fd, self._open, "Listener.fileno")
 
     def _bell_of(self) -> Bell:
         bell = self._bell
         if bell is None:
             table = self._open("Listener.fileno")
             bell = self._bell = Bell()
-            table.set_address(bell.address)
-            self._calm(bell)
+            try:
+                table.set_address(bell.address)
+                self._calm(bell)
+            finally:
+                if self.closed:  # by another thread, which did not find the bell
+                    self.close()
         return bell
 
     def _calm(self, bell: Bell) -> None:

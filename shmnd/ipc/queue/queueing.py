@@ -214,8 +214,7 @@ class Queue(QueueCalls, Waits):
     def _await_item(self, end: float) -> bool:
         """Sleep until there may be an item; False at the end of the wait."""
         self._require_open()
-        left = end - time.monotonic()
-        if left <= 0:
+        if (left := end - time.monotonic()) <= 0:
             return False
         self._wait_long(ITEM, left)
         return True
@@ -309,7 +308,9 @@ class Queue(QueueCalls, Waits):
         It stays readable until a get finds nothing.
         """
         self._require_open()
-        return self._bell_of().fd
+        number = self._bell_of().fd
+        self._require_open()
+        return number
 
     async def aget(self, timeout: float | None = None) -> Any:
         """Get as `get` does, and let other tasks run meanwhile."""

@@ -127,7 +127,11 @@ class Waits:
                 if bell is None or bell.fd < 0:
                     bell = _bells[key] = Bell()
                 self._bell = bell
-            self._calm(bell)
+            try:
+                self._calm(bell)
+            finally:
+                if self._closed:  # by another thread, which did not find the bell
+                    self._leave_bell()
         return bell
 
     def _calm(self, bell: Bell) -> None:

@@ -17,7 +17,7 @@ from shmnd.common.deadline import end_of, left_until
 from shmnd.common.held import Condition, Held
 from shmnd.common.interruption import pass_on
 from shmnd.common.late import running_loop
-from shmnd.ipc.common.closed import announce_closed
+from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.errors import PeerLost, in_process, require_process, unusable
@@ -370,8 +370,7 @@ class Client(Answers, Closing):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when an answer may have come."""
-        self._check("Client.fileno")
-        return self._answers.fileno()
+        return descriptor_while_open(self._answers.fileno, self._check, "Client.fileno")
 
     def ready(self) -> bool:
         """Return whether an answer waits to be taken, or was taken for another call meanwhile."""

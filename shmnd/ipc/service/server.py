@@ -21,7 +21,7 @@ from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio
-from shmnd.ipc.common.closed import announce_closed
+from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.common.sleeping_tasks import POLL
@@ -386,8 +386,7 @@ class Server(Closing):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when there may be a request."""
-        self._check("Server.fileno")
-        return self._requests.fileno()
+        return descriptor_while_open(self._requests.fileno, self._check, "Server.fileno")
 
     def ready(self) -> bool:
         """Return whether a request waits."""

@@ -12,7 +12,7 @@ from shmnd.common.late import asyncio
 from shmnd.common.loops import Loop
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes
-from shmnd.ipc.common.closed import announce_closed
+from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
 from shmnd.ipc.common.limits import checked_name, number
 from shmnd.ipc.common.namespace_adapter import NamespaceAdapter, remember
 from shmnd.ipc.errors import Closed, NoPublisher
@@ -163,8 +163,7 @@ class Subscriber(MeetsPublishers):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `try_receive` may find a sample."""
-        self._require_open("Subscriber.fileno")
-        number = self._waiter.fileno()
+        number = descriptor_while_open(self._waiter.fileno, self._require_open, "Subscriber.fileno")
         self._has_descriptor = True
         return number
 

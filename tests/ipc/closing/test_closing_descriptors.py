@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fileno()` of an object that is closed meanwhile: one error, and no descriptor stays open."""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import shmnd
+from census import open_files
+from interrupting import handled, inside
+from shmnd import ipc
+from shmnd.runtime.waiting import Readiness
+
+PATIENCE = 30.0
+WITHIN = inside(shmnd)
+CASES: dict[str, Callable[[], list[Any]]] = {
+    "subscriber": lambda: [ipc.Subscriber("t")],
+    "reader": lambda: [ipc.BlackboardReader("b"), ipc.Blackboard("b", {"x": "f8"})],
+    "reader without a writer": lambda: [ipc.BlackboardReader("b")],
+    "listener": lambda: [ipc.Listener("l"), ipc.Notifier("l")],
+    "server": lambda: [ipc.Server("s")],
+    "client": lambda: [ipc.Client("s"), ipc.Server("s")],
+    "queue": lambda: [ipc.Queue()],
+}
+
+
+@pytest.fixture(autouse=True)
+def _other_adapter() -> Iterator[None]:
+    """Have an engine that outlives the objects: it would close what they left."""
+    with shmnd.open_adapter():
+        yield
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_close_at_each_place_of_fileno(case: str) -> None:
+    refusal: type[Exception] = ValueError if case == "queue" else ipc.Closed  # as of a closed one
+    refused = 0
+    for place in itertools.count():
+        objects = CASES[case]()
+        before = len(open_files())
+
+        def ask(first: Any = objects[0]) -> None:
+            nonlocal refused
+            try:
+                assert first.fileno() > 2
+            except refusal:
+                refused += 1
+
+        came = handled(place, ask, WITHIN, objects[0].close)
+        assert not came or len(open_files()) <= before, f"place {place}"
+        for each in objects:
+            each.close()
+        if not came:
+            break
+    # At the last places the call is over, and its value is on the way.
+    assert refused >= place - 2 > 10
+
+
+def test_a_descriptor_that_a_thread_makes_while_another_closes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make = Readiness._make
+    made, closed = threading.Event(), threading.Event()
+
+    def make_late(readiness: Any) -> Any:
+        made.set()
+        assert closed.wait(PATIENCE)
+        return make(readiness)
+
+    monkeypatch.setattr(Readiness, "_make", make_late)
+    refused: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            subscriber.fileno()
+        except ipc.Closed as exc:
+            refused.append(exc)
+
+    with ipc.Publisher("t", "f8"):  # keeps what its process has in common
+        subscriber = ipc.Subscriber("t")
+        before = len(open_files())
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert made.wait(PATIENCE)
+        subscriber.close()
+        closed.set()
+        thread.join(PATIENCE)
+        assert len(refused) == 1
+        assert len(open_files()) <= before
+        sleepers = subscriber._waiter._engine.request_progress._sleepers
+        assert not any(isinstance(each, Readiness) for each in sleepers)
