@@ -338,7 +338,7 @@ def described_as(dtype: np.dtype[Any], shape: tuple[int, ...], call: str) -> byt
     """
     if len(shape) > MOST_DIMENSIONS:
         raise ValueError(f"{call}: {len(shape)} dimensions; at most {MOST_DIMENSIONS}")
-    text = dtype.str if dtype.names is None else json.dumps(layout_of(dtype))
+    text = dtype.str if dtype.names is None else json.dumps(layout_of(plain(dtype, call)))
     code = text.encode()
     if len(code) + 8 * len(shape) + 3 > _MOST_DESCRIPTION:
         raise ValueError(

@@ -102,7 +102,19 @@ def plain(dtype: np.dtype[Any], call: str) -> np.dtype[Any]:
         )
     if dtype.itemsize == 0:
         raise TypeError(f"{call}: dtype {dtype} has no size; say how long it is, as in 'S16'")
+    _require_text(dtype, call)
     return dtype
+
+
+def _require_text(dtype: np.dtype[Any], call: str) -> None:
+    """Raise TypeError for a field with a title that is not text: another process has no such."""
+    for name, (inner, _, *title) in (dtype.base.fields or {}).items():
+        if title and not isinstance(title[0], str):
+            raise TypeError(
+                f"{call}: field {name!r} of dtype {dtype} has the title {title[0]!r}, which is not "
+                "text; pass a text, or no title"
+            )
+        _require_text(inner, call)
 
 
 def arrays_dtype(arrays: Arrays, call: str) -> np.dtype[Any]:
@@ -168,7 +180,10 @@ def _field_dtype(hint: Any, name: str, within: tuple[type, ...], call: str) -> A
 
 
 def layout_of(dtype: np.dtype[Any]) -> Any:
-    """Return a structured type as JSON."""
+    """Return a structured type as JSON: a field has a name, a type, an offset and a title or none.
+
+    The titles are text, as in a type that `plain` has returned.
+    """
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return ["of", layout_of(base), list(shape)]
@@ -177,7 +192,7 @@ def layout_of(dtype: np.dtype[Any]) -> Any:
     inner: Any = dtype.fields or {}
     return [
         "struct",
-        [[name, layout_of(inner[name][0]), inner[name][1]] for name in dtype.names],
+        [[name, layout_of(inner[name][0]), *inner[name][1:]] for name in dtype.names],
         dtype.itemsize,
     ]
 
@@ -191,6 +206,9 @@ def dtype_from_layout(layout: Any) -> np.dtype[Any]:
     names = [str(each[0]) for each in layout[1]]
     formats = [dtype_from_layout(each[1]) for each in layout[1]]
     offsets = [int(each[2]) for each in layout[1]]
-    return np.dtype(
-        {"names": names, "formats": formats, "offsets": offsets, "itemsize": int(layout[2])}
-    )
+    parts: dict[str, Any] = {"names": names, "formats": formats, "offsets": offsets}
+    if any(len(each) > 3 for each in layout[1]):
+        parts["titles"] = [str(each[3]) if len(each) > 3 else None for each in layout[1]]
+    parts["itemsize"] = int(layout[2])
+    found: np.dtype[Any] = np.dtype(parts)  # type: ignore[call-overload]  # it takes such a dict
+    return found
