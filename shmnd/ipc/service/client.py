@@ -347,8 +347,6 @@ class Client(Answers, Closing):
         why = f"Client: the server of {self.name!r} that took the request has died"
         if pending._server is None:
             why += (
-                "; or it could not read the request, as one of a class that it cannot import, and "
-                "left it out"
                 f"; or it is in another PID namespace, and does not see process {self._pid} in "
                 "/proc, which it would answer: run containers with the PID namespace of the host "
                 "(--pid=host), or with a common one"

@@ -15,17 +15,23 @@ import numpy as np
 from shmnd.common.closing import Ending, refuse_copy
 from shmnd.common.interruption import is_interruption
 from shmnd.common.late import asyncio, running_loop
-from shmnd.ipc.errors import PeerLost, RemoteError
+from shmnd.ipc.errors import PeerLost, RemoteError, require_process
 from shmnd.ipc.queue.waits import ROOM
 from shmnd.ipc.service.asking import is_open
-from shmnd.ipc.service.service_values import Loan, conforming, failure_of
+from shmnd.ipc.service.service_values import (
+    Loan,
+    Unreadable,
+    conforming,
+    failure_of,
+    unreadable_here,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from shmnd.ipc.queue.queueing import Queue
 
-__all__ = ["AHEAD", "PATIENCE", "Request", "fail"]
+__all__ = ["AHEAD", "PATIENCE", "Request", "UnreadableRequest", "fail", "is_refused"]
 
 AHEAD: Final = 64
 """Values of a stream that wait for their client before the server does."""
@@ -281,3 +287,27 @@ def fail(request: Request, exc: BaseException) -> None:
     """Answer a request whose handler ended with an exception, unless it was answered."""
     if not request.answered:
         request.fail(exc)
+
+
+class UnreadableRequest(Exception):
+    """A request was taken that cannot be read: its argument says why."""
+
+
+def is_refused(request: Request, type_: Any, pid: int, call: str) -> bool:
+    """Have the value as its type wants it; where it cannot be that, the request fails.
+
+    A child that was forked within the call says nothing to the client.
+    """
+    value = request.value
+    if isinstance(value, Unreadable):
+        require_process(pid, call, "server")
+        request.fail(unreadable_here(value.error))
+        raise UnreadableRequest(value.error)
+    try:
+        request.value = conforming(value, type_, "Client.send")
+    except Exception as exc:  # also of methods of its own, as `__array__`
+        if is_interruption(exc):
+            raise
+        require_process(pid, call, "server")
+        request.fail(exc)
+    return request.answered

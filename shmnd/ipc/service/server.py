@@ -31,9 +31,9 @@ from shmnd.ipc.queue.parts import core_here, taken_over
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.asking import KnownClient, open_answers, origin_of
-from shmnd.ipc.service.request import Request, fail
+from shmnd.ipc.service.request import Request, UnreadableRequest, fail, is_refused
 from shmnd.ipc.service.request_loop import RequestLoop
-from shmnd.ipc.service.service_values import conforming, described, require_same_types
+from shmnd.ipc.service.service_values import described, request_in_part, require_same_types
 from shmnd.ipc.service.turns import StreamTurns
 from shmnd.status import NdMemoryError
 
@@ -41,10 +41,6 @@ __all__ = ["SERVICE", "Request", "Server"]
 
 SERVICE: Final = "ipc.service"
 Handler = Callable[["Request"], Any]
-
-
-class _Unreadable(Exception):
-    """A request was taken that cannot be read."""
 
 
 class _Requests(Queue):
@@ -75,7 +71,7 @@ def open_service(
             require_same_types(types, entry.data, f"process {entry.pid}", call)
         make = partial(make_file, slots, True)
         requests = _Requests.of_file(named.holder(make, core_here, taken_over, **types))
-        requests._core.unreadable = _Unreadable
+        requests._core.unreadable, requests._core.partly = UnreadableRequest, request_in_part
         requests._keep_from_children()
         return named, requests
     except BaseException:
@@ -121,7 +117,7 @@ class Server(Closing):
         """Take the next request; TimeoutError when none comes in time."""
         try:
             return self._received(timeout)
-        except _Unreadable as exc:
+        except UnreadableRequest as exc:
             raise exc.args[0] from None
 
     def _received(self, timeout: float | None) -> Request:
@@ -152,7 +148,7 @@ class Server(Closing):
         """Take the next request as `receive` does, and let other tasks run meanwhile."""
         try:
             return await self._areceived(timeout)
-        except _Unreadable as exc:
+        except UnreadableRequest as exc:
             raise exc.args[0] from None
 
     async def _areceived(self, timeout: float | None) -> Request:
@@ -190,11 +186,14 @@ class Server(Closing):
         """Return the request of an item and empty the box; a fault ends that request alone."""
         try:
             return self._request_of(box, call)
+        except UnreadableRequest:
+            box.clear()
+            raise
         except Exception as exc:
             if isinstance(exc, NdMemoryError) or is_interruption(exc):
                 raise  # no descriptor is free for its answers; or a handler of a signal raised
             box.clear()
-            raise _Unreadable(exc) from exc
+            raise UnreadableRequest(exc) from exc
 
     def _request_of(self, box: list[Any], call: str) -> Request | None:
         """Return the request of an item; None when its client has gone.
@@ -212,7 +211,7 @@ class Server(Closing):
                 if ended:
                     request._finish()  # its client waits for nothing any more
                     request = None
-                elif self._failed(request, call):
+                elif is_refused(request, self.request, self._pid, call):
                     request = None
             require_process(self._pid, call, "server")
             del box[0]
@@ -221,17 +220,6 @@ class Server(Closing):
             if request is not None:
                 request._answers = None  # it is made again of the item in the box
             raise
-
-    def _failed(self, request: Request, call: str) -> bool:
-        """Have the value as its type wants it; where it cannot be that, the request fails."""
-        try:
-            request.value = conforming(request.value, self.request, "Client.send")
-        except Exception as exc:  # also of methods of its own, as `__array__`
-            if is_interruption(exc):
-                raise
-            require_process(self._pid, call, "server")
-            request.fail(exc)
-        return request.answered
 
     def _found_in(self, item: Any, call: str) -> tuple[Queue, int, tuple[int, int], Any] | None:
         """Return the answers, the number, the client and the value of a request."""
@@ -257,7 +245,7 @@ class Server(Closing):
     def __iter__(self) -> RequestLoop:
         """Return requests as they come, until the server is closed.
 
-        A request that cannot be read is left out with a RuntimeWarning: its client raises PeerLost.
+        A request that cannot be read is left out with a RuntimeWarning; its client fails.
         """
         return RequestLoop(self)
 
@@ -276,7 +264,7 @@ class Server(Closing):
         except NdMemoryError:
             time.sleep(POLL)  # until a descriptor is free
             return None
-        except _Unreadable as exc:
+        except UnreadableRequest as exc:
             self._warn(exc.args[0])
             return None
 
@@ -295,7 +283,7 @@ class Server(Closing):
                 return None
             except NdMemoryError:
                 await asyncio.sleep(POLL)  # until a descriptor is free
-            except _Unreadable as exc:
+            except UnreadableRequest as exc:
                 self._warn(exc.args[0])
         return None
 

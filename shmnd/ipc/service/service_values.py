@@ -29,7 +29,9 @@ __all__ = [
     "failure_of",
     "in_part",
     "raised_from",
+    "request_in_part",
     "require_same_types",
+    "unreadable_here",
 ]
 
 _ANY: Final = "any"
@@ -223,7 +225,7 @@ def raised_from(failure: Any, service: str) -> Exception:
 
 
 class Unreadable:
-    """In place of the value of an answer that cannot be unpickled here: the error."""
+    """In place of the value of a message that cannot be unpickled here: the error."""
 
     def __init__(self, error: BaseException) -> None:
         self.error: Final = error
@@ -245,3 +247,31 @@ def in_part(pickled: bytes, error: BaseException) -> tuple[Any, ...] | None:
                 error.add_note("Client: the answer cannot be unpickled in this process")
                 return (*parts, Unreadable(error))
     return None
+
+
+def request_in_part(pickled: bytes, error: BaseException) -> tuple[Any, ...]:
+    """Return a request without its value, which cannot be unpickled: its client gets an answer.
+
+    The error of an item that names no client is raised.
+    """
+    import pickletools  # few programs receive such a request
+
+    if not isinstance(error, Exception) or is_interruption(error):
+        raise error
+    origin: list[int] = []
+    with Ignoring(ValueError):
+        for opcode, arg, _ in pickletools.genops(pickled):
+            if isinstance(arg, int) and opcode.name.startswith(("BININT", "LONG")):
+                origin.append(arg)
+            elif opcode.name not in ("PROTO", "FRAME", "MARK"):
+                break
+            if len(origin) == 8:
+                error.add_note("Server: the request cannot be unpickled in this process")
+                return (*origin, Unreadable(error))
+    raise error
+
+
+def unreadable_here(error: BaseException) -> RemoteError:
+    """Return what a client gets whose request cannot be unpickled at the server."""
+    words = f"{type(error).__name__}: {_text_of(error)}"
+    return RemoteError(f"the server cannot unpickle the request: {words}")

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ipc import queue_players
@@ -260,8 +261,26 @@ def test_a_request_that_cannot_be_read_ends_itself_alone(exc: type[Exception]) -
         assert pending.result(PATIENCE).value == "good"
 
 
+@pytest.mark.parametrize("arrays", [False, True])
+def test_the_client_of_one_that_cannot_be_read_learns_it_at_once(
+    arrays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_way, "UNCLAIMED", 10 * PATIENCE)
+    value = Raises(KeyError)
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        pending = client.send([np.zeros(100_000), value, -(1 << 70)] if arrays else value)
+        with pytest.raises(KeyError, match="unpickled") as told:
+            server.receive(PATIENCE)
+        assert any("cannot be unpickled" in note for note in told.value.__notes__)
+        with pytest.raises(ipc.RemoteError, match="cannot unpickle the request: KeyError"):
+            pending.result(PATIENCE)
+        good = client.send("good")
+        server.receive(PATIENCE).respond(1)
+        assert good.result(PATIENCE).value == 1
+
+
 @pytest.mark.parametrize("of_tasks", [True, False])
-def test_one_that_cannot_be_read_is_lost_beside_a_call_that_waits(
+def test_one_that_no_server_claims_is_lost_beside_a_call_that_waits(
     of_tasks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That call takes the answers of all; its own request was claimed, and it sleeps long."""
@@ -272,9 +291,8 @@ def test_one_that_cannot_be_read_is_lost_beside_a_call_that_waits(
             waiting = asyncio.create_task(client.acall("long", PATIENCE))
             request = await server.areceive(PATIENCE)
             await asyncio.sleep(1.0)
-            lost = asyncio.create_task(client.acall(Raises(KeyError), PATIENCE))
-            with pytest.raises(KeyError):
-                await server.areceive(PATIENCE)
+            lost = asyncio.create_task(client.acall("never", PATIENCE))
+            await server._requests.aget(PATIENCE)
             with pytest.raises(ipc.PeerLost):
                 await lost
             request.respond("answer")
@@ -285,9 +303,8 @@ def test_one_that_cannot_be_read_is_lost_beside_a_call_that_waits(
                 waiting = pool.submit(client.call, "long", PATIENCE)
                 request = server.receive(PATIENCE)
                 time.sleep(1.0)
-                lost = pool.submit(client.call, Raises(KeyError), PATIENCE)
-                with pytest.raises(KeyError):
-                    server.receive(PATIENCE)
+                lost = pool.submit(client.call, "never", PATIENCE)
+                server._requests.get(timeout=PATIENCE)
                 with pytest.raises(ipc.PeerLost):
                     lost.result(PATIENCE)
                 request.respond("answer")
