@@ -285,7 +285,7 @@ cdef class QueueItems(QueueMemory):
         cdef uint64_t *lengths
         cdef _Held held = None
         cdef _Part part
-        cdef list parts
+        cdef list parts = []
         if block == NULL:
             raise error(Status.INTERNAL_ERROR, "Queue.get",
                         f"the queue's memory is damaged: there is no block {ref}")
@@ -316,7 +316,6 @@ cdef class QueueItems(QueueMemory):
             return first
         if copy.buffers == 0:
             return self._loaded(first, None)
-        parts = []
         lengths = <uint64_t *>(<char *>block + 64)
         at += copy.bytes
         for number in range(copy.buffers):
@@ -345,22 +344,23 @@ cdef class QueueItems(QueueMemory):
 
     cdef object _loaded_at(self, bytes pickled, list buffers, int tries):
         try:
-            return _loads(pickled) if buffers is None else _loads(pickled, buffers=buffers)
+            try:
+                return _loads(pickled) if buffers is None else _loads(pickled, buffers=buffers)
+            except BaseException as failure:
+                if self.partly is None or tries < MOST_TRIES and is_interruption(failure):
+                    raise
+                return self.partly(pickled, failure)
         except BaseException as exc:
             if tries < MOST_TRIES and is_interruption(exc):
                 self.keep_again((pickled, buffers, tries + 1))
-                raise
-            if self.partly is None:
-                raise
-            return self.partly(pickled, exc)
+            raise
 
     # -- items that were taken for an interrupted caller --
 
     cdef object unkept(self):
         """Return the first item that is kept."""
         cdef tuple item = self.kept.pop(0)
-        if not self.kept:
-            self.kept = None
+        self.kept = self.kept or None
         return item[0] if len(item) == 1 else self._loaded_at(item[0], item[1], item[2])
 
     cdef _array(self, shmnd_block *block, uint32_t ref, shmnd_block *copy, size_t room):
