@@ -185,7 +185,7 @@ class Connector(BrokerEvents):
                 if qp_link.attached and not isinstance(exc, NdError):
                     self._break_off_accept(qp_link, attempt)
                 qp_link.give_up()
-                self._follow_failure(exc)
+                self._note_failed_accept(exc)
                 raise
 
     def _break_off_accept(self, qp_link: QueuePairLink, attempt: Attempt) -> None:
@@ -246,7 +246,7 @@ class Connector(BrokerEvents):
         try:
             self._broker.refuse(self._attempt, call, private)
         except NdError as exc:
-            self._follow_failure(exc)
+            self._finish_if_aborted(exc)
             raise
 
     # -- the peer --

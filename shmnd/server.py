@@ -337,7 +337,8 @@ class Server(Closing):
                 if ends is not None:
                     ends.close_queues()
                 raise
-            connector._broker.note_failure(exc)  # the peer's Connect names a shortage
+            with Held(connector._lock):
+                connector._broker.note_failure(exc)  # the peer's Connect names a shortage
             if ends is not None:
                 ends.close()
             connector.close()

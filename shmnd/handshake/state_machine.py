@@ -315,12 +315,16 @@ class ConnectionStateMachine(PortHolder):
         if self._aborted:
             raise error(Status.CONNECTION_ABORTED, call, "the active side has given up")
 
-    def _follow_failure(self, exc: BaseException) -> None:
+    def _note_failed_accept(self, exc: BaseException) -> None:
+        """Keep a shortage as the reason of a refusal; end the attempt if its other side is gone."""
+        self._broker.note_failure(exc)
+        self._finish_if_aborted(exc)
+
+    def _finish_if_aborted(self, exc: BaseException) -> None:
         """End the attempt if the broker refused a request because the active side is gone.
 
-        The event that says so may come later. A shortage is the reason of a refusal after it.
+        The event that says so may come later.
         """
-        self._broker.note_failure(exc)
         if isinstance(exc, NdError) and exc.status is Status.CONNECTION_ABORTED:
             self._finish(GAVE_UP, aborted=True)
 

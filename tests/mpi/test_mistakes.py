@@ -414,7 +414,27 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
     (
         ValueError,
         lambda: comm.Scan(a, [b, 10, single]),
-        "Comm.Scan: mismatch in send and receive MPI datatypes: MPI_DOUBLE and a derived one",
+        "Comm.Scan: mismatch in send and receive MPI datatypes: MPI_DOUBLE and a derived type",
+    ),
+    (
+        ValueError,
+        lambda: comm.Scan([a, 10, MPI.DOUBLE.Dup()], [b, 10, single]),
+        "two derived types agree where they are one object",
+    ),
+    (
+        ValueError,
+        lambda: comm.Reduce_scatter_block(a, np.zeros(9)),
+        "Comm.Reduce_scatter_block: mismatch in send count 10 and receive count 9",
+    ),
+    (
+        ValueError,
+        lambda: comm.Reduce_scatter(MPI.IN_PLACE, np.zeros(10), [9]),
+        "Comm.Reduce_scatter: mismatch in receive count 10 and sum(counts) 9",
+    ),
+    (
+        ValueError,
+        lambda: comm.Reduce_scatter(np.zeros(10), np.zeros(9), [10]),
+        "Comm.Reduce_scatter: mismatch in receive count 9 and counts[0] 10",
     ),
     (
         ValueError,

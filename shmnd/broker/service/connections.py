@@ -120,8 +120,9 @@ class Connections(Ends):
     def reject(self, process: Process, fields: Fields) -> None:
         """Bring the refusal, its private data and its reason to the active side."""
         connection, why = self._offered_to(process, fields["connection"]), fields["why"]
-        reason = f"the peer could not accept: {why}" if why else ""
-        refusal = Refusal(Status.CONNECTION_REFUSED, reason) if why else None
+        refusal = None
+        if why:
+            refusal = Refusal(Status.CONNECTION_REFUSED, f"the peer could not accept: {why}")
         self._refuse(connection, fields["private"], refusal)
 
     # --- both sides ----------------------------------------------------------------------------

@@ -61,8 +61,7 @@ def require_room(used: int, limit: int, what: str) -> None:
     if used >= limit:
         raise Refusal(
             Status.INSUFFICIENT_RESOURCES,
-            f"the limit of {limit} {what} at the broker is reached; release some, or have another"
-            " process hold more",
+            f"the limit of {limit} {what} at the broker is reached; release some",
         )
 
 

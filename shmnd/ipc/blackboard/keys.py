@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from shmnd.common.arguments import integer
 from shmnd.ipc.common.members import MEMBERS
 from shmnd.ipc.types.layouts import dtype_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["BLACKBOARD", "Key", "shown", "tuples", "type_of", "unsettled"]
+__all__ = ["BLACKBOARD", "Key", "check_version", "shown", "tuples", "type_of", "unsettled"]
 
 BLACKBOARD: Final = "ipc.blackboard"
 MAGIC: Final = 0x6472616F626B636C
@@ -104,6 +105,12 @@ def shown(keys: Iterable[str]) -> str:
     first = list(itertools.islice(keys, _MOST_SHOWN + 1))
     more = ", …" if len(first) > _MOST_SHOWN else ""
     return ", ".join(first[:_MOST_SHOWN]) + more
+
+
+def check_version(after: object, call: str) -> None:
+    """Raise TypeError unless this is a version to wait behind, or None."""
+    if after is not None and integer(after) is None:
+        raise TypeError(f"{call}: after {after!r} is not a version: a whole number, or None")
 
 
 def unsettled(call: str, key: str, name: str, writer: int) -> RuntimeError:

@@ -9,12 +9,11 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmnd.common.arguments import integer
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.ipc.blackboard.board import Board
-from shmnd.ipc.blackboard.keys import BLACKBOARD, Key, shown, unsettled
+from shmnd.ipc.blackboard.keys import BLACKBOARD, Key, check_version, shown, unsettled
 from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
 from shmnd.ipc.common.members import GATE
 from shmnd.ipc.common.ringing import PAUSE, Bell
@@ -197,7 +196,7 @@ class BlackboardReader(Closing):
     def _since(self, key: str, after: int | None, call: str) -> _Since:
         if not isinstance(key, str):  # no writer ever has it, and it may be meant as the time-out
             raise TypeError(f"{call}: key {key!r} is not a str, but {type(key).__name__}")
-        _check_after(after, call)
+        check_version(after, call)
         return _Since(after, self._asked_of.get(key) or self._writers_met)
 
     def _newer(self, key: str, since: _Since, end: float, call: str) -> tuple[bool, Any]:
@@ -415,8 +414,3 @@ class BlackboardReader(Closing):
             return f"<BlackboardReader {self.name!r} closed>"
         writer = f"written by process {self.writer}" if self.writer else "without a writer"
         return f"<BlackboardReader {self.name!r} {writer}>"
-
-
-def _check_after(after: object, call: str) -> None:
-    if after is not None and integer(after) is None:
-        raise TypeError(f"{call}: after {after!r} is not a version: a whole number, or None")

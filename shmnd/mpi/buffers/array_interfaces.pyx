@@ -185,7 +185,7 @@ cdef object _cuda(object obj, object interface, Foreign *found):
 
 
 cdef bint _row(object shape, object strides, Py_ssize_t expected, bint fortran):
-    """Return True when each dimension follows the next at once."""
+    """Return whether each dimension follows the next at once."""
     pairs = list(zip(shape, strides, strict=True))
     for length, stride in pairs if fortran else reversed(pairs):
         if length != 1 and stride != expected:

@@ -122,7 +122,7 @@ cdef buffer view_at(void *address, Py_ssize_t nbytes, bint readonly):
 
 
 cdef bint is_stated(object memory) noexcept:
-    """Return True for memory at an address of the program, with the length that it names."""
+    """Return whether it is memory at an address of the program, with the length that it names."""
     if isinstance(memory, buffer) and isinstance((<buffer> memory).owner, buffer):
         memory = (<buffer> memory).owner
     return isinstance(memory, buffer) and (<buffer> memory).stated

@@ -99,7 +99,7 @@ cdef inline bint _is_array(object obj) except -1:
 cdef inline bint _fields(
     nd_array *array, bint readonly, char **addr, Py_ssize_t *nbytes, int *number
 ) noexcept:
-    """Return True when an array has one of MPI's types in a row, and write where it lies."""
+    """Return whether an array has one of MPI's types in a row, and write where it lies."""
     cdef nd_dtype *dtype = array.dtype
     cdef int flags = array.flags
     cdef int at = dtype.number
@@ -133,7 +133,7 @@ cdef inline bint _array(
 cdef bint plain_array(
     object obj, bint readonly, char **addr, Py_ssize_t *nbytes, int *number
 ) except -1:
-    """Return True for an array of one of MPI's types in a row; `number` is that of its type."""
+    """Return whether it is an array of one of MPI's types in a row, with the number of its type."""
     return _array(obj, readonly, addr, nbytes, number)
 
 

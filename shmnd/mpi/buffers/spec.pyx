@@ -186,7 +186,7 @@ cdef class Spec:
         return 0
 
     cdef bint _before(self, Py_ssize_t first, Py_ssize_t last) except -1:
-        """Return True when items that reach to before a view, as by negative displacements,
+        """Return whether items that reach to before a view, as by negative displacements,
         lie in the memory that it is a view of. After the view ends what the program has passed."""
         cdef buffer whole
         if first >= 0 or last > self.nbytes or self.keep is None:

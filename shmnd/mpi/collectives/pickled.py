@@ -48,8 +48,7 @@ class ObjectCollectives:
             raise_error(
                 self,
                 constants.ERR_ROOT,
-                f"Comm.{call}: root {given}; {self.ob.title()} has ranks 0 to "
-                f"{self.ob.peers - 1}",
+                f"Comm.{call}: root {given}; {self.ob.title()} has ranks 0 to {self.ob.peers - 1}",
             )
         return root
 

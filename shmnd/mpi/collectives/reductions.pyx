@@ -123,7 +123,9 @@ cdef object _mismatch(Plan plan, str words):
 
 cdef int _same_type(Plan plan, Items out, Items into) except -1:
     if out.type is not into.type:
-        types = " and ".join(each.name or "a derived one" for each in (out.type, into.type))
+        types = f"{out.type.title()} and {into.type.title()}"
+        if not (out.type.name or into.type.name):
+            types += "; two derived types agree where they are one object"
         raise _mismatch(plan, f"send and receive MPI datatypes: {types}")
     return 0
 

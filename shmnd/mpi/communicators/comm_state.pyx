@@ -185,7 +185,7 @@ cdef class CommState(State):
 
     @property
     def revoked(self) -> bool:
-        """Return True when it is revoked, as far as this rank knows."""
+        """Return whether it is revoked, as far as this rank knows."""
         if shut == FINALIZED:  # no rank waits for the news
             return self.was_revoked or is_revoked(self.context)
         return self.news_of_revocation()

@@ -33,6 +33,10 @@ cdef class TypeState(State):
         mpi_runs_free(&self.runs)
         mpi_runs_free(&self.typed)
 
+    def title(self) -> str:
+        """Return its name for a message; of a derived type without one, its bytes."""
+        return self.name or f"a derived type of {self.size} bytes"
+
     def commit(self) -> None:
         """Note that messages will use the type."""
         self.committed = True

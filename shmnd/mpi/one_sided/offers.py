@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of a window offer, and in words for the others why one of them cannot."""
+"""The offers of the ranks of a window, and the text of why one of them has no memory for it."""
 
 from collections.abc import Callable
 from errno import EMFILE, ENFILE
@@ -11,9 +11,8 @@ __all__ = ["exchange_offers", "is_shortage", "reason_of"]
 
 
 def exchange_offers(comm: Any, make: Callable[[], Any]) -> tuple[Any, Any]:
-    """Return the offer of this rank, and what the others have to know of that of each.
-
-    That is the address, the bytes, the unit, and whether it may lie apart.
+    """Return the offer of this rank, and a list with what each rank lets the others know of its
+    own: the address, the bytes, the unit, and whether the memory may lie apart.
     """
     own: list[Any] = []
 
@@ -35,6 +34,6 @@ def is_shortage(failure: Exception) -> bool:
 
 
 def reason_of(failure: Exception) -> str:
-    """Return the error of a rank, with the limit that it has met."""
+    """Return the text of an error, with the limit that was met."""
     limit = remedy_of_call(failure) if isinstance(failure, OSError) else ""
     return f"{type(failure).__name__}: {failure}{limit}"

@@ -12,9 +12,7 @@ from libc.string cimport memcmp
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.keyed cimport Keyed
 from shmnd.mpi.collectives.op cimport Op, OpState
-from shmnd.mpi.buffers.spec cimport (
-    Spec, number_of, shmpi_small_int, spec_simple, usable_type
-)
+from shmnd.mpi.buffers.spec cimport Spec, number_of, shmpi_small_int, spec_simple, usable_type
 from shmnd.mpi.datatypes.type_state cimport MPI_KIND_END, TypeState, mpi_kinds
 from shmnd.mpi.one_sided.window cimport Target, WinState, shmpi_gate_return, target_of
 from shmnd.mpi.transport.engine cimport poll
@@ -373,7 +371,8 @@ cdef int _single(Spec spec, str what) except -1:
 
 cdef int _same(Spec first, Spec second, str what) except -1:
     if first.type is not second.type:
-        raise ValueError(f"{first.call}: mismatch in origin and {what} MPI datatypes")
+        types = f"{first.type.title()} and {second.type.title()}"
+        raise ValueError(f"{first.call}: mismatch in origin and {what} MPI datatypes: {types}")
     return 0
 
 

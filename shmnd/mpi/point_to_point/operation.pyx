@@ -43,7 +43,7 @@ cdef class Operation(State):
     """One operation. The methods are those of an operation that has nothing to do."""
 
     cdef bint ready(self) except -1:
-        """Return True when a wait for it is over: it can end, or has an error to report."""
+        """Return whether a wait for it is over: it can end, or has an error to report."""
         return True
 
     cdef int check_pending(self, Status status) except -1:

@@ -339,7 +339,7 @@ cdef int poll() except -1:
 
 
 cdef bint spin(shmpi_req *r) noexcept:
-    """Return True when it is done after all polls that a wait makes before it sleeps."""
+    """Return whether it is done after all polls that a wait makes before it sleeps."""
     cdef unsigned int idle = 0
     while not r.done:
         if shmpi_progress(E):

@@ -20,7 +20,7 @@ import pytest
 from ipc.sleeping import rest
 from shmnd import ipc
 from shmnd.ipc.service import request as requests
-from shmnd.ipc.service import under_way
+from shmnd.ipc.service import turns, under_way
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = 60.0
@@ -206,6 +206,24 @@ def streaming() -> Case:
     return case
 
 
+def serving() -> Case:
+    server = ipc.Server("s")
+    case = Case(ask_for_stream, "s")
+    case.start()
+    case.ready()
+
+    def values(request: ipc.Request) -> Iterator[int]:
+        try:
+            yield from range(1000)
+        finally:
+            server.close()  # so that it serves no longer
+
+    case.wait = lambda: server.serve(values)
+    case.check = lambda found: found is None
+    case.objects = [server]
+    return case
+
+
 @contextlib.contextmanager
 def waiting(wait: Callable[[], Any]) -> Iterator[tuple[threading.Thread, list[Any]]]:
     """Wait in a thread, which has the number of the kernel as its name."""
@@ -228,7 +246,7 @@ def waiting(wait: Callable[[], Any]) -> Iterator[tuple[threading.Thread, list[An
     assert not thread.is_alive(), "it still waits"
 
 
-CASES = [getting, putting, joining, listening, reading, asking, streaming]
+CASES = [getting, putting, joining, listening, reading, asking, streaming, serving]
 
 
 @pytest.mark.parametrize("how", ["thread", "task"])
@@ -239,8 +257,9 @@ def test_a_death_ends_a_wait_that_does_not_poll(
     # Else a client, and the server of a stream, find the death by a poll that is rare.
     monkeypatch.setattr(under_way, "UNCLAIMED", 3600.0)
     monkeypatch.setattr(requests, "PATIENCE", 3600.0)
-    if how == "task" and make is joining:
-        return  # join has no form for tasks, as in multiprocessing
+    monkeypatch.setattr(turns, "PATIENCE", 3600.0)
+    if how == "task" and make in (joining, serving):
+        return  # join has no form for tasks, as in multiprocessing; generators are for threads
     case = make()
     try:
 
