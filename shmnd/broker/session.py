@@ -31,7 +31,7 @@ from shmnd.broker.protocol import (
 )
 from shmnd.broker.untaken import close_all
 from shmnd.common.brief_waits import too_late
-from shmnd.common.descriptors import EventCount, close_socket, file_of
+from shmnd.common.descriptors import EventCount
 from shmnd.common.interruption import Ignoring, is_interruption, pass_on
 from shmnd.common.streams import close_epoll, new_epoll
 from shmnd.status import NdError, Status, error
@@ -64,7 +64,6 @@ class Session:
         self._timeout = timeout
         self._lock = threading.RLock()
         self._sock: socket.socket | None = None
-        self._file = (0, 0)  # that of the socket
         self._broker_pid = 0
         """As the kernel reports it; 0 where it is not visible to this process."""
         self._broker_user = -1
@@ -108,7 +107,7 @@ class Session:
         self._unsure &= self._expected
         self._posts.clear()  # for a broker that has ended
         self._asked.clear()
-        self._sock, self._file = sock, file_of(sock.fileno())
+        self._sock = sock
 
     def _hang_up(self) -> None:
         """End the session; earlier messages can still be taken."""
@@ -121,7 +120,8 @@ class Session:
                 # A forked child may keep the open file, and with it the registration.
                 self._epoll.unregister(sock.fileno())
             self._announce_events()  # wakes a thread that sleeps on `fileno`; it finds it not alive
-        close_socket(sock, self._file)
+        with Ignoring(OSError):
+            sock.close()
 
     def _release(self) -> None:
         """End the session for good."""

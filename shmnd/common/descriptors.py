@@ -13,24 +13,20 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shmnd.common.held import Held
-from shmnd.common.interruption import Ignoring, pass_on
+from shmnd.common.interruption import pass_on
 from shmnd.common.native import has_byte, send_byte, set_timerfd, timerfd
 from shmnd.common.owned import Owned
 from shmnd.common.shortages import remedy
 from shmnd.status import NdError, Status, error, limit_of_load
-
-if TYPE_CHECKING:
-    import socket
 
 __all__ = [
     "Descriptor",
     "Doorbell",
     "EventCount",
     "Timer",
-    "close_socket",
     "file_of",
     "is_still",
     "refuse_closed",
@@ -116,15 +112,6 @@ def is_still(fd: int, file: tuple[int, int]) -> bool:
         return False
 
 
-def close_socket(sock: socket.socket, file: tuple[int, int]) -> None:
-    """Close a socket, if its number is still that of its file."""
-    with Ignoring(OSError):
-        if is_still(sock.fileno(), file):
-            sock.close()
-        else:
-            sock.detach()
-
-
 _open: weakref.WeakSet[Descriptor] = weakref.WeakSet()
 
 
@@ -169,12 +156,10 @@ class EventCount(Descriptor):
 
     def add(self) -> None:
         """Make it readable."""
-        if not self.is_open():
-            return  # no reader is left; or the program has closed it, and may have a file there
         try:
             os.eventfd_write(self._fd, 1)
         except (OSError, ValueError) as exc:
-            pass_on(exc)  # full means readable already
+            pass_on(exc)  # full means readable already; closed means that no reader is left
 
     def drain(self) -> None:
         """Make it unreadable again."""

@@ -10,7 +10,6 @@ the call and keeps the number, and no handler runs between the two.
 cimport cython
 from libc.errno cimport errno
 from posix.fcntl cimport F_DUPFD_CLOEXEC, fcntl
-from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close
 
 import os
@@ -22,15 +21,9 @@ cdef class Owned:
 
     Closing twice is harmless. `heir` is for a file whose close would end locks of another owner: it
     returns whether it has taken the descriptor over.
-
-    A program that closes descriptors which are not its own, as os.closerange does, may have other
-    files by their numbers. These stay open. An eventfd, an epoll and a timer share one
-    file, and pass for each other.
     """
 
     cdef public int _fd
-    cdef unsigned long long _device
-    cdef unsigned long long _inode
     cdef object _heir
     cdef object __weakref__
 
@@ -55,14 +48,7 @@ cdef class Owned:
             close(fd)
             if self._fd < 0:
                 raise OSError(failure, os.strerror(failure))
-        self._note()
         self._opened()
-
-    cdef void _note(self) noexcept:
-        """Note which file it has, for `is_open`."""
-        cdef struct_stat found
-        if self._fd >= 0 and fstat(self._fd, &found) == 0:
-            self._device, self._inode = found.st_dev, found.st_ino
 
     def _opened(self) -> None:
         """Called when it has a file, for subclasses."""
@@ -75,23 +61,6 @@ cdef class Owned:
     def fileno(self) -> int:
         """Return the number; -1 after the end."""
         return self._fd
-
-    def is_open(self) -> bool:
-        """Return whether the number is still that of its file."""
-        return self._is_still(self._fd)
-
-    def replace(self, int fd) -> None:
-        """Have a duplicate of another file by the same number, if that is still of its own file."""
-        if self._is_still(self._fd):
-            os.dup2(fd, self._fd, inheritable=False)
-            self._note()
-
-    cdef bint _is_still(self, int fd) noexcept:
-        cdef struct_stat found
-        return (
-            fd >= 0 and fstat(fd, &found) == 0
-            and found.st_dev == self._device and found.st_ino == self._inode
-        )
 
     def detach(self) -> int:
         """Return the number, and own it no more: of compiled callers, as above."""
@@ -109,6 +78,6 @@ cdef class Owned:
     cdef int _release(self) except -1:
         cdef int fd = self._fd
         self._fd = -1
-        if self._is_still(fd) and (self._heir is None or not self._heir(fd)):
+        if fd >= 0 and (self._heir is None or not self._heir(fd)):
             close(fd)  # the number is gone in any case, and nothing was buffered
         return 0

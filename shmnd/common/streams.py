@@ -8,9 +8,8 @@ import fcntl
 import io
 import os
 import select
-import stat
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from shmnd.common.interruption import pass_on
 
@@ -54,22 +53,10 @@ def new_epoll() -> select.epoll:
         made.close()
 
 
-_kept: Final[list[select.epoll]] = []
-"""Those whose numbers are not theirs: an end of the object would close that of the program."""
-
-
 def close_epoll(epoll: select.epoll) -> None:
-    """Close it, also where the program has closed its number: CPython 3.15 raises for that.
-
-    Where the number is that of another file since, which would be closed, the object is kept.
-    """
-    if epoll.closed:
-        return
+    """Close it, also where the program has closed its number: CPython 3.15 raises for that."""
     try:
-        if stat.S_IFMT(os.fstat(epoll.fileno()).st_mode):  # an epoll has no type
-            _kept.append(epoll)
-        else:
-            epoll.close()
+        epoll.close()
     except OSError as exc:
         if exc.errno != errno.EBADF:
             raise

@@ -9,6 +9,7 @@ of its process live as long.
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 import weakref
@@ -65,7 +66,7 @@ class _Process:
         """Take a new doorbell in place of the present one, if that has lost its reader."""
         if self.listens_no_more():
             # The ringing thread continues with the number that it read; its ring may be lost.
-            self.doorbell.replace(doorbell.fileno())
+            os.dup2(doorbell.fileno(), self.doorbell.fileno(), inheritable=False)
             ring(self.doorbell)
 
     def hang_up(self) -> None:

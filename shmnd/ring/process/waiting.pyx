@@ -19,7 +19,6 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint64_t
-from posix.stat cimport S_IFMT, fstat, struct_stat
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
@@ -251,10 +250,7 @@ cdef class WaitSetCore:
 
     cpdef void ring_own(self) noexcept:
         """Wake the sleeping threads of this process to poll, as a peer would."""
-        cdef struct_stat found
-        # A file with a type is one that the program has opened there, after it closed ours.
-        if fstat(self.own, &found) == 0 and not found.st_mode & S_IFMT:
-            c.shmnd_ring_eventfd(self.own)
+        c.shmnd_ring_eventfd(self.own)
         self.leave_word()
 
     def ready(self, list found=None) -> tuple:

@@ -18,7 +18,6 @@ import stat
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport EINVAL, errno
 from libc.stdlib cimport free, malloc
-from posix.stat cimport fstat, struct_stat
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from shmnd.ring.shared_memory.owners cimport LentDescriptor, given_up, lend, own
@@ -40,16 +39,6 @@ cdef long _TMPFS = 0x01021994
 
 # Bytes of the segments that this process created and still maps.
 cdef unsigned long long _held = 0
-
-
-cdef bint _is_nameless(int fd) noexcept:
-    """Return whether it is a file without a name, as that of a segment.
-
-    A program that closes descriptors which are not its own, as os.closerange does, may have another
-    file by the number since.
-    """
-    cdef struct_stat found
-    return fstat(fd, &found) == 0 and found.st_nlink == 0
 
 
 def _create(label: str, nbytes: int, call: str) -> int:
@@ -264,9 +253,9 @@ cdef class Segment:
             if not committed or not seals & fcntl.F_SEAL_SHRINK:
                 if not trusted:
                     self._enter_fragile()
-                self._close_named()
+                self.close_fd()
         except BaseException:
-            self._close_named()
+            self.close_fd()
             raise
         return self
 
@@ -327,16 +316,9 @@ cdef class Segment:
         cdef int fd = given_up(self.fd, <size_t><void *>self)
         self.fd = -1
         # By the C library: the interpreter may be shutting down here.
-        if fd >= 0 and _is_nameless(fd):
+        if fd >= 0:
             with nogil:
                 _close(fd)
-
-    def _close_named(self) -> None:
-        """Close the descriptor at once, also that of a file with a name."""
-        cdef int fd = given_up(self.fd, <size_t><void *>self)
-        self.fd = -1
-        if fd >= 0:
-            _close(fd)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         if self.base == NULL:
@@ -361,7 +343,7 @@ cdef class Segment:
         self._unmap()
         cdef int fd = given_up(self.fd, <size_t><void *>self)
         # By the C library: the interpreter may be shutting down here.
-        if fd >= 0 and _is_nameless(fd):
+        if fd >= 0:
             _close(fd)
 
     def __repr__(self) -> str:

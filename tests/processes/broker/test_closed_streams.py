@@ -140,51 +140,6 @@ with shmnd.open_adapter() as again:
 """
 
 
-OWN_FILES = """
-import contextlib, os, sys, threading
-import shmnd
-accepted = []
-server = shmnd.listen()
-accepting = threading.Thread(target=lambda: accepted.append(server.accept(60)))
-accepting.start()
-connection = shmnd.connect(server.address)
-accepting.join()
-other, adapter = accepted[0], connection.adapter
-queue = adapter.create_completion_queue(4)
-pending, readable = queue.notify(), connection.fileno()
-memory = adapter.allocate(1 << 22)
-os.closerange(3, 256)
-files = []
-while len(files) < 120:
-    files.append(open(f"{sys.argv[1]}/{len(files)}", "w+b"))
-    files[-1].write(b"own")
-    files[-1].flush()
-for call in (
-    lambda: connection.send_bytes(b"message"), lambda: other.recv_bytes(0.1), queue.notify,
-    lambda: shmnd.connect(server.address), shmnd.open_adapter, connection.close, other.close,
-    server.close, queue.close, adapter.close,
-):
-    with contextlib.suppress(shmnd.NdError, OSError):
-        call()
-del accepted, server, accepting, connection, other, adapter, queue, pending, memory, call
-for number, file in enumerate(files):
-    file.seek(0)
-    assert file.read() == b"own", number
-"""
-
-
-def test_files_that_the_program_opens_after_it_has_closed_ours_are_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing writes to them, and nothing closes them."""
-    monkeypatch.setenv("SHMND_RUNTIME_DIR", str(tmp_path / "run"))
-    command = [sys.executable, "-c", OWN_FILES, str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    if pid := broker_pid(Place(tmp_path / "run" / "default")):
-        os.kill(pid, signal.SIGKILL)
-
-
 def test_descriptors_that_the_program_closes_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

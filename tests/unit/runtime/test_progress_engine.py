@@ -189,7 +189,6 @@ def test_an_end_waits_for_the_thread_that_sleeps() -> None:
     class SlowEpoll:
         def __init__(self, real: Any) -> None:
             self.real = real
-            self.closed, self.fileno = False, real.fileno
 
         def poll(self, timeout: float, most: int) -> Any:
             entered.set()

@@ -13,16 +13,11 @@ from shmnd.common.streams import close_epoll
 class Refusing:
     """An epoll whose close ends with an error, as one of CPython 3.15 does."""
 
-    closed = False
-
     def __init__(self, code: int) -> None:
         self._code = code
-        self._epoll = select.epoll()
-        self.fileno = self._epoll.fileno
 
     def close(self) -> None:
         """Raise the error."""
-        self._epoll.close()
         raise OSError(self._code, "refused")
 
 
