@@ -359,12 +359,20 @@ def limit_of_load(failure: BaseException) -> str:
     The loader of compiled modules passes no number on, only its text.
     """
     text = str(failure)
-    if isinstance(failure, MemoryError) or "failed to map segment" in text:
+    unmapped = "failed to map segment" in text and not _may_not_be_executed(failure)
+    if isinstance(failure, MemoryError) or unmapped:
         return _LIMITS_OF_LOADS[errno.ENOMEM]
     if isinstance(failure, OSError):
         return _LIMITS_OF_LOADS.get(failure.errno or 0, "")
     found = (limit for number, limit in _LIMITS_OF_LOADS.items() if os.strerror(number) in text)
     return next(found, "")
+
+
+def _may_not_be_executed(failure: BaseException) -> bool:
+    """Return whether the file that was not loaded lies where none may be executed (noexec)."""
+    path = getattr(failure, "path", None) or ""
+    there = os.path.exists(path)  # noqa: PTH110 - pathlib would be loaded
+    return there and bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
 
 
 def renamed(err: NdError, call: str) -> NdError:

@@ -36,6 +36,7 @@ __all__ = [
     "FIRST_FOR_TOOLS",
     "MAX_FDS",
     "MAX_MESSAGE",
+    "MAX_REASON",
     "VERSION",
     "Address",
     "Arrived",
@@ -70,6 +71,8 @@ FIRST_FOR_TOOLS: Final = 1 << 31
 
 MAX_MESSAGE: Final = 32768
 """Bytes of one datagram, in both directions."""
+MAX_REASON: Final = 500
+"""Letters of the reason that a refusal, or a withdrawal, brings to the peer."""
 MAX_FDS: Final = 4
 """Descriptors with one message; no request carries more than two."""
 MAX_DEPTH: Final = 16

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from shmnd.common.held import Held
 from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_of
-from shmnd.handshake.state_machine import GAVE_UP, ConnectionStateMachine
+from shmnd.handshake.state_machine import GAVE_UP, LOST, ConnectionStateMachine
 from shmnd.runtime.broker.events import ASKED
 from shmnd.status import NdError, Status, detail_of, error
 
@@ -157,14 +157,14 @@ class BrokerEvents(ConnectionStateMachine):
         attempt.connection, attempt.local = connection, (attempt.local[0], port)
         self._engine.follow("active", connection, self)
 
-    def _accept_refused(self, status: Status, detail: str) -> None:
+    def _accept_refused(self, status: Status, detail: str, end: str = GAVE_UP) -> None:
         """Undo an Accept whose answer the broker did not bring to the active side."""
         assert self._qp_link is not None
         assert self._attempt is not None
         self._qp_link.give_up()
         self._decide(status, detail)
         if status is Status.CONNECTION_ABORTED:
-            self._finish(GAVE_UP, aborted=True)
+            self._finish(end, aborted=True)
         else:  # the offer stands: the program may accept once more
             self._broker.forget_live(self._attempt)
             self._broker.note_failure(error(status, "Connector.accept", detail))
@@ -229,10 +229,10 @@ class BrokerEvents(ConnectionStateMachine):
             self._fail_connect("the broker died before there was an answer", None)
         elif self._state is State.ACCEPTING and unanswered:
             self._accept_refused(
-                Status.CONNECTION_ABORTED, "the broker died before it took the answer"
+                Status.CONNECTION_ABORTED, "the broker died before it took the answer", LOST
             )
         elif self._state is State.OFFERED:
-            self._finish(GAVE_UP, aborted=True)
+            self._finish(LOST, aborted=True)
         if asked:
             self._broker.forget_answer()
 

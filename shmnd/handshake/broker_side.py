@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from shmnd.broker.protocol import encode_private, written
+from shmnd.broker.protocol import MAX_REASON, encode_private, written
 from shmnd.common.brief_waits import refuse_brief_wait
 from shmnd.common.steps import step
 from shmnd.runtime.broker.state import Live
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from shmnd.runtime.interfaces import LinkLike
 
 __all__ = ["BrokerSide"]
-
-_MOST_REASON: Final = 500
-"""Letters of the reason that a refusal brings to the peer."""
 
 
 class BrokerSide:
@@ -140,7 +137,7 @@ class BrokerSide:
         """Note that an Accept, or the answer to Connect, met a want of memory or descriptors."""
         if isinstance(failure, MemoryError):
             text = detail_of(failure) if isinstance(failure, NdError) else str(failure)
-            self.lacking = (text or "it has no memory")[:_MOST_REASON]
+            self.lacking = (text or "it has no memory")[:MAX_REASON]
 
     # -- the record of a connection --
 

@@ -25,9 +25,10 @@ from shmnd.status import NdError, Status, error
 if TYPE_CHECKING:
     from shmnd.handshake.interfaces import AdapterLike
 
-__all__ = ["GAVE_UP", "ConnectionStateMachine"]
+__all__ = ["GAVE_UP", "LOST", "ConnectionStateMachine"]
 
 GAVE_UP: Final = "ended with its request, which the active side has given up"
+LOST: Final = "ended with its request, which was lost with the broker"
 _GONE: Final = "ended with its Connect, whose answer the peer took back"
 _LOG: Final = logging.getLogger("shmnd.connections")
 

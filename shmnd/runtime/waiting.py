@@ -28,7 +28,7 @@ from shmnd.common.descriptors import (
     taking_from_the_system,
 )
 from shmnd.common.held import Condition, Held
-from shmnd.common.interruption import pass_on
+from shmnd.common.interruption import Ignoring, pass_on
 from shmnd.common.streams import close_epoll, new_epoll
 from shmnd.ring.process.waiting import WaitSetCore
 
@@ -324,9 +324,10 @@ class Readiness:
             close_epoll(self._epoll)
 
     def include(self, fd: int) -> None:
-        """Be readable while another descriptor is; it leaves when it is closed."""
+        """Be readable while another descriptor is; it leaves when it is closed. Harmless twice."""
         if self._epoll is not None:
-            self._epoll.register(fd, select.EPOLLIN)
+            with Ignoring(FileExistsError):
+                self._epoll.register(fd, select.EPOLLIN)
 
     def set(self) -> None:
         """Make the descriptor readable."""

@@ -255,12 +255,13 @@ def test_an_abort_ends_the_job_of_a_subclass_that_has_names_of_its_own() -> None
 
 
 @pytest.mark.parametrize("code", ["None", "'seven'"])
-def test_an_abort_with_a_code_that_is_none_aborts_nothing(code: str) -> None:
+def test_an_abort_whose_code_is_no_integer_aborts_nothing(code: str) -> None:
     program = (
         "from mpi4py import MPI\n"
         f"try:\n    MPI.COMM_WORLD.Abort({code})\n"
         "except TypeError as error:\n"
         "    assert 'Comm.Abort: errorcode' in str(error), error\n"
+        "else:\n    raise AssertionError('it returned')\n"
     )
     assert launch(1, "-c", program).stderr == ""
 

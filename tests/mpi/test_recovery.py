@@ -258,7 +258,7 @@ def turn():
     win.Unlock(0)
 if comm.rank == 2:
     if HOLDS:
-        win.Lock(0)
+        win.Lock(0, KIND)
     dies()
 while comm.Get_failed().size == 0:
     time.sleep(0.001)
@@ -283,13 +283,12 @@ print("well")
     assert launch(4, locks + program, "--enable-recovery").stdout.count("well") == 3
 
 
-def test_an_accumulation_waits_for_that_of_a_living_rank_where_another_rank_has_died() -> None:
-    """Rank 1 is stopped for a second, in the middle of an accumulation as a rule."""
-    program = """
+ACCUMULATION = """
 import subprocess, time
 import numpy as np
 one = np.ones(1_000_000)
 win = MPI.Win.Allocate(one.nbytes, 8, comm=comm)
+there = np.frombuffer(win.tomemory())
 comm.Barrier()
 if comm.rank == 2:
     dies()
@@ -300,35 +299,62 @@ if comm.rank == 1:
     comm.send(os.getpid(), 0)
     while not comm.iprobe(0):
         win.Accumulate(one, 0)
-    comm.recv(source=0)
 else:
     process = comm.recv(source=1)
-    for _ in range(5):
-        time.sleep(0.05)
+    for _ in range(1000):
         os.kill(process, signal.SIGSTOP)
-        later = subprocess.Popen(["sh", "-c", f"sleep 1; kill -CONT {process}"])
-        win.Accumulate(one, 0)
-        assert later.wait() == 0
+        time.sleep(0.01)
+        if there.min() != there.max():
+            break  # it is in the middle of one
+        os.kill(process, signal.SIGCONT)
+        time.sleep(0.003)
+    assert there.min() != there.max()
+"""
+
+
+def test_an_accumulation_waits_for_that_of_a_living_rank_where_another_rank_has_died() -> None:
+    program = """
+    later = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -CONT {process}"])
+    win.Accumulate(one, 0)
+    assert later.poll() == 0, "it waited"
     comm.send(0, 1)
 win.Unlock(0)
 print("well")
 """
+    program = ACCUMULATION + program
     assert launch(3, program, "--enable-recovery").stdout.count("well") == 2
 
 
-def test_a_lock_that_a_dead_rank_holds_is_an_error_and_the_others_are_free() -> None:
+def test_an_accumulation_in_whose_middle_a_rank_has_died_ends_the_wait_for_it() -> None:
+    program = """
+    os.kill(process, signal.SIGKILL)
+    error = fails(win.Accumulate, one, 0)
+    assert error.Get_error_class() == MPI.ERR_PROC_FAILED, error
+    assert "Win.Accumulate of the window of 3: rank 1 of the job has died" in str(error), error
+    print("well")
+"""
+    program = ACCUMULATION + program
+    assert launch(3, program, "--enable-recovery").stdout.count("well") == 1
+
+
+@pytest.mark.parametrize("kind", ["MPI.LOCK_EXCLUSIVE", "MPI.LOCK_SHARED"])
+def test_a_lock_that_a_dead_rank_holds_is_an_error_and_the_others_are_free(kind: str) -> None:
     program = """
 error = fails(win.Lock, 0)
 assert error.Get_error_class() == MPI.ERR_PROC_FAILED, error
 assert "Win.Lock of the window of 3: rank 2 of the job has died" in str(error), error
 win.Lock(1)
 win.Unlock(1)
-assert fails(win.Lock_all).Get_error_class() == MPI.ERR_PROC_FAILED
+if KIND == MPI.LOCK_SHARED:
+    win.Lock_all()  # other readers may enter
+    win.Unlock_all()
+else:
+    assert fails(win.Lock_all).Get_error_class() == MPI.ERR_PROC_FAILED
 comm.Shrink().Barrier()
 print("well")
 """
-    locks = LOCKS.replace("HOLDS", "True")
-    assert launch(3, locks + program, "--enable-recovery").stdout.count("well") == 2
+    whole = (LOCKS + program).replace("HOLDS", "True").replace("KIND", kind)
+    assert launch(3, whole, "--enable-recovery").stdout.count("well") == 2
 
 
 def test_abort_ends_a_job_with_recovery_all_the_same() -> None:

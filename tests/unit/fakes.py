@@ -34,7 +34,7 @@ class FakeBroker:
     """A broker whose clients are objects of this process; it may die and another one come."""
 
     def __init__(self) -> None:
-        self.rendezvous = Rendezvous()
+        self.rendezvous = Rendezvous(place="/tests")
         self.clients: dict[int, FakeClient] = {}
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.fail: dict[str, Status] = {}
@@ -100,7 +100,7 @@ class FakeBroker:
             client.wake()
             self.rendezvous.leave(number)
         self.rendezvous.outbox.items.clear()
-        self.rendezvous = Rendezvous()
+        self.rendezvous = Rendezvous(place="/tests")
 
     def ops(self, *wanted: str) -> list[str]:
         return [op for op, _ in self.calls if not wanted or op in wanted]

@@ -25,7 +25,7 @@ _PATIENCE: Final = 1.0
 _SPARE: Final = 64
 _OUT_OF_MEMORY: Final = (errno.ENOMEM, errno.ENOBUFS)
 _LIMITS_OF_MEMORY: Final = (
-    "the kernel has no memory for them: see the memory of the machine, and that which the control"
+    "the kernel lacks memory: see the memory of the machine, and that which the control"
     " group of the broker (process {}) may have"
 )
 

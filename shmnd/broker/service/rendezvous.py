@@ -51,7 +51,7 @@ class Rendezvous:
         limits: Limits | None = None,
         first_port: int | None = None,
         channel: Callable[[], tuple[PassedFd, PassedFd]] = channel,
-        place: str = "one directory",
+        place: str,
     ) -> None:
         """Begin without clients. `place` is the directory by which they find the broker."""
         self.uid = os.urandom(16).hex()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from shmnd.broker.protocol import (
+    MAX_REASON,
     Address,
     BadMessage,
     Fields,
@@ -38,8 +39,6 @@ MAX_PRIVATE: Final = 8192
 """Bytes of private data, before base64; well above what any adapter advertises."""
 MAX_OPAQUE: Final = 16384
 """Bytes of what the broker does not read (a table, an offer, an answer) as JSON text."""
-_MOST_REASON: Final = 500
-"""Letters of the reason that a refusal, or a withdrawal, brings to the peer."""
 MAX_NAME: Final = 255
 """Bytes of the name of a record."""
 MAX_DATA: Final = 4096
@@ -162,8 +161,9 @@ def _json_object(limit: int) -> Check:
 
 def _reason(value: object) -> str:
     """Check a text of one process for the errors of another, whose terminal it must not control."""
-    text = _opaque_text(value)[:_MOST_REASON]
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    text = _opaque_text(value)[:MAX_REASON]
+    shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return shown[:MAX_REASON]
 
 
 def _opaque_text(value: object) -> str:

@@ -363,15 +363,13 @@ class BlackboardReader(Closing):
         bell = self._bell
         if bell is None:
             self._check("BlackboardReader.fileno")
-            bell = self._bell = Bell()
-            try:
-                board = self._board
-                if board is not None and board.table is not None:
-                    board.table.set_address(bell.address)
-                bell.ring()
-            finally:
-                if self._closed:  # by another thread, which did not find the bell
-                    self.close()
+            made = Bell()
+            made.ring()  # so that its first waiter calms it, which publishes its address
+            bell = self._bell
+            if bell is None:  # no call from here to the store, as another thread may store one, too
+                self._bell = bell = made
+            if self._closed:  # by another thread, which did not find the bell
+                self.close()
         return bell
 
     def _calm(self, bell: Bell) -> None:
@@ -381,6 +379,7 @@ class BlackboardReader(Closing):
         self._find_writer()
         board = self._board  # another thread may close it at any time
         if board is not None and board.table is not None:
+            board.table.set_address(bell.address)
             board.table.words.arm(GATE, True)
             bell.watch(board.table.pids())
 

@@ -43,7 +43,7 @@ def descriptor_while_open(
 ) -> int:
     """Return the descriptor of an object, or raise what `require_open(call)` raises.
 
-    That also where another thread, or a handler of a signal, closes the object meanwhile.
+    It raises that also where another thread, or a handler of a signal, closes the object meanwhile.
     """
     require_open(call)
     try:

@@ -213,14 +213,16 @@ class Listener(_End):
     def _bell_of(self) -> Bell:
         bell = self._bell
         if bell is None:
-            table = self._open("Listener.fileno")
-            bell = self._bell = Bell()
-            try:
-                table.set_address(bell.address)
+            made = Bell()
+            self._calm(made)
+            bell = self._bell
+            if bell is None:  # no call from here to the store, as another thread may store one, too
+                # Now that it is rung: a handler of a signal may have raised before.
+                self._bell = bell = made
+            if bell is not made:  # that of another thread, which has the address no more
                 self._calm(bell)
-            finally:
-                if self.closed:  # by another thread, which did not find the bell
-                    self.close()
+            if self.closed:  # by another thread, which did not find the bell
+                self.close()
         return bell
 
     def _calm(self, bell: Bell) -> None:
@@ -228,6 +230,7 @@ class Listener(_End):
         there = True  # also where it raises: the rings were taken
         try:
             bell.drain(_NUMBERS)
+            table.set_address(bell.address)
             table.words.arm(table.gate, True)
             bell.watch(table.pids())
             there = self._signalled(table)

@@ -23,7 +23,7 @@ from shmnd.common.arguments import integer
 from shmnd.common.deadline import end_after
 from shmnd.common.late import asyncio
 from shmnd.common.owned import Owned
-from shmnd.ipc.common.closed import announce_closed
+from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
 from shmnd.ipc.common.ringing import PAUSE
 from shmnd.ipc.errors import require_caller
 from shmnd.ipc.queue.feeder import Feeder
@@ -307,10 +307,9 @@ class Queue(QueueCalls, Waits):
 
         It stays readable until a get finds nothing.
         """
-        self._require_open()
-        number = self._bell_of().fd
-        self._require_open()
-        return number
+        return descriptor_while_open(
+            lambda: self._bell_of().fd, lambda _: self._require_open(), "Queue.fileno"
+        )
 
     async def aget(self, timeout: float | None = None) -> Any:
         """Get as `get` does, and let other tasks run meanwhile."""

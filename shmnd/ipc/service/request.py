@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from shmnd.ipc.queue.queueing import Queue
 
-__all__ = ["AHEAD", "PATIENCE", "Request", "UnreadableRequest", "fail", "is_refused"]
+__all__ = ["AHEAD", "PATIENCE", "Request", "UnreadableRequest", "fail", "fail_unless_fit"]
 
 AHEAD: Final = 64
 """Values of a stream that wait for their client before the server does."""
@@ -293,9 +293,10 @@ class UnreadableRequest(Exception):
     """A request was taken that cannot be read: its argument says why."""
 
 
-def is_refused(request: Request, type_: Any, pid: int, call: str) -> bool:
-    """Have the value as its type wants it; where it cannot be that, the request fails.
+def fail_unless_fit(request: Request, type_: Any, pid: int, call: str) -> bool:
+    """Make the value as its type wants it, or fail the request, and return whether that failed it.
 
+    UnreadableRequest: it has failed, since its value cannot be unpickled here.
     A child that was forked within the call says nothing to the client.
     """
     value = request.value

@@ -31,7 +31,7 @@ from shmnd.ipc.queue.parts import core_here, taken_over
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.asking import KnownClient, open_answers, origin_of
-from shmnd.ipc.service.request import Request, UnreadableRequest, fail, is_refused
+from shmnd.ipc.service.request import Request, UnreadableRequest, fail, fail_unless_fit
 from shmnd.ipc.service.request_loop import RequestLoop
 from shmnd.ipc.service.service_values import described, request_in_part, require_same_types
 from shmnd.ipc.service.turns import StreamTurns
@@ -211,7 +211,7 @@ class Server(Closing):
                 if ended:
                     request._finish()  # its client waits for nothing any more
                     request = None
-                elif is_refused(request, self.request, self._pid, call):
+                elif fail_unless_fit(request, self.request, self._pid, call):
                     request = None
             require_process(self._pid, call, "server")
             del box[0]
@@ -245,7 +245,7 @@ class Server(Closing):
     def __iter__(self) -> RequestLoop:
         """Return requests as they come, until the server is closed.
 
-        A request that cannot be read is left out with a RuntimeWarning; its client fails.
+        A request that cannot be read is left out with a RuntimeWarning; its client gets an error.
         """
         return RequestLoop(self)
 
@@ -262,7 +262,7 @@ class Server(Closing):
             require_process(self._pid, call, "server")
             return None
         except NdMemoryError:
-            time.sleep(POLL)  # until a descriptor is free
+            time.sleep(POLL)  # until there is a descriptor, or memory
             return None
         except UnreadableRequest as exc:
             self._warn(exc.args[0])
@@ -282,7 +282,7 @@ class Server(Closing):
                 require_process(self._pid, "Server", "server")
                 return None
             except NdMemoryError:
-                await asyncio.sleep(POLL)  # until a descriptor is free
+                await asyncio.sleep(POLL)  # until there is a descriptor, or memory
             except UnreadableRequest as exc:
                 self._warn(exc.args[0])
         return None

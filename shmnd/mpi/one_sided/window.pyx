@@ -35,7 +35,7 @@ cdef extern from "sched.h" nogil:
 _LINE = 64
 
 cdef unsigned int _LONG = 100           # turns of a wait for a lock, before it is published anew
-cdef int _UNSEEN = 200 * _LONG          # turns after which a reader that has died has the lock
+cdef int _UNSEEN = 200 * _LONG          # turns after which a dead reader is taken to have it
 cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, in bytes
 
 

@@ -9,7 +9,8 @@
  * A count does not name the readers. Each rank has a row of bytes for the locks that it reads:
  * SHMPI_ASKS from before it asks for a lock until it has returned it, and SHMPI_HOLDS in between,
  * where it surely has the lock. A rank that has died with SHMPI_ASKS may have died with the lock.
- * One without a mark has not. These bytes only name ranks; the words alone say who may enter.
+ * One without a mark has not. The words alone decide which rank may enter; the bytes decide which
+ * death ends a wait.
  */
 #ifndef SHMPI_ONE_SIDED_H
 #define SHMPI_ONE_SIDED_H
@@ -101,8 +102,10 @@ static inline int shmpi_holder(struct shmpi_engine *e, const struct shmpi_holder
     if (seen & SHMPI_WRITER) {
         found = shmpi_other(h, seen ^ SHMPI_WRITER);
         *has_left = found >= 0 && shmpi_has_left(e, found);
-        if (*has_left && shmnd_acquire64(&h->gates[lock].access) != seen)
+        if (*has_left && shmnd_acquire64(&h->gates[lock].access) != seen) {
             found = -1; /* it had returned it before it left */
+            *has_left = false;
+        }
         return found;
     }
     for (int i = 0; i < h->size && !*has_left; i++) {
@@ -115,7 +118,7 @@ static inline int shmpi_holder(struct shmpi_engine *e, const struct shmpi_holder
     return found;
 }
 
-/* A rank that may have died between a reader's marks, where it has the lock or not; -1: none. */
+/* A rank that has died while it took or returned a reader's lock, so that it may have it; or -1. */
 static inline int shmpi_lost_reader(struct shmpi_engine *e, const struct shmpi_holders *h, int lock)
 {
     for (int i = 0; i < h->size; i++)

@@ -3,6 +3,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Sized
 from typing import Any
 
@@ -72,19 +73,28 @@ CASES: dict[str, Case] = {
 def test_a_close_within_a_wait(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shmnd.ipc.blackboard.reader.PAUSE", 0.0)  # it sleeps at its descriptor
     make, wait = CASES[case]
-    ended: list[str] = []
+    closed_in_time = 0
     for place in itertools.count():
         objects = make()
+        ended: list[str] = []
+        closed: list[float] = []
 
-        def run(objects: list[Any] = objects) -> None:
+        def run(objects: list[Any] = objects, ended: list[str] = ended) -> None:
             with pytest.raises((ipc.Closed, TimeoutError)) as caught:
                 wait(objects[0])
             ended.append(caught.typename)
 
-        came = handled(place, run, lambda path: path.endswith(SOURCES), objects[0].close)
+        def close(objects: list[Any] = objects, closed: list[float] = closed) -> None:
+            closed.append(time.monotonic())
+            objects[0].close()
+
+        begun = time.monotonic()
+        came = handled(place, run, lambda path: path.endswith(SOURCES), close)
+        if closed and closed[0] - begun < SHORT:
+            assert ended == ["Closed"], f"closed in time, at place {place}"
+            closed_in_time += 1
         for each in objects:
             each.close()
         if not came:
             break
-    late = ended.index("TimeoutError")
-    assert late > place // 3, f"{place} places, and the first too late is {late}"
+    assert closed_in_time > 2, f"of {place} places"

@@ -3,9 +3,14 @@
 
 import asyncio
 import itertools
+import select
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -83,7 +88,7 @@ def test_what_a_handler_raises_within_a_wait_for_a_value_is_the_programs(
 ) -> None:
     """Also where the wait handles errors of this kind: a key or a writer that is not there."""
 
-    def on_alarm(number: int, frame: object) -> None:
+    def on_alarm(number: int, frame: object) -> None:  # known by its parameters
         raise kind("of the program")
 
     with ipc.Blackboard("b", {"n": "i8"}) as board, ipc.BlackboardReader("b") as reader:
@@ -101,4 +106,57 @@ def test_what_a_handler_raises_within_a_wait_for_a_value_is_the_programs(
             if not came:
                 break
             assert [str(each.args[0]) for each in raised] == ["of the program"], at
+    assert at > 10, "there were places to interrupt"
+
+
+Ends = tuple[Any, Any, Callable[[], None], Callable[[], object], Callable[[float], Any]]
+"""A receiver, the other end, what wakes the receiver, what calms its descriptor, and a wait."""
+
+
+def listener() -> Ends:
+    sink, source = ipc.Listener("e"), ipc.Notifier("e")
+    calm = partial(sink.wait, 0)
+    return sink, source, partial(source.notify, 1), calm, lambda left: sink.await_ids(left)
+
+
+def reader() -> Ends:
+    board = ipc.Blackboard("b", {"n": "i8"})
+    sink = ipc.BlackboardReader("b")
+
+    def post() -> None:
+        board["n"] = 1
+
+    post()
+    assert sink["n"] == 1
+    return sink, board, post, sink.ready, lambda left: sink.await_change("n", timeout=left)
+
+
+def in_vain(wait: Callable[[float], Any]) -> None:
+    with suppress(TimeoutError):
+        asyncio.run(wait(0.01))
+
+
+@pytest.mark.parametrize("how", ["await", "fileno"])
+@pytest.mark.parametrize("make", [listener, reader])
+def test_the_wait_after_an_interrupted_one_is_woken(make: Callable[[], Ends], how: str) -> None:
+    """The handler raises also where the first one makes what the other end rings."""
+    for at in itertools.count():
+        sink, other, post, calm, wait = make()
+        with sink, other:
+            if how == "fileno":
+                came = interrupted(at, sink.fileno, inside(ipc))
+                for _ in range(4):  # a first ring may be there
+                    calm()
+                post()
+                assert select.select([sink.fileno()], [], [], PATIENCE)[0], at
+            else:
+                came = interrupted(at, partial(in_vain, wait), inside(ipc))
+                later = threading.Timer(0.03, post)
+                later.start()
+                begun = time.monotonic()
+                assert asyncio.run(wait(PATIENCE)), at
+                assert time.monotonic() - begun < PATIENCE / 2, f"woken by its time-out, at {at}"
+                later.join()
+        if not came:
+            break
     assert at > 10, "there were places to interrupt"

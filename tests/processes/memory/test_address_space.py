@@ -5,6 +5,8 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,6 +101,15 @@ def test_a_name_that_cannot_be_loaded_names_the_limit(what: str, limit: str, nam
 )
 def test_a_module_that_lacks_memory_names_the_limit(failure: Exception) -> None:
     with pytest.raises(NdMemoryError, match=r"test: .*ulimit -v"), taking_from_the_system("test"):
+        raise failure
+
+
+def test_a_module_that_may_not_be_executed_is_no_shortage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = ImportError("x.so: failed to map segment from shared object", path=str(tmp_path))
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    with pytest.raises(ImportError, match="failed to map"), taking_from_the_system("test"):
         raise failure
 
 

@@ -39,7 +39,9 @@ class World:
     """A broker, its clients, and what it said to each of them."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.state = Rendezvous(limits=limits, first_port=50000, channel=self._channel)
+        self.state = Rendezvous(
+            limits=limits, first_port=50000, channel=self._channel, place="/tests"
+        )
         self.channel_error: OSError | None = None
         self._channels = itertools.count()
         self.said: dict[int, list[tuple[dict[str, Any], tuple[PassedFd, ...]]]] = {}

@@ -4,6 +4,7 @@
 import pytest
 
 from shmnd.broker.protocol import (
+    MAX_REASON,
     encode_private,
 )
 from shmnd.broker.service.records import Limits
@@ -364,12 +365,13 @@ def test_a_reason_does_not_control_the_terminal_of_the_peer(world: World, op: st
         passive.accept(connection)
     sender, receiver = (passive, active) if op == "reject" else (active, passive)
     receiver.take()
-    sender.ask(op, connection=connection, why="\x1b[31mno\r\nroom\x9b2J: é" + "x" * 1000)
+    sender.ask(op, connection=connection, why="\x1b[31mno\r\nroom\x9b2J: é" + "\x1b" * 1000)
     (event,) = receiver.events()
     text = event["message"] if op == "reject" else event["why"]
     assert text.isprintable()
     assert "\\x1b[31mno\\r\\nroom\\x9b2J: é" in text
-    assert len(text) < 600
+    before = "the peer could not accept: " if op == "reject" else ""
+    assert len(text) == len(before) + MAX_REASON
 
 
 def test_closing_a_connector_gives_its_attempt_up(world: World) -> None:
