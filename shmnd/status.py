@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 __all__ = [
     "IN_CHILD",
+    "LIMITS_OF_MEMORY",
+    "LIMIT_OF_FILES",
     "OWN_IN_CHILD",
     "AdapterFlag",
     "CqNotify",
@@ -344,11 +346,13 @@ def error(status: int, call: str, detail: str, *, required: int | None = None) -
     return NdError(status, f"{call}: {detail} [{Status(status).name}]", required=required)
 
 
+LIMIT_OF_FILES: Final = "the limit of open files of the machine is fs.file-max"
+LIMITS_OF_MEMORY: Final = "see the limits of the memory and of the address space (ulimit -v)"
 _LIMITS_OF_LOADS: Final[Mapping[int, str]] = MappingProxyType(
     {
         errno.EMFILE: "the limit of descriptors of this process is ulimit -n",
-        errno.ENFILE: "the limit of open files of the machine is fs.file-max",
-        errno.ENOMEM: "see the limits of the memory and of the address space (ulimit -v)",
+        errno.ENFILE: LIMIT_OF_FILES,
+        errno.ENOMEM: LIMITS_OF_MEMORY,
     }
 )
 
@@ -361,7 +365,7 @@ def limit_of_load(failure: BaseException) -> str:
     text = str(failure)
     unmapped = "failed to map segment" in text and not _may_not_be_executed(failure)
     if isinstance(failure, MemoryError) or unmapped:
-        return _LIMITS_OF_LOADS[errno.ENOMEM]
+        return LIMITS_OF_MEMORY
     if isinstance(failure, OSError):
         return _LIMITS_OF_LOADS.get(failure.errno or 0, "")
     found = (limit for number, limit in _LIMITS_OF_LOADS.items() if os.strerror(number) in text)

@@ -7,13 +7,15 @@ import errno
 import resource
 from typing import Final
 
+from shmnd.status import LIMIT_OF_FILES, LIMITS_OF_MEMORY
+
 __all__ = ["LIMITS_OF_MEMORY", "remedy", "remedy_of_call", "remedy_of_mapping", "remedy_of_start"]
 
 _REMEDIES: Final = {
     errno.EFBIG: "a file of this process may not be longer than {} bytes: the limit is ulimit -f, "
     "LimitFSIZE= in a unit",
     errno.EMFILE: "the limit of descriptors of this process is {}, which ulimit -n raises",
-    errno.ENFILE: "the limit of open files of the machine is fs.file-max",
+    errno.ENFILE: LIMIT_OF_FILES,
 }
 """Those that mean the same whatever the call was."""
 _LIMITS: Final = {errno.EFBIG: resource.RLIMIT_FSIZE, errno.EMFILE: resource.RLIMIT_NOFILE}
@@ -40,9 +42,6 @@ def remedy_of_start(failure: OSError) -> str:
     """Return what raises the limit that the start of a process has met, after "; "; or nothing."""
     found = remedy(failure, _PROCESSES if failure.errno == errno.EAGAIN else "")
     return found and f"; {found}"
-
-
-LIMITS_OF_MEMORY: Final = "see the limits of the memory and of the address space (ulimit -v)"
 
 
 def remedy_of_mapping(failure: int) -> str:

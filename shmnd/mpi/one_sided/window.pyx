@@ -208,7 +208,7 @@ cdef class WinState(State):
             _yield()
             holder = shmpi_taker(&self.holders, rank) if E.failures else -1
             if holder >= 0 and death_of(holder):
-                _fail_of_dead(self, holder, call)
+                self.fail_of_dead(holder, call)
         return 0
 
     def begin_wait(self, call: str, int holder) -> None:
@@ -295,6 +295,11 @@ cdef class WinState(State):
         """Return its name for a message."""
         return self.name or f"the window of {self.size}"
 
+    def fail_of_dead(self, dead: int, call: str) -> None:
+        """Raise the error of a rank of the job that has died with what a call waits for."""
+        at = f"{call} of {self.title()}: rank {dead} of the job has died"
+        mpi_error(<Handle>self.comm, constants.ERR_PROC_FAILED, at)
+
 
 cdef int _yield() except -1:
     """Let others run."""
@@ -314,17 +319,11 @@ cdef int _require_holder(WinState w, int rank, int unseen, str call) except -1:
     cdef int holder = shmpi_holder(E, &w.holders, rank, &left)
     for dead in (holder, w.holders.to_job[rank]):
         if dead >= 0 and death_of(dead):
-            _fail_of_dead(w, dead, call)
+            w.fail_of_dead(dead, call)
     dead = shmpi_lost_reader(E, &w.holders, rank) if holder < 0 else -1
     if dead >= 0 and unseen >= _UNSEEN:
-        _fail_of_dead(w, dead, call)
+        w.fail_of_dead(dead, call)
     return unseen + 1 if dead >= 0 else 0
-
-
-cdef int _fail_of_dead(WinState w, int dead, str call) except -1:
-    """Raise the error of a rank of the job that has died with a lock, or with the window's part."""
-    at = f"{call} of {w.title()}: rank {dead} of the job has died"
-    mpi_error(<Handle>w.comm, constants.ERR_PROC_FAILED, at)
 
 
 cdef Target target_of(

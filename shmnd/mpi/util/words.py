@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from shmnd.mpi.collectives.op import NO_OP, SUM
 from shmnd.mpi.communicators.intracomm import Intracomm
-from shmnd.mpi.constants import ERR_PROC_FAILED, MODE_NOCHECK
+from shmnd.mpi.constants import MODE_NOCHECK
 from shmnd.mpi.datatypes.datatype import Datatype
-from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.info import Info
 from shmnd.mpi.one_sided.win import Win
 from shmnd.mpi.transport import engine
@@ -104,6 +103,5 @@ def _require_alive(win: Win, call: str, holder: int, again: bool) -> bool:
     state = win.ob.comm.ob
     dead = [each for each in state.failed() if holder < 0 or each == state.group[holder]]
     if dead and again:
-        text = f"{call} of {win.ob.title()}: rank {dead[0]} of the job has died"
-        raise_error(win, ERR_PROC_FAILED, text)
+        win.ob.fail_of_dead(dead[0], call)
     return bool(dead)

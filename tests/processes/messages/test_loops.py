@@ -7,7 +7,7 @@ None loses a thing that it has taken, and each ends by its `close` or `aclose`.
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -91,14 +91,14 @@ def test_a_loop_of_connections_continues_after_a_handler(how: str) -> None:
 
 
 def ends(source: Any) -> None:
-    loop: Iterator[Any] = iter(source)
-    loop.close()  # type: ignore[attr-defined]
+    loop: Any = iter(source)
+    loop.close()
     assert list(loop) == []
 
 
 async def ends_in_loop(source: Any) -> None:
-    loop: AsyncIterator[Any] = aiter(source)
-    await loop.aclose()  # type: ignore[attr-defined]
+    loop: Any = aiter(source)
+    await loop.aclose()
     assert [each async for each in loop] == []
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import shmnd
+from processes.kit import listening
 from shmnd import Status
 from shmnd.messaging.endpoints import Ends
 from shmnd.runtime.data_plane import DataPlane
@@ -20,9 +21,7 @@ def test_neither_queue_polls_a_pair_whose_attempt_was_rejected(
 ) -> None:
     """Its link is released: a poll of the pair would read memory that is not there."""
     caller, called = adapters
-    with called.create_listener() as listener, caller.create_completion_queue(4) as far:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with listening(called) as listener, caller.create_completion_queue(4) as far:
         receives, requests = (called.create_completion_queue(4) for _ in range(2))
         kept: list[object] = []  # dropped ones would give the attempt up
 
@@ -54,20 +53,20 @@ def test_neither_queue_polls_a_pair_whose_attempt_was_rejected(
         assert receives.wait(1, 0) == requests.wait(1, 0) == []
 
 
+SHORTAGE = "4096 bytes of shared memory wanted, 17 are left"
+
+
+def lack(*_: Any) -> Any:
+    raise error(Status.INSUFFICIENT_RESOURCES, "DataPlane", SHORTAGE)
+
+
 @pytest.mark.parametrize("how", ["reject", "close", "accept"])
 def test_the_peer_learns_that_an_accept_lacked_memory(
     adapters: tuple[shmnd.Adapter, shmnd.Adapter], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """If the program refuses the request then; the second Accept may find memory."""
     caller, called = adapters
-    shortage = "4096 bytes of shared memory wanted, 17 are left"
-
-    def lack(*_: Any) -> Any:
-        raise error(Status.INSUFFICIENT_RESOURCES, "Connector.accept", shortage)
-
-    with called.create_listener() as listener, caller.create_completion_queue(4) as far:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with listening(called) as listener, caller.create_completion_queue(4) as far:
         active, passive = caller.create_connector(), called.create_connector()
         request = listener.get_connection_request(passive)
         far_pair = caller.create_queue_pair(far, far)
@@ -77,7 +76,7 @@ def test_the_peer_learns_that_an_accept_lacked_memory(
         request.result(WAIT)
         with monkeypatch.context() as patch:
             patch.setattr(DataPlane, "create_link", lack)
-            with nd_error(Status.INSUFFICIENT_RESOURCES, match=shortage):
+            with nd_error(Status.INSUFFICIENT_RESOURCES, match=SHORTAGE):
                 passive.accept(pair)
         if how == "accept":
             accepting = passive.accept(pair)
@@ -87,7 +86,7 @@ def test_the_peer_learns_that_an_accept_lacked_memory(
             return
         passive.reject(b"no") if how == "reject" else passive.close()
         with nd_error(
-            Status.CONNECTION_REFUSED, match=rf"connect: the peer could not accept: {shortage}"
+            Status.CONNECTION_REFUSED, match=rf"connect: the peer could not accept: {SHORTAGE}"
         ):
             connecting.result(WAIT)
         assert active.get_private_data() == (b"no" if how == "reject" else b"")
@@ -98,14 +97,7 @@ def test_the_peer_learns_that_a_connect_lacked_memory(
 ) -> None:
     """The next Connect of the same connector may find memory."""
     caller, called = adapters
-    shortage = "4096 bytes of shared memory wanted, 17 are left"
-
-    def lack(*_: Any) -> Any:
-        raise error(Status.INSUFFICIENT_RESOURCES, "Connector.connect", shortage)
-
-    with called.create_listener() as listener, caller.create_completion_queue(4) as far:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with listening(called) as listener, caller.create_completion_queue(4) as far:
         active, queue = caller.create_connector(), called.create_completion_queue(4)
         far_pair = caller.create_queue_pair(far, far)
 
@@ -120,11 +112,11 @@ def test_the_peer_learns_that_a_connect_lacked_memory(
         with monkeypatch.context() as patch:
             patch.setattr(DataPlane, "attach_link", lack)
             connecting, accepting, passive = answered()
-            with nd_error(Status.INSUFFICIENT_RESOURCES, match=shortage):
+            with nd_error(Status.INSUFFICIENT_RESOURCES, match=SHORTAGE):
                 connecting.result(WAIT)
             with nd_error(
                 Status.CONNECTION_REFUSED,
-                match=rf"accept: the active side could not connect: {shortage}",
+                match=rf"accept: the active side could not connect: {SHORTAGE}",
             ):
                 accepting.result(WAIT)
             with nd_error(
