@@ -107,6 +107,10 @@ def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
             yield from _leaves(child)
 
 
+_COMPILED: Final = {"cython_function_or_method", "method_descriptor", "classmethod_descriptor"}
+"""The kinds of methods that have their types in a stub alone."""
+
+
 def _from_stub(owner: type, method: str) -> tuple[str, str] | None:
     """Return the declaration of a method in the stub of its class, or of an inherited one."""
     for cls in owner.__mro__:
@@ -146,7 +150,7 @@ def _signature(
         if name not in _MADE_BY_PROGRAMS:
             return "", ""
         args = (_from_stub(obj, "__init__") or (args, ""))[0]
-    elif type(obj).__name__ == "cython_function_or_method":
+    elif type(obj).__name__ in _COMPILED:
         package, cls, method = name.rsplit(".", 2)
         owner = getattr(importlib.import_module(package), cls)
         args, result = _from_stub(owner, method) or (args, result)

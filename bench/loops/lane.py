@@ -70,6 +70,8 @@ class Queues:
     initiator: CompletionQueue
     arrived: Callable[[int], list[Result]]
     """Wait for Receives, in the manner that was asked for."""
+    arrival: Callable[[], Result]
+    """Wait for one Receive in the same manner."""
 
     @classmethod
     def create(cls, adapter: Adapter, depths: Depths, wait: Wait, lanes: int = 1) -> Queues:
@@ -78,8 +80,10 @@ class Queues:
         initiator = adapter.create_completion_queue(depths.sends * lanes)
         if wait in _SPINS:
             receive.spin = initiator.spin = _SPINS[wait]
-        arrived = _notified(receive) if wait is Wait.NOTIFY else receive.wait
-        return cls(receive, initiator, arrived)
+        if wait is Wait.NOTIFY:
+            arrived = _notified(receive)
+            return cls(receive, initiator, arrived, lambda: arrived(1)[0])
+        return cls(receive, initiator, receive.wait, receive.wait_one)
 
 
 _SPINS = {Wait.POLL: 3600.0, Wait.EVENT: 0.0, Wait.ASYNCIO: 0.0}
@@ -109,6 +113,7 @@ class Lane:
     receive_cq: CompletionQueue
     initiator_cq: CompletionQueue
     arrived: Callable[[int], list[Result]]
+    arrival: Callable[[], Result]
     flags: int
     """Of each Send and Write: INLINE for messages as short as that was asked for, else none."""
     send: Callable[[Sge], None]
@@ -163,6 +168,7 @@ class Lane:
             receive_cq=queues.receive,
             initiator_cq=queues.initiator,
             arrived=queues.arrived,
+            arrival=queues.arrival,
             flags=shmnd.OpFlag.INLINE if inline else 0,
             send=_send_inline(qp) if inline else qp.send,
             write=_write_inline(qp) if inline else qp.write,

@@ -6,15 +6,21 @@ after the sending, while the answer is in transit. This includes the reading of 
 each loop turns. Nothing is left out: each round reaps both completions and posts its Receive again.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterable, Iterator
 from itertools import cycle, islice, repeat
+from typing import TYPE_CHECKING
 
 from shmnd.ring.loops import Ticks
 
 from ..measure.reading import Stamps
 from .bandwidth import receive_acknowledgement, send_acknowledgement
 from .lane import MARKS, Lane, check
+
+if TYPE_CHECKING:
+    from shmnd import Result
 
 clock_ns = time.perf_counter_ns
 
@@ -27,21 +33,22 @@ def rounds(count: int, stamps: Stamps | None) -> Iterable[None]:
 def pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
     """Send and Receive to and fro; `count` rounds from turn to turn, so one more altogether."""
     send, receive = lane.send, lane.qp.receive
-    arrived, sent = lane.arrived, lane.initiator_cq.get_results
+    arrival, sent = lane.arrival, lane.initiator_cq.get_results
     outgoing, incoming = lane.outgoing, lane.incoming
     if first:
         send(outgoing)
         reap(lane, 1)
     for _ in rounds(count, stamps) if first else repeat(None, count + 1):
-        (result,) = arrived(1)
+        result = arrival()
         send(outgoing)
         receive(incoming)
         if result.status:
             check([result])
-        if not check(sent(1)):
-            reap(lane, 1)
+        results = sent(1)
+        if not results or results[0].status:
+            complete(lane, results)
     if first:
-        check(arrived(1))
+        check([arrival()])
         receive(incoming)
 
 
@@ -58,8 +65,9 @@ def write_pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -
         outbox[last] = mark
         write(outgoing, address, token)
         for following, _ in zip(marks, rounds(count, stamps), strict=True):
-            if not check(written(1)):
-                reap(lane, 1)
+            results = written(1)
+            if not results or results[0].status:
+                complete(lane, results)
             while inbox[last] != mark:
                 pass
             mark = outbox[last] = following
@@ -73,8 +81,9 @@ def write_pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -
                 pass
             outbox[last] = mark
             write(outgoing, address, token)
-            if not check(written(1)):
-                reap(lane, 1)
+            results = written(1)
+            if not results or results[0].status:
+                complete(lane, results)
 
 
 def read(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
@@ -112,11 +121,11 @@ def due_times(count: int, rate: float) -> Iterator[int]:
 def paced_pingpong(lane: Lane, count: int, rate: float, times: Stamps) -> None:
     """Send and Receive to and fro, one turn more than `count` as above."""
     send, receive, clock = lane.send, lane.qp.receive, clock_ns
-    arrived, sent = lane.arrived, lane.initiator_cq.get_results
+    arrival, sent = lane.arrival, lane.initiator_cq.get_results
     outgoing, incoming = lane.outgoing, lane.incoming
     for place, due in enumerate(due_times(count + 1, rate)):
         send(outgoing)
-        (result,) = arrived(1)
+        result = arrival()
         times[place] = clock() - due
         receive(incoming)
         if result.status:
@@ -153,6 +162,12 @@ def paced_read(lane: Lane, count: int, rate: float, times: Stamps) -> None:
         times[place] = clock() - due
         check(results)
     send_acknowledgement(lane)
+
+
+def complete(lane: Lane, results: list[Result]) -> None:
+    """Check the completion that a poll found, or wait for it."""
+    if not check(results):
+        reap(lane, 1)
 
 
 def reap(lane: Lane, count: int) -> None:

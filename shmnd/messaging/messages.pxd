@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.ring.queues.completion_queue cimport CompletionCore
-from shmnd.ring.queues.polling cimport Result
+from shmnd.ring.queues.results cimport Result
 from shmnd.ring.queues.posting cimport PostingCore
 
 

@@ -17,7 +17,7 @@ from shmnd.ring.process.forks cimport forks
 from shmnd.ring.shared_memory.sge cimport gather_sges, require_held
 from shmnd.ring.queues.posting cimport PostingCore, flags_of
 from shmnd.ring.queues.notifying cimport NotifyCore
-from shmnd.ring.queues.polling cimport Bound
+from shmnd.ring.queues.results cimport Bound
 from shmnd.ring.queues.reasons cimport refuse, refuse_receive
 
 import operator

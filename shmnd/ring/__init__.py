@@ -13,8 +13,8 @@ from shmnd.common import require_gil
 if TYPE_CHECKING:
     from shmnd.ring.process.peer import Link, PeerAdapter
     from shmnd.ring.queues.notifying import NotifyCore
-    from shmnd.ring.queues.polling import Result
     from shmnd.ring.queues.queue_pair import QueuePair
+    from shmnd.ring.queues.results import Result
     from shmnd.ring.queues.shared_receive_queue import ReceiveCore
     from shmnd.ring.shared_memory.arena import Arena, Block
     from shmnd.ring.shared_memory.registry import Registry
@@ -44,7 +44,7 @@ _HOME: Final = {
     "QueuePair": "queues.queue_pair",
     "ReceiveCore": "queues.shared_receive_queue",
     "Registry": "shared_memory.registry",
-    "Result": "queues.polling",
+    "Result": "queues.results",
     "Segment": "shared_memory.segment",
     "Sge": "shared_memory.sge",
 }

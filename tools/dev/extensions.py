@@ -95,6 +95,12 @@ class BuildExtensions(build_ext):
             "freethreading_compatible": False,
             "linetrace": trace,
             "auto_pickle": False,
+            # Methods of C, which the interpreter calls directly; those of Cython take its general
+            # way. The text of a signature cannot show a default that is an object, as an operation
+            # of MPI is: files that have these keep methods of Cython (`binding=True`).
+            "binding": False,
+            "embedsignature": True,
+            "embedsignature.format": "clinic",
         }
         bare = not (self.inplace or self.editable_mode or trace or flags)
         for extension in self.extensions:

@@ -11,7 +11,8 @@ cdef class CompletionCore(SleepingCore):
 
     cdef void count_wait(self, uint64_t ns, bint found) noexcept
     cdef uint64_t window_ns(self) noexcept
-    cdef list _wait(self, str method, Py_ssize_t most, object timeout)
-    cdef list _spin(self, Py_ssize_t max, object timeout)
+    cdef object _wait(self, str method, Py_ssize_t most, bint alone, object timeout)
+    cdef object _spin(self, Py_ssize_t most, bint alone, object timeout, uint64_t *began)
+    cdef object _check_briefly(self, Py_ssize_t most, bint alone)
     cdef bint _something(self) noexcept
     cdef _spin_unlocked(self, uint64_t end)

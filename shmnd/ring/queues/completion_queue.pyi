@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from shmnd.ring.queues.polling import Result
+from shmnd.ring.queues.results import Result
 from shmnd.ring.queues.sleeping import SleepingCore
 
 class CompletionCore(SleepingCore):

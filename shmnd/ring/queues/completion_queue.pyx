@@ -74,28 +74,32 @@ cdef class CompletionCore(SleepingCore):
         first. Ctrl-C interrupts it.
         """
         cdef Py_ssize_t most = _most(_WAIT, max)
-        return self._wait("wait", most, _checked_timeout(_WAIT, 2, timeout))
+        found = self._wait("wait", most, False, _checked_timeout(_WAIT, 2, timeout))
+        return [] if found is None else found
 
-    cdef list _wait(self, str method, Py_ssize_t most, object timeout):
+    cdef object _wait(self, str method, Py_ssize_t most, bint alone, object timeout):
+        """Return results, or the only one without a list; None when the time-out ends first."""
         cdef list results
-        cdef uint64_t began
+        cdef uint64_t began = 0
         if self.taking != forks:
             self._refuse_taking(method)
-        results = self.poll_results(most)
-        if results or most == 0:
-            return results
+        found = self.poll_for(most, alone)
+        if found is not None or most == 0:
+            return found
         if timeout is not None and timeout <= 0:
-            return results
-        began = c.shmnd_now_ns()
+            return None
         if self.spin_seconds > 0:
-            results = self._spin(most, timeout)
-            if results:
+            found = self._spin(most, alone, timeout, &began)
+            if found is not None:
                 c.shmnd_window_hit(&self.poll_window)
-                return results
+                return found
+        else:
+            began = c.shmnd_now_ns()
         if timeout is not None:
             timeout -= (c.shmnd_now_ns() - began) * 1e-9
             if timeout <= 0:
-                return results
+                return None
+        results = []
         try:
             self._sleep(most, timeout, results)
             # Last: a handler that raises behind this call would lose the results.
@@ -109,9 +113,11 @@ cdef class CompletionCore(SleepingCore):
         self.count_wait(c.shmnd_now_ns() - began, bool(results))
         if self.born != forks:
             results.clear()  # the parent's: the handler of a signal has forked
-        if not results and self.taking != forks:
+        if results:
+            return results[0] if alone else results
+        if self.taking != forks:
             self._refuse_taking(method)
-        return results
+        return None
 
     def wait_one(self, timeout=None) -> Result:
         """Wait for one result and return it.
@@ -120,9 +126,9 @@ cdef class CompletionCore(SleepingCore):
         peers.
         """
         cdef object checked = _checked_timeout(_WAIT_ONE, 1, timeout)
-        cdef list results = self._wait("wait_one", 1, checked)
-        if results:
-            return results[0]
+        result = self._wait("wait_one", 1, True, checked)
+        if result is not None:
+            return result
         outstanding = self._outstanding()
         raise TimeoutError(
             f"{_WAIT_ONE}: no result within {timeout} s; "
@@ -131,36 +137,48 @@ cdef class CompletionCore(SleepingCore):
 
     # -- polling for a while --
 
-    cdef list _spin(self, Py_ssize_t max, object timeout):
+    cdef object _spin(self, Py_ssize_t most, bint alone, object timeout, uint64_t *began):
         """Poll for the spin window, without the interpreter's lock except at its beginning.
 
         Pieces of long copies are run meanwhile; the window begins again after each.
         """
-        cdef uint64_t window = c.shmnd_window_next(&self.poll_window, self.window_ns(), 0)
-        cdef uint64_t start = c.shmnd_now_ns()
-        cdef uint64_t end, now, last = UINT64_MAX
-        cdef int _
-        cdef list results
+        cdef uint64_t window, start, end, now, last = UINT64_MAX
+        found = self._check_briefly(most, alone)
+        if found is not None:
+            return found
+        began[0] = start = c.shmnd_now_ns()
+        window = c.shmnd_window_next(&self.poll_window, self.window_ns(), 0)
         if timeout is not None and timeout < UNLIMITED:
             last = start + <uint64_t>(<double>timeout * 1e9)
         end = min(start + window, last)
         while True:
-            for _ in range(64):
-                if self._something():
-                    results = self.take_results(max)
-                    if results:
-                        return results
-                    if self._copied:
-                        end = min(c.shmnd_now_ns() + window, last)
-                        break
-                c.shmnd_pause()
-            results = self.poll_results(max)
+            if self._copied:
+                end = min(c.shmnd_now_ns() + window, last)
+            found = self.poll_for(most, alone)
             now = c.shmnd_now_ns()
-            if results or now >= end:
-                return results
+            if found is not None or now >= end:
+                return found
             if now - start > _KEEP_LOCK_NS:
                 self._spin_unlocked(end)
                 PyErr_CheckSignals()  # before results are taken, which its handler could lose
+            found = self._check_briefly(most, alone)
+            if found is not None:
+                return found
+
+    cdef object _check_briefly(self, Py_ssize_t most, bint alone):
+        """Check a few times whether a poll may find something, and poll then.
+
+        It reads no clock: each reading takes as long as several checks.
+        """
+        cdef int _
+        self._copied = 0
+        for _ in range(64):
+            if self._something():
+                found = self.take(most, alone)
+                if found is not None or self._copied:
+                    return found
+            c.shmnd_pause()
+        return None
 
     cdef void count_wait(self, uint64_t ns, bint found) noexcept:
         """Count the length of a wait, for the next window."""

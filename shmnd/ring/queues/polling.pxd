@@ -6,22 +6,6 @@ from shmnd.ring cimport c
 from shmnd.ring.queues.completion_ring cimport RingCore
 
 
-cdef class Result:
-    cdef readonly object status
-    cdef readonly object queue_pair_context
-    cdef readonly object request_context
-    cdef readonly object request_type
-    cdef uint32_t bytes, flags
-
-
-cdef class FailedResult(Result):
-    cdef str why
-
-
-cdef class Bound:
-    cdef object context, window
-
-
 # A queue pair as its completion queues use it.
 cdef class PairCore:
     cdef c.shmnd_qp q
@@ -44,9 +28,12 @@ cdef class PollingCore(RingCore):
 
     cdef collect(self)
     cdef int poll(self, c.shmnd_cqe *out, uint32_t most, uint32_t *n) except -1
+    cdef object take(self, Py_ssize_t most, bint alone)
+    cdef object take_one(self)
     cdef list take_results(self, Py_ssize_t max)
     cdef int take_completions(self, c.shmnd_cqe *out, uint32_t most) except -1
     cdef list poll_results(self, Py_ssize_t max)
+    cdef object poll_for(self, Py_ssize_t most, bint alone)
     cdef object result(self, const c.shmnd_cqe *e)
     cdef object failure(self, const c.shmnd_cqe *e)
     cdef explain(self, list results, const c.shmnd_cqe *last, uint32_t n)

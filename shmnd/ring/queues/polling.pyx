@@ -4,14 +4,13 @@
 
 import weakref
 
-cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
+from shmnd.ring.queues.results cimport Bound, FailedResult, Result
 from shmnd.ring.shared_memory.registry cimport release_contexts
 
-from shmnd.common.arguments import shown
 from shmnd.status import RequestType, Status, error
 
 cdef object _SUCCESS = Status.SUCCESS
@@ -34,51 +33,6 @@ cdef uint64_t _SOON_NS = 2000000
 cdef enum:
     # The most steps of one poll: a hostile peer that keeps changing its state must not prolong it.
     _STEPS = 4096
-
-
-@cython.freelist(256)
-cdef class Result:
-    """The result of a request."""
-
-    @property
-    def bytes_transferred(self) -> int:
-        """Bytes received, for a successful Receive; otherwise 0."""
-        return self.bytes
-
-    @property
-    def detail(self) -> str:
-        """Why the request failed, with the peer; empty after a success."""
-        return ""
-
-    def raise_if_failed(self) -> Result:
-        """Return the result itself after a success; otherwise raise the `NdError` of its status."""
-        if self.status is _SUCCESS:
-            return self
-        raise error(self.status, f"QueuePair.{self.request_type.name.lower()}",
-                    f"{self.detail or 'the request failed'}; "
-                    f"its context is {shown(self.request_context)}")
-
-    def __repr__(self) -> str:
-        about = f" {self.bytes} bytes" if self.bytes else ""
-        if self.queue_pair_context is not None:
-            about += f" queue pair {shown(self.queue_pair_context)}"
-        why = f": {self.detail}" if self.detail else ""
-        return (f"<Result {self.request_type.name} {self.status.name}{about} "
-                f"context={shown(self.request_context)}{why}>")
-
-
-cdef class FailedResult(Result):
-    """A result that is not a success, with the reason."""
-
-    @property
-    def detail(self) -> str:
-        """Why the request failed, with the peer."""
-        return self.why
-
-
-@cython.final
-cdef class Bound:
-    """The context of a Bind or Invalidate, with the window, which it keeps alive until then."""
 
 
 cdef inline object _context_of(const c.shmnd_cqe *e):
@@ -241,12 +195,45 @@ cdef class PollingCore(RingCore):
             self.users = {key: references for key, references in self.users.items()
                           if any(reference() is not None for reference in references)}
 
+    cdef object take(self, Py_ssize_t most, bint alone):
+        """Return the results that a poll finds, or the only one without a list; None if none."""
+        return self.take_one() if alone else self.take_results(most) or None
+
+    cdef object take_one(self):
+        """Make the result of one completion that a poll finds, or return None."""
+        cdef c.shmnd_cqe found
+        cdef object result = None
+        cdef uint32_t n = 0
+        cdef bint complete = False
+        if self.given_back is not None:
+            return next(iter(self.take_results(1)), None)
+        self._copied = 0
+        self.takers += 1
+        try:
+            self.poll(&found, 1, &n)
+            if n:
+                result = self.result(&found)
+                n = 0  # first: the release of a context may run any code
+                Py_DECREF(<object>found.context)
+                if found.status:
+                    self.explain([result], &found, 1)
+            _taking_ends(self)
+            complete = True
+        finally:
+            if not complete:
+                self.rescue(None if result is None else [result], &found, n)
+            self.takers -= 1
+        return result
+
     cdef list take_results(self, Py_ssize_t max):
         """Make results of the completions that a poll finds."""
         cdef c.shmnd_cqe out[64]
         cdef list results = None
         cdef uint32_t most, n = 0, made = 0, failed
         cdef bint complete = False
+        if max == 1 and self.given_back is None:
+            one = self.take_one()
+            return [] if one is None else [one]
         self._copied = 0
         self.takers += 1
         try:
@@ -260,7 +247,7 @@ cdef class PollingCore(RingCore):
                 max -= n
                 while made < n:
                     if results is None:
-                        results = [self.result(&out[made])]  # most often the only one
+                        results = [self.result(&out[made])]  # often the only one
                     else:
                         results.append(self.result(&out[made]))
                     failed |= out[made].status
@@ -327,6 +314,11 @@ cdef class PollingCore(RingCore):
     cdef list poll_results(self, Py_ssize_t max):
         _taking_begins(self)
         return self.take_results(max)
+
+    cdef object poll_for(self, Py_ssize_t most, bint alone):
+        """Do the same as `take`, at the begin of a call."""
+        _taking_begins(self)
+        return self.take(most, alone)
 
     cdef int _do_periodic_work(self) except -1:
         """Do what not every call does: refuse in a child process, and make periodic progress."""

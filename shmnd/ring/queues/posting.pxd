@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.ring cimport c
-from shmnd.ring.queues.polling cimport Bound
+from shmnd.ring.queues.results cimport Bound
 from shmnd.ring.queues.progress cimport ProgressCore
 
 

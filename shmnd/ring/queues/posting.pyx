@@ -12,7 +12,7 @@ from libc.stdint cimport UINT64_MAX
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
-from shmnd.ring.queues.polling cimport Bound
+from shmnd.ring.queues.results cimport Bound
 from shmnd.ring.queues.progress cimport ProgressCore, wake_sleepers
 from shmnd.ring.queues.reasons cimport (outstanding_requests, reason_of_failure, refuse,
                                         refuse_receive)

@@ -62,6 +62,9 @@ class Queue:
             time.sleep(0)
         return self.get_results(most)
 
+    def wait_one(self) -> SimpleNamespace:
+        return self.wait(1)[0]
+
 
 class QueuePair:
     """One end of a fake connection; a Send needs a posted Receive at the other end."""
@@ -131,7 +134,8 @@ class FakeLane:
         self.qp = qp
         self.depths = qp.depths
         self.receive_cq, self.initiator_cq = qp.receive_cq, qp.initiator_cq
-        self.arrived, self.send, self.write = self.receive_cq.wait, qp.send, qp.write
+        self.arrived, self.arrival = self.receive_cq.wait, self.receive_cq.wait_one
+        self.send, self.write = qp.send, qp.write
         self.outgoing, self.incoming = object(), object()
         self.remote_address, self.remote_token = 4711, 42
         self.inbox = SimpleNamespace(data=Polled(qp.inbox))
