@@ -9,6 +9,7 @@ that a command about the broker does not load the data plane.
 import argparse
 import difflib
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
@@ -78,6 +79,9 @@ _READERS: Final = {"--namespace": values.namespace, "--group": values.group}
 _NEAR: Final = 0.7
 """How much of a word must be right for another to be named: 'rate' is not a mistyped 'format'."""
 
+_OPTION: Final = re.compile(r"--?[A-Za-z][^ ]*$|--[^ ]+$")
+"""An option as it is written. A word with a space is none, nor a negative number."""
+
 _FAILURE: Final = "the command failed; the reason is on stderr"
 
 
@@ -106,11 +110,12 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse; an option that is none of this command ends the program here."""
-        for word in (sys.argv[1:] if args is None else args) if self._subparsers is None else ():
+        given = list(sys.argv[1:] if args is None else args)
+        behind = given.index("--") if "--" in given else len(given)
+        for word in given[:behind] if self._subparsers is None else ():
             name = word.partition("=")[0]
-            known = name in self._option_string_actions
             # First: its value may be taken for a word.
-            if name.startswith("--") and name != "--" and not known:
+            if _OPTION.match(word) and not {name, word[:2]} & self._option_string_actions.keys():
                 self._refuse(name)
         found, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
@@ -139,7 +144,10 @@ def _nearest(word: str, words: Iterable[str]) -> str:
     """Name the word that was probably meant, if one is near: the dashes of options do not count."""
     bare = {each.lstrip("-"): each for each in words}
     found = difflib.get_close_matches(word.lstrip("-"), bare, 1, _NEAR)
-    return f", did you mean {bare[found[0]]!r}?" if found else ""
+    letters = [each for each in bare if len(each) == 1 and each != "h"]
+    if re.fullmatch("-[a-z]", word) and not letters:  # a command whose options have none
+        found = [each for each in bare if each.startswith(word[1])]
+    return f", did you mean {bare[found[0]]!r}?" if len(found) == 1 else ""
 
 
 def in_order(given: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from shmnd.broker.access import caller_at
-from shmnd.broker.place import Place
+from shmnd.broker.place import Place, no_answer
 from shmnd.broker.protocol import PassedFd, decode, encode, receive, send
 from shmnd.status import Status, error
 
@@ -77,12 +77,7 @@ class Observer:
         while True:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._sock], [], [], left)[0]:
-                raise error(
-                    Status.IO_TIMEOUT,
-                    "broker status",
-                    f"the broker at {self._path} (pid {self.pid}) gave no answer in"
-                    f" {self._limit:g} s",
-                )
+                raise no_answer("broker status", self._path, self.pid, self._limit)
             with contextlib.suppress(BlockingIOError):
                 datagram = receive(self._sock)
                 if not datagram.data:

@@ -37,9 +37,17 @@ from shmnd.common.arguments import shown
 from shmnd.common.interruption import pass_on
 from shmnd.common.steps import step
 from shmnd.common.streams import socket_clear_of_streams
-from shmnd.status import Status, error
+from shmnd.status import NdError, Status, error
 
-__all__ = ["DEFAULT_NAMESPACE", "Place", "namespace_name", "place_of", "root_of", "runtime_dir"]
+__all__ = [
+    "DEFAULT_NAMESPACE",
+    "Place",
+    "namespace_name",
+    "no_answer",
+    "place_of",
+    "root_of",
+    "runtime_dir",
+]
 
 DEFAULT_NAMESPACE: Final = "default"
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -119,6 +127,16 @@ def root_of(base: str | None = None, access: Access | None = None) -> Path:
 
 def _given(base: str | None) -> str:
     return base or os.environ.get("SHMND_RUNTIME_DIR", "")
+
+
+def no_answer(call: str, path: str, pid: int, seconds: float) -> NdError:
+    """Return the error of a broker that is there and does not answer."""
+    return error(
+        Status.IO_TIMEOUT,
+        call,
+        f"the broker at {path} (pid {pid or 'unknown'}) did not answer within {seconds:g} s; is it"
+        " stopped? 'shmnd broker stop' ends it, the next call that needs one starts another",
+    )
 
 
 def runtime_dir(namespace: str | None = None, base: str | None = None) -> Path:

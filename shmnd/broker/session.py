@@ -17,7 +17,7 @@ from collections.abc import Sequence, Sized
 from typing import Any, Final
 
 from shmnd.broker.lock import take_lock
-from shmnd.broker.place import Place
+from shmnd.broker.place import Place, no_answer
 from shmnd.broker.posts import Posts
 from shmnd.broker.protocol import (
     Arrived,
@@ -357,13 +357,7 @@ class Session:
             raise self._no_answer(call)
 
     def _no_answer(self, call: str) -> NdError:
-        return error(
-            Status.IO_TIMEOUT,
-            call,
-            f"the broker at {self.path} (pid {self._broker_pid or 'unknown'}) did not answer within"
-            f" {self._timeout:g} s; is it stopped? 'shmnd broker stop' ends it, the next call that"
-            " needs one starts another",
-        )
+        return no_answer(call, self.path, self._broker_pid, self._timeout)
 
     # --- posts and events ----------------------------------------------------------------------
 

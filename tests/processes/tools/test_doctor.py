@@ -544,7 +544,7 @@ def test_a_broker_that_gives_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         found = only(check_broker.check("mute"), "broker")
     place.socket.unlink()
     assert found.level is Level.PROBLEM
-    assert "gave no answer" in found.found
+    assert "did not answer" in found.found
 
 
 @pytest.mark.parametrize("name", ["lock", "broker.sock", "broker.new"])

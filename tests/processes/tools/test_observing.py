@@ -168,7 +168,7 @@ def test_without_a_broker_and_with_one_that_stands_still(
         assert main(["ps"]) == 0
     told = capsys.readouterr()
     assert f"{echo.pid}  " in told.out
-    assert "gave no answer" in told.err
+    assert "did not answer within 1 s; is it stopped?" in told.err
     end_process(broker_pid())
     with stopped(echo.pid):  # it would start another one
         assert {row["pid"] for row in ps.connection_rows(look())} == with_broker

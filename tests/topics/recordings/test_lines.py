@@ -73,6 +73,8 @@ def test_publish_sends_records_and_rows(name: str) -> None:
         (["record", "file", "t", "--buffer", "1000000"], "'1000000' is more than 262,144"),
         (["publish", "t", "--", "-5", "--wait", "1"], "'--wait' stands behind --"),
         (["echo", "t", "--timeout", "-1"], "from 0 to 1,000,000\n"),
+        (["publish", "t", "-x"], "'-x' is not an option here; --help"),
+        (["publish", "t", "--x"], "'--x' is not an option here; --help"),
     ],
 )
 def test_options_beyond_their_bounds_are_a_line(
@@ -84,6 +86,14 @@ def test_options_beyond_their_bounds_are_a_line(
     said = capsys.readouterr().err
     assert text in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("line", [["--", "--x"], ["--x y"]])
+def test_a_value_may_look_like_an_option(
+    line: list[str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ipc", "publish", name, "--wait", "0", "--type", "bytes", *line]) == 0
+    assert not capsys.readouterr().err
 
 
 RUN = [sys.executable, "-m", "shmnd_tools.main"]
