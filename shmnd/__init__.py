@@ -22,7 +22,7 @@ from shmnd.status import (
     Status,
 )
 from shmnd.status import error as _error
-from shmnd.status import limit_of_load as _limit_of_load
+from shmnd.status import limit_met_by_load as _limit_met_by_load
 
 if TYPE_CHECKING:
     from shmnd.adapter import Adapter
@@ -139,7 +139,7 @@ def __getattr__(name: str) -> object:
     try:
         module = import_module(home)
     except (ImportError, OSError, MemoryError) as exc:
-        shortage = _limit_of_load(exc)
+        shortage = _limit_met_by_load(exc)
         if shortage:
             first = exc.__cause__ or exc  # numpy adds pages of advice
             why = f"{home} cannot be loaded ({str(first) or 'no memory'}); {shortage}"

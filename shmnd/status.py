@@ -37,7 +37,7 @@ __all__ = [
     "detail_of",
     "error",
     "failed",
-    "limit_of_load",
+    "limit_met_by_load",
     "renamed",
 ]
 
@@ -357,8 +357,8 @@ _LIMITS_OF_LOADS: Final[Mapping[int, str]] = MappingProxyType(
 )
 
 
-def limit_of_load(failure: BaseException) -> str:
-    """Return the limit that the load of a module has met; nothing if it met none.
+def limit_met_by_load(failure: BaseException) -> str:
+    """Return the limit that the load of a module has met, as text; "" if it met none.
 
     The loader of compiled modules passes no number on, only its text.
     """

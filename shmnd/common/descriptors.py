@@ -20,7 +20,7 @@ from shmnd.common.interruption import pass_on
 from shmnd.common.native import has_byte, send_byte, set_timerfd, timerfd
 from shmnd.common.owned import Owned
 from shmnd.common.shortages import remedy
-from shmnd.status import NdError, Status, error, limit_of_load
+from shmnd.status import NdError, Status, error, limit_met_by_load
 
 __all__ = [
     "Descriptor",
@@ -57,7 +57,7 @@ def taking_from_the_system(call: str) -> Iterator[None]:
         raise
     except (ImportError, MemoryError) as exc:
         pass_on(exc)
-        limit = limit_of_load(exc)
+        limit = limit_met_by_load(exc)
         if not limit:
             raise
         why = f"{str(exc) or 'no memory'}; {limit}"
