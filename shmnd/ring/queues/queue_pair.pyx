@@ -76,20 +76,7 @@ cdef class QueuePair(ConnectionCore):
         self._make_sending(depths["initiator_depth"], depths["max_initiator_sge"])
         self._make_receiving(depths["receive_depth"], depths["max_receive_sge"])
         self._reset_counters(0, None)
-        receive_cq.reserve(self.reserved_receive)
-        try:
-            initiator_cq.reserve(self.reserved_initiator)
-            try:
-                self.q.receive_bit = receive_cq.take_bit()
-                self.q.initiator_bit = self.q.receive_bit
-                if initiator_cq is not receive_cq:
-                    self.q.initiator_bit = initiator_cq.take_bit()
-            except BaseException:
-                initiator_cq.unreserve(self.reserved_initiator)
-                raise
-        except BaseException:
-            receive_cq.unreserve(self.reserved_receive)
-            raise
+        _join_queues(self)
         # From here on `close` releases the room, also if something below raises.
         self.joined = True
         self.born = forks
@@ -242,11 +229,7 @@ cdef class QueuePair(ConnectionCore):
         self.given_back = True
         self.receive_cq.keep(self.context)
         self.initiator_cq.keep(self.context)
-        self.receive_cq.unreserve(self.reserved_receive)
-        self.initiator_cq.unreserve(self.reserved_initiator)
-        self.receive_cq.give_bit(self.q.receive_bit)
-        if self.initiator_cq is not self.receive_cq:
-            self.initiator_cq.give_bit(self.q.initiator_bit)
+        _leave_queues(self)
         self.receive_cq.pushed()
         self.initiator_cq.pushed()
 
@@ -295,6 +278,48 @@ cdef class QueuePair(ConnectionCore):
         if self.context is not None:
             parts.append(f"context={shown(self.context)}")
         return f"<{self.title} {', '.join(parts)}>"
+
+
+# -- its places in completion queues --
+
+cdef _join_queues(QueuePair pair):
+    """Take a place in both queues, or in neither."""
+    if pair.initiator_cq is pair.receive_cq:
+        pair.q.receive_bit = _admit(pair.receive_cq,
+                                    pair.reserved_receive + pair.reserved_initiator)
+        pair.q.initiator_bit = pair.q.receive_bit
+        return
+    pair.q.receive_bit = _admit(pair.receive_cq, pair.reserved_receive)
+    try:
+        pair.q.initiator_bit = _admit(pair.initiator_cq, pair.reserved_initiator)
+    except BaseException:
+        _dismiss(pair.receive_cq, pair.q.receive_bit, pair.reserved_receive)
+        raise
+
+
+cdef _leave_queues(QueuePair pair):
+    """Release the places."""
+    if pair.initiator_cq is pair.receive_cq:
+        _dismiss(pair.receive_cq, pair.q.receive_bit,
+                 pair.reserved_receive + pair.reserved_initiator)
+        return
+    _dismiss(pair.receive_cq, pair.q.receive_bit, pair.reserved_receive)
+    _dismiss(pair.initiator_cq, pair.q.initiator_bit, pair.reserved_initiator)
+
+
+cdef uint32_t _admit(CompletionCore queue, uint64_t entries) except? 0xffffffff:
+    """Make room in a queue for so many completions, and return a bit of it for the link."""
+    queue.reserve(entries)
+    try:
+        return queue.take_bit()
+    except BaseException:
+        queue.unreserve(entries)
+        raise
+
+
+cdef _dismiss(CompletionCore queue, uint32_t bit, uint64_t entries):
+    queue.unreserve(entries)
+    queue.give_bit(bit)
 
 
 cdef str _written(tuple address):

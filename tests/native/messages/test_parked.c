@@ -134,6 +134,10 @@ static void few_are_checked(void)
     }
     EQUAL(c.qa->cq.parked_count, 0);
     EQUAL(c.qa->cq.active_count, 3);
+    EQUAL(c.qa->cq.receiving_count, 3);
+    /* A late mark of a peer finds no queue pair that is gone. */
+    for (uint32_t i = 0; i < PAIRS; i++)
+        EQUAL(c.qa->cq.by_bit[i] != NULL, i < 3);
     world_close(&c.w);
 }
 
