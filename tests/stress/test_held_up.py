@@ -7,6 +7,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 import shmnd
 from processes.kit import join, listening
 from shmnd.runtime.progress import ProgressEngine
@@ -16,6 +18,8 @@ SIDES = 128, 896
 """Where the two sides lie in a link, and the word in each that names the memory in use."""
 HAZARD = 384
 PUSHING = 1 << 32
+STALL = 10.0
+"""Seconds after which a copy of the peer is not waited for any longer."""
 
 
 def hazard_words() -> list[ctypes.c_uint64]:
@@ -55,3 +59,35 @@ def test_the_end_waits_for_a_copy_of_the_peer_and_close_does_not() -> None:
         while engine.pending_operations._lingering and time.monotonic() < end:
             cq.wait(timeout=0.01)
         assert not engine.pending_operations._lingering
+
+
+@pytest.mark.slow
+def test_an_invalidate_waits_for_a_copy_once_and_says_for_what() -> None:
+    """Ten seconds: for the Invalidate, and none for the end of its connection."""
+    with ExitStack() as kept:
+        adapter = kept.enter_context(shmnd.open_adapter("127.0.0.1"))
+        cq = kept.enter_context(adapter.create_completion_queue(16))
+        owner, user = (
+            kept.enter_context(adapter.create_queue_pair(cq, cq, context=name))
+            for name in ("owner", "user")
+        )
+        listener = kept.enter_context(listening(adapter))
+        for connector in join(listener, owner, user):
+            kept.enter_context(connector)
+        region = kept.enter_context(adapter.create_memory_region())
+        region.register(adapter.allocate(64)).result(WAIT)
+        window = kept.enter_context(adapter.create_memory_window())
+        owner.bind(region, window, region.address, 64, flags=shmnd.OpFlag.ALLOW_READ)
+        assert cq.wait_one(WAIT).status is shmnd.Status.SUCCESS
+
+        words = hazard_words()
+        for word in words:
+            word.value = window.remote_token
+        owner.invalidate(window, "invalidate")
+        try:
+            result = cq.wait_one(2 * STALL - 1)
+        finally:
+            for word in words:
+                word.value = 0
+        assert (result.status, result.request_context) == (shmnd.Status.IO_TIMEOUT, "invalidate")
+        assert result.detail.endswith("died, or did not end a copy within 10 s")

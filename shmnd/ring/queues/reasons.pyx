@@ -9,7 +9,7 @@ from shmnd.ring.queues.shared_receive_queue cimport receive_reason
 from shmnd.ring.shared_memory.sge cimport Sge
 
 from shmnd.common.arguments import shown
-from shmnd.status import OpFlag, Status, error
+from shmnd.status import OpFlag, RequestType, Status, error
 
 cdef tuple _STATES = ("not connected", "connecting", "not yet connected", "connected",
                       "no longer connected", "disconnected")
@@ -109,6 +109,8 @@ cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_):
     peer = f"the peer, process {pair.peer.pid},"
     if theirs == c.SHMND_LINK_DEAD and status in _ENDED:
         return f"{peer} died"
+    if status == Status.IO_TIMEOUT and type_ != RequestType.SEND:
+        return f"{peer} died, or did not end a copy within {c.SHMND_STALL_TIMEOUT_NS // 10**9} s"
     if status == Status.IO_TIMEOUT:
         within = (pair.q.rnr_ns - c.SHMND_COARSE_STEP_NS) * 1e-9
         return (f"{peer} posted no Receive for it within {within:g} s; "
@@ -126,7 +128,7 @@ cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_):
                 "accept here, or inbound_read_limit of the peer, is 0")
     if status == Status.ACCESS_VIOLATION and type_ in (c.SHMND_READ, c.SHMND_WRITE):
         return ("the local memory is not registered for this, or the remote address and token "
-                f"name no memory of {peer[:-1]} with the right that it takes")
+                f"name no memory of {peer} with the right that it takes")
     if status == Status.ACCESS_VIOLATION:
         return ("an element is not within registered memory with the right that it takes; a "
                 "Receive and a Read need ALLOW_LOCAL_WRITE")

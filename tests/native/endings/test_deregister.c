@@ -340,6 +340,25 @@ static void a_peer_is_not_waited_for_for_ever(void)
     duo_close(&s.d);
 }
 
+/* Nor does the end of the connection wait for the same copy again. */
+static void a_peer_is_waited_for_once(void)
+{
+    struct scene s;
+    open_scene(&s, false);
+    struct shmnd_qp *q = &s.d.b->q;
+    uint64_t since = 0, late = 2 + SHMND_STALL_TIMEOUT_NS;
+    shmnd_word64 *hazard = &s.d.a->q.link.mine->hazard;
+    CHECK(shmnd_hazard_enter(hazard, shmnd_grant_entry(&s.d.pb->registry, s.sink), s.sink));
+    region_withdraw(s.d.pb, s.sink);
+    CHECK(!shmnd_qp_has_released(q, s.sink, &since, 1));
+    CHECK(!shmnd_qp_has_released(q, s.sink, &since, late));
+    EQUAL(shmnd_qp_progress(q, late), SHMND_IDLE);
+    CHECK(!q->going_down);
+    CHECK(shmnd_qp_has_released(q, s.sink, &since, late));
+    shmnd_hazard_leave(hazard);
+    duo_close(&s.d);
+}
+
 /* Releasing other memory meanwhile does not extend that time; it has a time of its own. */
 static void each_withdrawn_token_has_its_own_time(void)
 {
@@ -379,6 +398,7 @@ static const struct check_test tests[] = {
     TEST(a_send_that_waits_is_taken_back),
     TEST(other_memory_is_let_go_at_once),
     TEST(a_peer_is_not_waited_for_for_ever),
+    TEST(a_peer_is_waited_for_once),
     TEST(each_withdrawn_token_has_its_own_time),
 };
 MAIN(tests)
