@@ -241,8 +241,12 @@ class WaitSet(Closing):
             with contextlib.ExitStack() as stack:
                 stack.callback(later.cancel)
                 stack.callback(surely, _remove, loop, own, pid)
-                for each in self._groups:
-                    stack.enter_context(each.resolving(came))
+                try:
+                    for each in self._groups:
+                        stack.enter_context(each.resolving(came))
+                except (NdError, OSError):
+                    self._require_open_waiters()
+                    raise
                 for descriptor in self._descriptors() | {waker.fd}:
                     try:
                         with taking_from_the_system(call):
@@ -259,6 +263,11 @@ class WaitSet(Closing):
     def __aiter__(self) -> ReadyLoop:
         """Return ready objects as they come."""
         return ReadyLoop(self)
+
+    def _require_open_waiters(self) -> None:
+        """Raise Closed where another thread has closed an object that has a waiter."""
+        for key in list(self._waiters):
+            _require_open(self._objects.get(key))
 
     def _check(self, call: str) -> None:
         if self._closed:

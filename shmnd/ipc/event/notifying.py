@@ -275,10 +275,10 @@ class Listener(_End):
 
     def close(self) -> None:
         """Leave the name. Harmless when repeated."""
+        super().close()  # first: a thread that makes a bell from here on finds it closed
         bell, self._bell = getattr(self, "_bell", None), None
         if bell is not None:
             bell.close()
-        super().close()
         announce_closed(self)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`fileno()` of an object that is closed meanwhile: one error, and no descriptor stays open."""
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -57,6 +58,34 @@ def test_a_close_at_each_place_of_fileno(case: str) -> None:
             break
     # At the last places the call is over, and its value is on the way.
     assert refused >= place - 2 > 10
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fileno_at_each_place_of_a_close(case: str) -> None:
+    """A bell that is made for an object on its way to its end is not left open, either."""
+    refusal: type[Exception] = ValueError if case == "queue" else ipc.Closed
+
+    def ask_within_close(place: int) -> bool:
+        objects = CASES[case]()
+
+        def ask() -> None:
+            with contextlib.suppress(refusal):
+                objects[0].fileno()
+
+        came = handled(place, objects[0].close, WITHIN, ask)
+        for each in objects[1:]:
+            each.close()
+        bell = getattr(objects[0], "_bell", None)
+        assert bell is None or bell.fd < 0, f"place {place}"  # at which others would sleep
+        return came
+
+    for place in itertools.count():
+        before = len(open_files())
+        came = ask_within_close(place)
+        assert len(open_files()) <= before, f"place {place}"
+        if not came:
+            break
+    assert place > 2
 
 
 def test_a_descriptor_that_a_thread_makes_while_another_closes_it(

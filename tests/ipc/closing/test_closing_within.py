@@ -62,6 +62,14 @@ CASES: dict[str, Case] = {
         lambda: [ipc.WaitSet(queue := ipc.Queue()), queue],
         lambda both: expired(asyncio.run(both.await_ready(SHORT))),
     ),
+    "await ready of a subscriber": (
+        lambda: [ipc.Subscriber("t")],
+        lambda sub: expired(asyncio.run(ipc.WaitSet(sub).await_ready(SHORT))),
+    ),
+    "await ready of a reader": (
+        lambda: [ipc.BlackboardReader("b"), ipc.Blackboard("b", {"x": "f8"})],
+        lambda reader: expired(asyncio.run(ipc.WaitSet(reader).await_ready(SHORT))),
+    ),
     "acall": (
         lambda: [ipc.Client("s"), ipc.Server("s")],
         lambda client: asyncio.run(client.acall(1, timeout=SHORT)),
