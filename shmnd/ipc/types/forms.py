@@ -156,10 +156,8 @@ class _Record(TopicType):
         self._name = name
 
     def __repr__(self) -> str:
-        names = ", ".join(
-            f"{name}: {field[0]}"
-            for name, field in (self.dtype.fields or {}).items()  # type: ignore[union-attr]  # it has one
-        )
+        record: Any = self.dtype
+        names = ", ".join(f"{name}: {record[name]}" for name in record.names or ())
         return f"{self._name}({names})"
 
     def value_of(self, sample: Any) -> Any:

@@ -65,3 +65,8 @@ def test_a_title_that_is_not_text(typed: bool) -> None:
         received(np.zeros(2, outer), outer if typed else None, None)
     with pytest.raises(TypeError, match=r"^ipc\.Array: field 'a'.* title \(1, 2\)"):
         ipc.Array(outer, 3)
+
+
+def test_a_field_with_a_title_is_named_once() -> None:
+    description = {"record": ["struct", [["a", "<i4", 0, "Title"]], 4]}
+    assert repr(ipc.TopicType.from_description(description)) == "record(a: int32)"
