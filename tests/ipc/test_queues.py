@@ -327,6 +327,23 @@ def test_join_waits_for_all_that_was_put() -> None:
     q.close()
 
 
+def test_join_of_a_closed_queue_makes_no_bell(monkeypatch: pytest.MonkeyPatch) -> None:
+    q = ipc.JoinableQueue()
+    other = ipc.JoinableQueue.of_file(q._core)  # of this process as well, and open
+    q.put(1)
+    q.close()
+    monkeypatch.setattr(q, "_bell_of", None)  # it fails where it makes one
+    joined = threading.Thread(target=q.join)
+    joined.start()
+    time.sleep(0.5)  # five of its polls
+    assert joined.is_alive()
+    assert other.get(timeout=20) == 1
+    other.task_done()
+    joined.join(20)
+    assert not joined.is_alive()
+    other.close()
+
+
 def test_join_does_not_wait_for_the_dead() -> None:
     q = ipc.JoinableQueue()
     for number in range(5):

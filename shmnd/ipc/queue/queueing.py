@@ -388,7 +388,7 @@ class JoinableQueue(Queue):
             raise ValueError("task_done() called too many times")
 
     def join(self) -> None:
-        """Wait until every item that was put is done."""
+        """Wait until every item that was put is done. It polls each 100 ms once it is closed."""
         while not self._core.join(ns_of(PAUSE)):
             self._wait_long(DONE, math.inf)
 

@@ -51,8 +51,11 @@ class Waits:
     def _wait_long(self, what: int, left: float, came: Callable[[], bool] | None = None) -> None:
         """Sleep until a change, or the death of a process that was to bring or to announce one.
 
-        `came` returns whether there is what the caller waits for, which a death may bring.
+        `came` returns whether there is what the caller waits for, which a death may bring. A queue
+        that was closed has no bell, and does not sleep here.
         """
+        if self._closed:
+            return
         try:
             bell = self._bell_of()
         except NdMemoryError:
