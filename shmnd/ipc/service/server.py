@@ -20,7 +20,7 @@ from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.interruption import is_interruption, pass_on
-from shmnd.common.late import asyncio
+from shmnd.common.late import asyncio, running_loop
 from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import Bell
@@ -368,6 +368,7 @@ class Server(Closing):
             if not isinstance(exc, Exception):
                 if request._rest is not None:
                     request._rest.cancel()  # the handler has not come to its end
+                _reported(exc)
                 raise
 
     # -- descriptors and the end --
@@ -405,3 +406,11 @@ class Server(Closing):
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._requests.qsize()} requests wait"
         return f"<Server {self.name!r} {state}>"
+
+
+def _reported(exc: BaseException) -> None:
+    """Where it ends the event loop, whose caller gets it: have its task not print it as well."""
+    if isinstance(exc, (KeyboardInterrupt, SystemExit)) and running_loop() is not None:
+        task = asyncio.current_task()
+        if task is not None:
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import copy
 import gc
+import inspect
 import itertools
 import multiprocessing
 import os
@@ -300,6 +301,25 @@ def test_an_exit_of_a_server_answers_its_client() -> None:
         with pytest.raises(ipc.RemoteError, match="SystemExit: enough"):
             pending.result(20)
         assert caught.traceback
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_an_exit_of_an_event_loop_is_not_printed_as_well(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(request: Any) -> Any:
+        raise kind("enough")
+
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        pending = client.send(1)
+        served = server.serve(handler)
+        assert inspect.iscoroutine(served)
+        with pytest.raises(kind, match="enough"):
+            asyncio.run(served)
+        with pytest.raises(ipc.RemoteError, match=f"{kind.__name__}: enough"):
+            pending.result(20)
+    gc.collect()
+    assert not caplog.records  # by which asyncio reports tasks whose exceptions no caller saw
 
 
 def test_streams() -> None:
