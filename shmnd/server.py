@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -27,7 +28,7 @@ from shmnd.messaging.loops import ArrivalLoop
 from shmnd.overlapped import Overlapped
 from shmnd.provider import open_adapter
 from shmnd.runtime.broker.broker_calls import BrokerCall, BrokerCalls
-from shmnd.status import NdError, Status, renamed
+from shmnd.status import OWN_IN_CHILD, NdError, Status, error, renamed
 from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Server(Closing):
         group: int | str | None,
     ) -> None:
         self._closed = self._ended = True  # until all is made
+        self._pid = os.getpid()
         self._plan: Final = plan
         self._shared: Final = SharedAdapter(open_adapter(namespace=namespace, group=group))
         self._shared.take(self)
@@ -158,11 +160,16 @@ class Server(Closing):
         For `select`, selectors and event loops. A connection takes several such calls, of which
         all but the last one end with TimeoutError.
         """
-        if self._closed:
-            raise ServerClosedError("Server.fileno: the server is closed")
+        self._require_open("Server.fileno")
         if self._waiter is None:
             self._waiter = Waiter(self.adapter, self._has_news)
         return self._waiter.fileno()
+
+    def _require_open(self, call: str) -> None:
+        if self._closed:
+            raise ServerClosedError(f"{call}: the server is closed")
+        if self._pid != os.getpid():
+            raise error(Status.DEVICE_REMOVED, call, f"the server {OWN_IN_CHILD}")
 
     def _has_news(self) -> bool:
         return self._is_news() is not None
@@ -179,10 +186,9 @@ class Server(Closing):
 
         A request is accepted while another peer has not completed its own: no peer waits for it.
         """
-        if self._closed:
-            raise ServerClosedError(f"{call}: the server is closed")
+        self._require_open(call)  # in a forked child another thread may have had the lock
         engine = self._shared.adapter._engine
-        engine.check(call)  # in a forked child another thread may have had the lock
+        engine.check(call)
         with Held(self._lock):
             answering = self._answering
             if answering is not None and answering.over:

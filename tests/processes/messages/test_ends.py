@@ -234,6 +234,22 @@ def test_a_forked_child_leaves_the_connection_alone(pair: Pair) -> None:
     assert far.recv_bytes(LIMIT) == b"from the parent"
 
 
+def test_a_forked_child_is_to_listen_anew() -> None:
+    with shmnd.listen() as server:
+        child = os.fork()
+        if child == 0:
+            status = 0
+            try:
+                for call in (lambda: server.accept(0), server.fileno, lambda: next(iter(server))):
+                    try:
+                        call()
+                    except shmnd.NdError as exc:
+                        status += "the server was opened before fork(); open a new one" in str(exc)
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
 def test_one_thread_sends_while_another_receives(pair: Pair) -> None:
     near, far = pair
     count = 300
