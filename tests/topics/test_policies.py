@@ -23,6 +23,25 @@ def test_drop_oldest_keeps_the_newest(name: str) -> None:
         assert sub.lost == 95
 
 
+@pytest.mark.parametrize("conflate", [False, True])
+def test_samples_behind_any_number_of_lost_ones_are_found_at_once(
+    name: str, conflate: bool
+) -> None:
+    """The publisher gave up the oldest ones at the bound of its slots, not of the buffer."""
+    policy: Any = {"overflow": "conflate"} if conflate else {"buffer": 10_000}
+    with ipc.Publisher(name, "i8", slots=20) as pub, ipc.Subscriber(name, **policy) as sub:
+        pub.wait_for_subscribers(timeout=PATIENCE)
+        for number in range(1000):
+            pub.send(np.full(100, number))
+        first = 999 if conflate else 980
+        assert sub.receive(0).sequence == first
+        for number in range(1000):
+            pub.send(np.full(100, number))
+        found = [sample.sequence for sample in iter(sub.try_receive, None)]
+        assert found == list(range(1000 + first, 2000))
+        assert sub.lost == 2000 - 1 - len(found)
+
+
 def test_drop_newest_keeps_the_first(name: str) -> None:
     with (
         ipc.Publisher(name, "i8") as pub,

@@ -211,6 +211,21 @@ static inline bool shmnd_reading_overrun(struct shmnd_reading *r, uint64_t *seen
     return *seen > ahead;
 }
 
+/* Skips the lines that the publisher has withdrawn, which may be any number: the samples behind
+ * them are there. Bounded by the lines, whatever the publisher writes. */
+static inline void shmnd_reading_pass_withdrawn(struct shmnd_reading *r)
+{
+    for (uint64_t passed = 0; passed < r->line_mask; passed++) {
+        const struct shmnd_line *line = &r->lines[r->cursor & r->line_mask];
+        /* SYNC moved: acquire, as in shmnd_reading_next(): a line that was moved is not lost */
+        uint64_t stamp = shmnd_acquire64(&line->stamp);
+        if (stamp != (SHMND_WITHDRAWN | (r->cursor + 1)) || shmnd_reading_moved(r))
+            return;
+        r->lost++;
+        shmnd_reading_advance(r, r->cursor + 1);
+    }
+}
+
 /* Takes the sample at the cursor, whose line was whole. NOTHING: its line was withdrawn
  * meanwhile. */
 static inline enum shmnd_outcome shmnd_reading_take(struct shmnd_reading *r,
@@ -268,6 +283,7 @@ static inline enum shmnd_outcome shmnd_reading_next(struct shmnd_reading *r,
                 return SHMND_OUTCOME_NOTHING;
         }
         shmnd_reading_jump(r, seen);
+        shmnd_reading_pass_withdrawn(r);
     }
     return SHMND_OUTCOME_NOTHING; /* the publisher is faster: at the next call */
 }
