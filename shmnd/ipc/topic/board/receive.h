@@ -216,9 +216,8 @@ static inline bool shmnd_reading_overrun(struct shmnd_reading *r, uint64_t *seen
 static inline void shmnd_reading_pass_withdrawn(struct shmnd_reading *r)
 {
     for (uint64_t passed = 0; passed < r->line_mask; passed++) {
-        const struct shmnd_line *line = &r->lines[r->cursor & r->line_mask];
         /* SYNC moved: acquire, as in shmnd_reading_next(): a line that was moved is not lost */
-        uint64_t stamp = shmnd_acquire64(&line->stamp);
+        uint64_t stamp = shmnd_acquire64(&r->lines[r->cursor & r->line_mask].stamp);
         if (stamp != (SHMND_WITHDRAWN | (r->cursor + 1)) || shmnd_reading_moved(r))
             return;
         r->lost++;
