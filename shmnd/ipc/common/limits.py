@@ -22,19 +22,25 @@ _MOST_NAME: Final = 255
 _PARTS: Final = 16
 """A program maps several objects; a server and a client of one service map four times."""
 _LEAST_LIMITED: Final = 1 << 26
+_UNIT: Final = 1 << 16
+"""Memory is committed in pieces of this size: one that reached beyond the end would be refused."""
 
 
 def most_memory(least: int, most: int) -> int:
     """Return the bytes that the memory of an object may grow to: as many as the machine has.
 
     It is mapped whole. So it gets a part of the address space where that is limited (ulimit -v).
+    It is one file, and gets half of the longest one (ulimit -f): what describes it is there too.
     """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     found = max(least, min(machine, most))
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
-        return found
-    return min(found, max(limit // _PARTS, _LEAST_LIMITED))
+    if limit != resource.RLIM_INFINITY:
+        found = min(found, max(limit // _PARTS, _LEAST_LIMITED))
+    longest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if longest != resource.RLIM_INFINITY:
+        found = min(found, longest // 2)
+    return found // _UNIT * _UNIT
 
 
 def checked_name(name: object, call: str) -> str:

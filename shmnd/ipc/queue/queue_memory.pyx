@@ -178,8 +178,9 @@ cdef class QueueMemory(QueueMembers):
         if chunks > self.shape.chunks:
             raise error(
                 Status.INSUFFICIENT_RESOURCES, "Queue.put",
-                f"an item of {nbytes} bytes; the machine's memory, or ulimit -v of the process "
-                f"that made the queue, bounds it to {self.shape.chunks * SHMND_CHUNK_BYTES}",
+                f"an item of {nbytes} bytes; the machine's memory, or ulimit -v or -f of the "
+                "process that made the queue, bounds it to "
+                f"{self.shape.chunks * SHMND_CHUNK_BYTES}",
             )
         with self._slow:
             self._shrink()
@@ -259,8 +260,8 @@ cdef class QueueMemory(QueueMembers):
                     raise error(
                         Status.INSUFFICIENT_RESOURCES, "Queue.put",
                         f"the queue holds {self.shape.chunks * SHMND_CHUNK_BYTES} bytes, as much "
-                        "as the machine has, or ulimit -v of the process that made it leaves; "
-                        "take items from it, or set a maxsize",
+                        "as the machine has, or ulimit -v or -f of the process that made it "
+                        "leaves; take items from it, or set a maxsize",
                     )
                 break
             commit(self.fd, self.shape.table_off + high * 8, count * 8, "Queue.put")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A limit of the address space (ulimit -v) that is far below the memory of the machine."""
+"""Limits of address space and of files (ulimit -v, -f) far below the memory of the machine."""
 
 import os
 import resource
@@ -16,10 +16,16 @@ from shmnd.common.shortages import remedy
 from shmnd.ipc.common.limits import most_memory
 from shmnd.status import NdMemoryError
 
-LIMITED = """
+ADDRESSES = """
 import resource
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), resource.RLIM_INFINITY))
+"""
+FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (128 << 20, resource.RLIM_INFINITY))
+"""
+OBJECTS = """
 import numpy as np
 from shmnd import ipc
 queue = ipc.Queue()
@@ -41,23 +47,49 @@ with ipc.Blackboard("limited", {"x": "f8"}) as board, ipc.BlackboardReader("limi
 
 
 @pytest.mark.slow
-def test_objects_work_with_a_part_of_it() -> None:
-    with Child(LIMITED, kit=False) as child:
-        assert "ulimit -v of the process that made the queue" in child.hear()
+@pytest.mark.parametrize("limited", [ADDRESSES, FILES])
+def test_objects_work_with_a_part_of_it(limited: str) -> None:
+    with Child(limited + OBJECTS, kit=False) as child:
+        assert "ulimit -v or -f of the process that made the queue" in child.hear()
         assert (child.hear(), child.hear()) == (2, 3)
         assert child.end() == 0
 
 
 def test_the_machine_is_the_bound_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    bounds = [resource.RLIM_INFINITY]
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (bounds[0], bounds[0]))
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    unlimited = resource.RLIM_INFINITY
+    bounds = {resource.RLIMIT_AS: unlimited, resource.RLIMIT_FSIZE: unlimited}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (bounds[which], bounds[which]))
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 16 << 16
     assert most_memory(1, 1 << 50) == machine
     assert most_memory(1, 1 << 20) == 1 << 20
-    bounds[0] = 4 << 30
-    assert most_memory(1 << 30, 1 << 50) == min(1 << 28, machine)
-    bounds[0] = 1 << 20
+    bounds[resource.RLIMIT_AS] = (4 << 30) + 4096
+    assert most_memory(1 << 30, 1 << 50) == min(1 << 28, machine), "whole pieces alone"
+    bounds[resource.RLIMIT_FSIZE] = (1 << 26) + 4096
+    assert most_memory(1 << 30, 1 << 50) == 1 << 25
+    bounds.update({resource.RLIMIT_AS: 1 << 20, resource.RLIMIT_FSIZE: unlimited})
     assert most_memory(1 << 30, 1 << 50) == 1 << 26
+
+
+FULL = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, ((2 << 30) + (100 << 10), resource.RLIM_INFINITY))
+from shmnd import ipc
+with ipc.Blackboard("full", {}) as board:
+    size = 1 << 26
+    while size >= 64:
+        try:
+            board.add(f"key {len(board.keys())}", f"V{size}")
+        except MemoryError as exc:
+            assert "four copies" in str(exc)
+            size //= 2
+    say("full")
+"""
+
+
+def test_a_blackboard_is_filled_to_its_end() -> None:
+    with Child(FULL, kit=False) as child:
+        assert child.hear() == "full"
+        assert child.end() == 0
 
 
 LOADS = """
