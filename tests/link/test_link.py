@@ -81,6 +81,23 @@ def _arrives(topic: str, type_: Any, value: Any, here: str, there: str) -> None:
         assert found.attributes == {"unit": "m"}
 
 
+def test_a_publisher_that_is_started_anew_with_another_type_is_carried(
+    started: Links, here: str, there: str
+) -> None:
+    started.pair(here, there, *ALL)
+    found = []
+    with ipc.Subscriber("anew", namespace=there) as sub:
+        for type_ in ("i4", "f8", "i4", "u1", "f4"):
+            with ipc.Publisher("anew", type_, history=1, namespace=here) as pub:
+                pub.send(np.ones(3, type_))
+                while found[-1:] != [type_]:
+                    try:
+                        found.append(sub.receive(timeout=PATIENCE).array.dtype.str[1:])
+                    except ipc.TypeMismatch:
+                        sub.adopt()
+    assert found == ["i4", "f8", "i4", "u1", "f4"]
+
+
 def test_records_go_over_and_late_comers_get_history(started: Links, here: str, there: str) -> None:
     started.pair(here, there, *ALL)
     with ipc.Publisher("state", State, history=3, namespace=here) as pub:

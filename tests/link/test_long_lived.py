@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A link that runs for long keeps nothing of publishers and topics that have gone."""
 
+import json
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -136,3 +137,34 @@ def test_numbers_of_far_publishers_that_have_gone_are_bounded(
     for number in (0, 1, 2, 0, 3):
         link._far.keep_place(cast("Any", Gone(f"far{number}")))
     assert list(link._far.seen) == ["far2", "far0", "far3"]
+
+
+def _offer(name: str, type_: str) -> str:
+    """Return what a far link says of a publisher of its host."""
+    told = {"name": name, "type": type_, "attributes": {}, "history": 1}
+    return wire.key("pub", "far", unique("far"), json.dumps(told))
+
+
+def test_a_far_publisher_of_another_type_is_taken_when_the_one_here_has_ended(
+    link: Link, nowhere: Nowhere, namespace: str
+) -> None:
+    key = _offer("t", "bytes")
+    with ipc.Publisher("t", "i8", namespace=namespace):
+        nowhere.seen["pub"](key, True)
+        until(lambda: bool(link._carrier.complaints))
+        assert "TypeMismatch" in " ".join(link._carrier.complaints)
+        assert not link._far._incoming
+    until(lambda: bool(link._far._incoming))
+    assert not link._refused
+
+
+def test_a_far_publisher_that_was_refused_and_has_gone_is_not_tried_again(
+    link: Link, nowhere: Nowhere, namespace: str
+) -> None:
+    key = _offer("t", "bytes")
+    with ipc.Publisher("t", "i8", namespace=namespace):
+        nowhere.seen["pub"](key, True)
+        until(lambda: key in link._refused)
+        nowhere.seen["pub"](key, False)
+        until(lambda: not link._refused)
+    assert not link._far._incoming

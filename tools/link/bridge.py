@@ -61,6 +61,8 @@ class Link:
         self._events: queue.SimpleQueue[tuple[str, str, bool]] = queue.SimpleQueue()
         self._offered: dict[str, Offered] = {}
         self._asking: dict[tuple[str, str], Asking] = {}
+        self._refused: set[str] = set()
+        """Offers of other links that could not be taken, and are tried again."""
         self._closed = False
         self._adapter = shmnd.open_adapter(namespace=namespace)
         directory = Directory(self._adapter)
@@ -118,15 +120,37 @@ class Link:
             word, key, there = self._events.get()
             if word == "end":
                 return
+            if word == "token":
+                self._refused.discard(key)
+                self._take(key, there=there)
+            else:
+                for refused in tuple(self._refused):
+                    self._take(refused, there=True)
             try:
-                if word == "token":
-                    self._take_token(key, there=there)
                 self._compare()
             except Exception as exc:
-                if self._closed:
-                    return
-                # One topic that cannot be carried must not end the others.
-                self._carrier.say(f"{type(exc).__name__}: {exc}")
+                self._report(exc)
+
+    def _take(self, key: str, *, there: bool) -> None:
+        """Take what another link says; what fails is tried again until it is withdrawn.
+
+        A topic here may have publishers of another type, which are about to end, or memory and
+        descriptors may be short: the second failure is the first one that is worth a line.
+        """
+        try:
+            self._take_token(key, there=there)
+        except Exception as exc:
+            if key in self._refused or not there:
+                self._report(exc)
+            if there:
+                self._refused.add(key)
+        else:
+            self._refused.discard(key)
+
+    def _report(self, failure: Exception) -> None:
+        """Complain of what cannot be carried: it must not end the rest."""
+        if not self._closed:
+            self._carrier.say(f"{type(failure).__name__}: {failure}")
 
     # -- this host
 

@@ -45,8 +45,9 @@ class FarPublishers:
             self._carrier.say(f"{name}: another link carries this namespace to itself")
             return
         self._incoming[origin, uid] = Incoming(
-            self._carrier, origin, uid, offer, self.seen.pop(uid, None)
+            self._carrier, origin, uid, offer, self.seen.get(uid)
         )
+        self.seen.pop(uid, None)  # not before: an offer that fails now is taken later
 
     def drop(self, origin: str, uid: str) -> None:
         """End a publisher that has gone there, once its samples are published here."""
