@@ -304,10 +304,10 @@ class Recording:
                     if ends[0] == 8 and (ends[1:] > ends[:-1]).all():
                         self._ends = ends
                         return index
-        return self._read_through(end)
+        return self._read_through(end, ended=tail[8:] == END)
 
-    def _read_through(self, end: int) -> Any:
-        """Find the items of a file that has no index."""
+    def _read_through(self, end: int, *, ended: bool) -> Any:
+        """Find the items of a file that has no index, or whose index makes no sense."""
         places = []
         at = 8
         while at < end:
@@ -321,7 +321,10 @@ class Recording:
             else:
                 places.append(found.place)
             at = after
-        self.unread = end - at
+        if ended and at < end:
+            self._report_damage(at, f"no index begins there; {end - at:,} bytes are left out")
+        else:
+            self.unread = end - at
         return np.array(places, PLACE)
 
     def _next_item(self, at: int, end: int) -> int:

@@ -264,6 +264,22 @@ def test_a_wrong_index_is_reported(tmp_path: Path) -> None:
         reported_once(path, 11, "another one in the index")
 
 
+@pytest.mark.parametrize(("damage", "samples"), [(0, 12), (-100, 11)])
+def test_an_index_that_cannot_be_read_is_reported(
+    damage: int, samples: int, tmp_path: Path
+) -> None:
+    """Also where the sample before it is damaged as well: its recorder was not killed."""
+    path = tmp_path / "index.rec"
+    whole = bytearray(recorded(path))
+    begin = int.from_bytes(whole[-16:-8], "little")
+    whole[begin] ^= 1
+    whole[begin + damage] = 0
+    path.write_bytes(whole)
+    reported_once(path, samples, "no index begins there")
+    assert read(path)[2].unread == 0
+    assert main(["ipc", "replay", str(path), "--speed", "0"]) == 1
+
+
 def test_a_file_without_its_index_is_read_behind_damage(tmp_path: Path) -> None:
     path = tmp_path / "zeros.rec"
     whole = recorded(path)
