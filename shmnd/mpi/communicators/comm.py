@@ -9,6 +9,7 @@ from shmnd.mpi import constants
 from shmnd.mpi.collectives.pickled import ObjectCollectives
 from shmnd.mpi.collectives.reductions import ReduceCalls
 from shmnd.mpi.communicators.comm_state import CONTEXTS, CommState, reserve_contexts
+from shmnd.mpi.communicators.contexts import agreed_contexts
 from shmnd.mpi.communicators.fault_tolerance import FaultCalls
 from shmnd.mpi.communicators.group import Group, group_of_object, require_group
 from shmnd.mpi.communicators.integers import c_int, integer
@@ -196,19 +197,6 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         twin.errhandler = for_new(twin.errhandler)
         return twin
 
-    def _agreed_contexts(self, count: int = 1) -> int:
-        """Return contexts that all ranks of the communicator agree on: all call it."""
-        state = self.ob
-        first = reserve_contexts(count) if state.rank == 0 else 0
-        if not state.inter:
-            return int(self.bcast(first, 0))
-        # The group whose first rank is the smaller one decides.
-        both = self.allgather(first if state.rank == 0 else None)
-        mine, theirs = state.group[0], state.remote[0]
-        if mine > theirs:
-            return int(both[0])
-        return int(self._local().bcast(first, 0))
-
     def _local(self) -> Comm:
         """Return the communicator of the local group of an intercommunicator."""
         local: Comm = self._kinds["Intracomm"]()
@@ -233,7 +221,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         """Duplicate a communicator."""
         hints = hints_of(info, "Comm.Dup")
         with self._calling("Dup"):
-            new: Self = self._made(self._complete(self._twin(self._agreed_contexts(2))))
+            new: Self = self._made(self._complete(self._twin(agreed_contexts(self, 2))))
         if info is not None:
             new.ob.info = hints
         return new
@@ -244,7 +232,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         Its errors are handled as those of this communicator.
         """
         with self._calling("Dup"):
-            new: Self = self._made(self._twin(self._agreed_contexts(2)))
+            new: Self = self._made(self._twin(agreed_contexts(self, 2)))
         return new
 
     def Dup_with_info(self, info: Info) -> Self:
@@ -283,7 +271,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
             raise_error(self, constants.ERR_GROUP, "Comm.Create: the group is null")
         kind = "Intercomm" if state.inter else "Intracomm"
         with self._calling("Create"):
-            context = self._agreed_contexts(2)
+            context = agreed_contexts(self, 2)
             remote = self.allgather(group.ob.ranks)[0] if state.inter else None
         if engine.rank() not in group.ob.ranks or (state.inter and not remote):
             return self._made(None, kind)

@@ -17,6 +17,7 @@ from shmnd.mpi.communicators.comm_state import (
     reserve_contexts,
     small_number,
 )
+from shmnd.mpi.communicators.contexts import agreed_contexts
 from shmnd.mpi.communicators.from_groups import Making
 from shmnd.mpi.communicators.group import Group, group_of_object
 from shmnd.mpi.communicators.intracomm import Intracomm
@@ -125,7 +126,7 @@ class Intercomm(Comm):
         """Merge intercommunicator into an intracommunicator."""
         state = self._state("Merge")
         with self._calling("Merge"):
-            context = self._agreed_contexts(2)
+            context = agreed_contexts(self, 2)
             theirs = self.allgather(bool(high))[0]
         first = state.group[0] < state.remote[0] if bool(high) == theirs else not high
         ranks = state.group + state.remote if first else state.remote + state.group

@@ -8,6 +8,7 @@ from typing import Any, Self
 from shmnd.mpi.collectives.neighbors import NeighborCalls, NeighborObjects
 from shmnd.mpi.communicators.comm import Comm
 from shmnd.mpi.communicators.comm_state import CommState
+from shmnd.mpi.communicators.contexts import agreed_contexts
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.objects.errhandler import for_new
 
@@ -62,7 +63,7 @@ class Topocomm(Intracomm, NeighborCalls, NeighborObjects):
 
 def on_first_ranks(cls: type, parent: Intracomm, count: int, topology: Any) -> Any:
     """Return a communicator of the first `count` ranks with a topology, null on the others."""
-    context = parent._agreed_contexts(1)
+    context = agreed_contexts(parent, 1)
     ranks = parent.ob.group[:count]
     new = cls()
     if parent.Get_rank() < count:

@@ -93,7 +93,8 @@ class FileState(State):
         self.rank = comm.Get_rank()
         first = self.rank == 0
         failure = self._attempt(True) if first else None
-        failure = comm.bcast(failure, 0) or (None if first else self._attempt(False))
+        # Each rank waits for all here: one that is behind the others by a collective hears of it.
+        failure = comm.allgather(failure)[0] or (None if first else self._attempt(False))
         found = comm.allgather((failure, amode))
         failure = failure or next((each for each, _ in found if each), None)
         if failure is None and any(each != amode for _, each in found):

@@ -251,3 +251,34 @@ comm.Recv(z(1), 2) if rank < 2 else [comm.Send(z(1), each) for each in (0, 1)]
         or by_a_line in said
     )
     assert by_an_answer in said or "z(5)" in call, said
+
+
+@pytest.mark.parametrize(
+    ("call", "at"),
+    [
+        ("comm.Dup()", "Comm.Dup of MPI_COMM_WORLD"),
+        ("comm.Create(comm.group)", "Comm.Create of MPI_COMM_WORLD"),
+        ("comm.Create_cart([3])", "Comm.Create_cart of MPI_COMM_WORLD"),
+        ("MPI.Win.Allocate(8, comm=comm)", "Win.Allocate of MPI_COMM_WORLD"),
+        ("MPI.File.Open(comm, '/dev/null')", "File.Open of '/dev/null'"),
+    ],
+)
+def test_a_rank_that_is_behind_gets_no_object_that_the_others_do_not_have(
+    call: str, at: str
+) -> None:
+    """The first rank, which decides for the others, waits for them as well."""
+    program = f"""{_BEGIN}
+try:
+    comm.Gather(z(1), z(1 if rank == 0 else 3))
+except ValueError:
+    print("not begun")
+try:
+    {call}
+except MPI.Exception as error:
+    assert error.Get_error_class() == MPI.ERR_TRUNCATE, error
+    print(error, flush=True)
+    raise SystemExit(1)
+"""
+    done = launch(3, "-c", program, expect=1)
+    assert "not begun" in done.stdout
+    assert f"{at}: rank 1 is in another collective, Gather; all ranks begin" in done.stdout
