@@ -67,9 +67,12 @@ cdef class _General(Operation):
 cdef class Grequest(Request):
     """Generalized request handler."""
 
+    cdef _General completes  # also after `Free`, which leaves it to run: the program ends it
+
     def __cinit__(self, *args, **kwargs):
         if self.ob is not None and not isinstance(self.ob, _General):
             raise TypeError("Grequest: the request is not one that the program completes")
+        self.completes = <_General>self.ob
 
     @classmethod
     def Start(
@@ -89,20 +92,24 @@ cdef class Grequest(Request):
         op.kwargs = dict(kwargs) if kwargs is not None else {}
         op.active = True
         cdef Grequest request = cls.__new__(cls)
-        request.ob = op
+        request.ob = request.completes = op
         return request
+
+    cdef _General _completing(self, str call):
+        if self.completes is None:
+            self._require(constants.ERR_REQUEST, call)
+        return self.completes
 
     def Complete(self) -> None:
         """Notify that a user-defined request is complete."""
-        self._require(constants.ERR_REQUEST, "Complete")
-        (<_General?>self.ob).complete()
+        self._completing("Complete").complete()
 
     def complete(self, obj: Any = None) -> None:
         """Notify that a user-defined request is complete."""
-        self._require(constants.ERR_REQUEST, "complete")
-        if not (<_General?>self.ob).completed:
-            (<_General>self.ob).value = obj
-        (<_General>self.ob).complete()
+        cdef _General op = self._completing("complete")
+        if not op.completed:
+            op.value = obj
+        op.complete()
 
 
 cdef class _Watched(Operation):

@@ -343,6 +343,13 @@ def test_a_generalized_request_that_is_freed_runs_its_function_when_it_is_comple
     assert not seen
     other.Complete()
     assert seen == ["free"]
+    request = MPI.Grequest.Start(free_fn=lambda: seen.append("by the freed handle"))
+    request.Free()
+    assert not request
+    request.Complete()
+    assert seen.pop() == "by the freed handle"
+    with pytest.raises(MPI.Exception, match="Complete: it is complete"):
+        request.Complete()
     request = MPI.Grequest.Start(free_fn=lambda: seen.append("free again"))
     request.Complete()
     request.Free()
