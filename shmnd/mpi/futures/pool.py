@@ -12,10 +12,8 @@ import functools
 import itertools
 import multiprocessing
 import os
-import pickle
 import queue
 import sys
-import threading
 import time
 import warnings
 import weakref
@@ -25,11 +23,9 @@ from concurrent import futures as cf
 from concurrent.futures import Executor, Future
 from typing import Any, Final, Self
 
-from shmnd.common.interruption import is_interruption
 from shmnd.mpi.communicators.intracomm import COMM_WORLD
-from shmnd.mpi.futures.remote import Remote, execute
+from shmnd.mpi.futures.local import Processes, Threads, prepare_process
 from shmnd.mpi.futures.workers import Ranks, Team, begin, name_program, prepare, serve
-from shmnd.mpi.transport.place import outside
 
 _OPTIONS: Final = frozenset(
     {
@@ -51,75 +47,6 @@ def close_all() -> None:
     """Shut down all executors of this process."""
     for each in list(_open):
         each.shutdown()
-
-
-class _Threads:
-    """Workers that are threads, each of which runs the initializer before its first task.
-
-    The pool of the standard library leaves tasks pending if that fails and another task was
-    cancelled.
-    """
-
-    def __init__(self, workers: int, initializer: Any, initargs: tuple[Any, ...]) -> None:
-        self._executor = cf.ThreadPoolExecutor(workers, "pool")
-        self._initializer = initializer, initargs
-        self._thread = threading.local()
-        self._failure: BaseException | None = None
-
-    def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        self._check()
-        return self._executor.submit(self._run, function, args, kwargs)
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise cf.BrokenExecutor(f"an initializer failed: {self._failure!r}") from self._failure
-
-    def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not hasattr(self._thread, "begun"):
-            self._thread.begun = True
-            try:
-                begin(*self._initializer)
-            except BaseException as error:
-                self._failure = error
-        self._check()
-        return function(*args, **kwargs)
-
-    def close(self, wait: bool) -> None:
-        self._executor.shutdown(wait=wait)
-
-
-class _Processes:
-    """Workers that are processes of their own."""
-
-    def __init__(self, executor: cf.ProcessPoolExecutor) -> None:
-        self.executor = executor
-
-    def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        future = Remote()
-        try:
-            task = pickle.dumps((function, args, kwargs))
-        except Exception as error:
-            if is_interruption(error):
-                raise
-            future.set_exception(error)
-            return future
-        # A process that starts now must not take itself for this rank of the job.
-        names = os.environ.keys() - outside(os.environ).keys()
-        hidden = {name: os.environ.pop(name) for name in names}
-        try:
-            future.follow(self.executor.submit(execute, task))
-        finally:
-            os.environ.update(hidden)
-        return future
-
-    def close(self, wait: bool) -> None:
-        self.executor.shutdown(wait=wait)
-
-
-def _prepared(setting: dict[str, Any], initializer: Any, initargs: tuple[Any, ...]) -> None:
-    """Prepare a process for the tasks of a pool."""
-    prepare(setting)
-    begin(initializer, initargs)
 
 
 def _chunk(function: Any, tasks: list[tuple[Any, ...]]) -> list[Any]:
@@ -237,11 +164,8 @@ class MPIPoolExecutor(Executor):
 
     @property
     def num_workers(self) -> int:
-        """Number of worker processes."""
-        if self._closed:
-            return 0
-        backend = self._begun()
-        return backend.count() if isinstance(backend, Team) else self._max_workers
+        """Number of worker processes; 0 where the executor is broken or was shut down."""
+        return 0 if self._closed else int(self._begun().count())
 
     def bootup(self, wait: bool = True) -> Self:
         """Allocate executor resources eagerly."""
@@ -265,13 +189,14 @@ class MPIPoolExecutor(Executor):
     def _make(self) -> Any:
         context = multiprocessing.get_context("spawn")
         setting = {**self._setting(), "main": None}
-        return _Processes(
+        return Processes(
+            self._max_workers,
             cf.ProcessPoolExecutor(
                 self._max_workers,
                 context,
-                initializer=_prepared,
+                initializer=prepare_process,
                 initargs=(setting, self._initializer, self._initargs),
-            )
+            ),
         )
 
     def _begun(self) -> Any:
@@ -350,7 +275,7 @@ class ThreadPoolExecutor(MPIPoolExecutor):
     """`MPIPoolExecutor` subclass using a pool of threads."""
 
     def _make(self) -> Any:
-        return _Threads(self._max_workers, self._initializer, self._initargs)
+        return Threads(self._max_workers, self._initializer, self._initargs)
 
 
 class ProcessPoolExecutor(MPIPoolExecutor):

@@ -40,7 +40,7 @@ class Ending:
         return self._last is not None and time.monotonic() > self._last
 
     def begin(self) -> None:
-        """Begin it for a job whose ranks have all ended."""
+        """Begin the end of a job whose ranks have all ended."""
         if self._last is None:
             self._last = time.monotonic() + _GRACE
 
@@ -50,7 +50,7 @@ class Ending:
         self._end_others(signal.SIGTERM)
 
     def fail_in_haste(self, code: int) -> None:
-        """Have it fail without a wait for readers of the output."""
+        """Have the job fail without a wait for readers of the output."""
         self.hurries = True
         self.fail(code)
 
@@ -59,12 +59,12 @@ class Ending:
         self.send(how)
 
     def send(self, how: signal.Signals) -> None:
-        """Send it to all that runs; once the job fails, to what ended ranks have started, too."""
+        """Send a signal to all that runs; once the job fails, also to what ended ranks started."""
         self._processes.send(how, ended=self.code != 0)
 
-    def leaves(self) -> bool:
+    def has_more_to_end(self) -> bool:
         """Return whether something that is to end with the job, as it fails, runs yet."""
-        return self.code != 0 and self._processes.leave()
+        return self.code != 0 and self._processes.have_descendants()
 
     def advance(self) -> bool:
         """Send the signals whose time has come; return whether that of the ranks is over."""
@@ -90,7 +90,7 @@ class Ending:
         )
 
     def _interrupted(self, *_: object) -> None:
-        """End the job as Ctrl-C does: the terminal itself sends it to the group of the launcher."""
+        """End the job as Ctrl-C does, which the terminal itself sends to the launcher's group."""
         self._interrupts += 1
         self.hurries = True
         self.code = self.code or 130

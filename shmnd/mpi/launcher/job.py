@@ -51,10 +51,10 @@ class Job:
 
     # -- starting --
 
-    def run(self, *, leaves: bool = False) -> int:
+    def run(self, *, exits: bool = False) -> int:
         """Start all ranks, wait for all of them, and return the exit code of the job.
 
-        This process `leaves` with that code: a later signal ends it at once, and with the same.
+        This process `exits` with that code: a later signal ends it at once, and with the same.
         """
         self._warn()
         taken = self._ending.take_signals()
@@ -71,7 +71,7 @@ class Job:
                     self._output.finish(self._output_timed_out)
             finally:
                 self._close()
-                if leaves:
+                if exits:
                     taken.end_at_once(self._exit_code())
                 else:
                     taken.give_back()
@@ -156,7 +156,7 @@ class Job:
         limit = self._options.timeout
         last = None if limit is None else time.monotonic() + limit
         ending, running = self._ending, self._processes.running
-        while running or self._output.is_open() or ending.leaves():
+        while running or self._output.is_open() or ending.has_more_to_end():
             self._handle_events()
             self._processes.look_at_groups()
             if last is not None and time.monotonic() > last and not ending.has_begun():
@@ -238,4 +238,4 @@ def main(arguments: list[str], prog: str = "shmnd mpiexec") -> int:
     options = parse(arguments, prog)
     if elsewhere.is_wanted(options.hosts):
         elsewhere.hand_over(options)
-    return Job(options).run(leaves=True)
+    return Job(options).run(exits=True)

@@ -97,9 +97,9 @@ class Processes:
         for rank in self.ranks:
             rank.look_at_group()
 
-    def leave(self) -> bool:
+    def have_descendants(self) -> bool:
         """Return whether something that the ranks have started runs yet."""
-        return any(rank.leaves() for rank in self.ranks)
+        return any(rank.has_descendants() for rank in self.ranks)
 
     def close(self) -> None:
         """Wait for all ranks, and close what belongs to them."""

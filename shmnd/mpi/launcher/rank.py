@@ -85,7 +85,7 @@ class Rank:
         except (ProcessLookupError, PermissionError):
             self._is_empty = True
 
-    def leaves(self) -> bool:
+    def has_descendants(self) -> bool:
         """Return whether a process of its group runs. A zombie does not."""
         self.look_at_group()
         return not self._is_empty and any(map(self._has, Path("/proc").glob("[0-9]*/stat")))

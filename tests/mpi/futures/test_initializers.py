@@ -75,3 +75,34 @@ def test_an_initializer_that_fails_breaks_its_executor_alone(
     names = ("raises", "has no pickle", "global has no pickle", "error has no pickle")
     expected = [f"{name} 6" for name in (*names, "no pickle for the second")]
     assert ran.stdout.splitlines() == expected
+
+
+APART = """
+import os
+from mpi4py.futures import MPIPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor
+
+def fail(): raise ValueError("no")
+
+if __name__ == "__main__":
+    with MPIPoolExecutor(2) as executor:
+        print(executor.submit(abs, -3).result(), executor.num_workers)
+        try:
+            executor.submit(os._exit, 3).result()
+        except BrokenExecutor:
+            print("broken", executor.num_workers)
+    for kind in MPIPoolExecutor, ThreadPoolExecutor:
+        with kind(2, initializer=fail) as executor:
+            try:
+                executor.submit(abs, -3).result()
+            except BrokenExecutor:
+                print("broken", executor.num_workers)
+"""
+
+
+@pytest.mark.slow
+def test_a_broken_pool_of_processes_or_threads_has_no_workers(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(APART)
+    ran = launch(1, str(program), patience=60)
+    assert ran.stdout.splitlines() == ["3 2", "broken 0", "broken 0", "broken 0"]

@@ -130,5 +130,5 @@ def test_a_rank_of_another_user_is_left_alone(monkeypatch: pytest.MonkeyPatch) -
         rank.send(signal.SIGTERM)
         assert rank.runs()
         rank.ended = 0.0
-        assert not rank.leaves()
+        assert not rank.has_descendants()
         os.close(rank.descriptor)
