@@ -16,7 +16,7 @@ static struct shmpi_engine *here;
 static struct shmpi_gate *gates;
 static char *rows;
 static struct shmpi_holders of[RANKS];
-static uint64_t counted, seen_by_readers;
+static uint64_t counted, changed_for_readers;
 
 static void begin(void)
 {
@@ -121,7 +121,8 @@ static void only_a_reader_that_died_between_its_marks_may_have_the_lock(void)
     end();
 }
 
-/* A rank as a thread: writes and reads by turns, and counts what it writes. */
+/* A rank as a thread: writes and reads by turns, counts what it writes, and what changes while it
+ * reads. */
 static void *by_turns(void *number)
 {
     int rank = (int)(uintptr_t)number;
@@ -129,10 +130,15 @@ static void *by_turns(void *number)
         bool writes = (k + rank) % 2;
         while (!shmpi_gate_enter(&gates[LOCK], writes, rank))
             sched_yield();
-        if (writes)
+        if (writes) {
             counted++;
-        else
-            __atomic_fetch_add(&seen_by_readers, counted != 0, __ATOMIC_RELAXED);
+        } else {
+            uint64_t before = counted;
+            sched_yield(); /* a writer that does not wait for readers comes here */
+            __atomic_fetch_add(&changed_for_readers,
+                               __atomic_load_n(&counted, __ATOMIC_RELAXED) != before,
+                               __ATOMIC_RELAXED);
+        }
         shmpi_gate_leave(&gates[LOCK], writes);
         while (!shmpi_gate_take(&gates[LOCK], rank))
             sched_yield();
@@ -145,12 +151,13 @@ static void a_writer_is_alone(void)
 {
     pthread_t threads[RANKS];
     begin();
-    counted = 0;
+    counted = changed_for_readers = 0;
     for (uintptr_t i = 0; i < RANKS; i++)
         CHECK(!pthread_create(&threads[i], NULL, by_turns, (void *)i));
     for (int i = 0; i < RANKS; i++)
         CHECK(!pthread_join(threads[i], NULL));
     EQUAL(counted, RANKS * ROUNDS / 2);
+    EQUAL(changed_for_readers, 0);
     EQUAL(shmnd_relaxed64(&gates[LOCK].access), 0);
     EQUAL(shmnd_relaxed64(&gates[LOCK].atomic), 0);
     end();
