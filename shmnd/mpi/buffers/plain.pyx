@@ -189,7 +189,7 @@ cdef inline bint _fits(object datatype, object count, Plain *into) except -1:
 
 
 cdef Py_ssize_t _wide(object count) except -2:
-    """A count of several digits; -1: no plain message has it."""
+    """Return a count of several digits, or -1: no plain message has it."""
     if not PyLong_CheckExact(count):
         return -1
     try:

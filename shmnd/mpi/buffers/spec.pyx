@@ -63,7 +63,7 @@ cdef TypeState usable_type(object given, str call):
 
 
 cdef Py_ssize_t number_of(object given, str what, str call) except? -0x7fffffffffffffff:
-    """A count or a displacement."""
+    """Return a count or a displacement as a number."""
     cdef int small
     if shmpi_small_int(given, &small):
         return small

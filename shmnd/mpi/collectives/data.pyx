@@ -273,7 +273,7 @@ cdef class DataCalls(PointCalls):
             run(self._barrier("Barrier"))
 
     def _barrier_as(self, call: str, of: object) -> None:
-        """A barrier that is another call, or part of one, of an object with a title."""
+        """Wait for all ranks, as another call or a part of one, of an object with a title."""
         if not barrier_as(self, call):
             with OuterCall(call, of, (<CommState>self.ob).context):
                 run(self._barrier("Barrier"))

@@ -334,7 +334,7 @@ cdef Py_ssize_t whole_items(Plan plan, Py_ssize_t items) noexcept:
 
 
 cdef int reduce_by_lines(Plan plan, char *given, char **got, Py_ssize_t items) except -1:
-    """A reduction, to all if the plan has no root, whose operation and type are set."""
+    """Let a plan reduce, to all if it has no root. Its operation and type are set."""
     cdef Py_ssize_t n = whole_items(plan, items)
     plan.s.whole = n
     by_lines(
@@ -344,7 +344,7 @@ cdef int reduce_by_lines(Plan plan, char *given, char **got, Py_ssize_t items) e
 
 
 cdef int _small(Plan plan) except -1:
-    """A collective by lines whose arguments are not plain."""
+    """Carry out a collective by lines whose arguments are not plain."""
     cdef Side side
     cdef CommState c = plan.state
     cdef mpi_kernel kernel = NULL

@@ -90,7 +90,7 @@ cdef int BEYOND = -0x7ffffffe       # no rank, no tag, none of MPI's constants
 
 
 cdef int whole(given, str call, str role) except? -0x7fffffff:
-    """An argument that is a rank or a tag as a number; BEYOND where it has too many bits.
+    """Return an argument that is a rank or a tag as a number, or BEYOND where it has too many bits.
 
     Floating-point numbers lose their fraction, as in mpi4py.
     """
@@ -327,7 +327,7 @@ cdef class CommBase(Keyed):
         return number
 
     cdef object fail(self, int fault, str call, shmpi_req *r, CommState c):
-        """Raises what went wrong with an operation."""
+        """Raise what went wrong with an operation."""
         cdef OuterCall outer = outer_of(c.context)
         cdef str name = full_name(call if outer is None else outer.name)
         cdef str title = c.title() if outer is None else outer.title()

@@ -40,7 +40,7 @@ cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, 
 
 
 cdef object _shared(comm, Py_ssize_t nbytes, str call):
-    """A zeroed segment that all ranks of a communicator map. Where one cannot, all raise.
+    """Return a zeroed segment that all ranks of a communicator map. Where one cannot, all raise.
 
     A rank that cannot map it sends the reason to the others, which wait for it.
     """
@@ -154,7 +154,7 @@ cdef class WinState(State):
 
     @property
     def base(self) -> int:
-        """The address of what this rank offers."""
+        """Return the address of what this rank offers."""
         return self.memory.address
 
     def part(self, int rank):

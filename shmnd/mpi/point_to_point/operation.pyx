@@ -310,7 +310,7 @@ cdef class Point(Operation):
         return start_receive(r)
 
     cdef int _buffer(self) except -1:
-        """A buffered send: the bytes are the engine's, and the program's send has ended."""
+        """Begin a buffered send: the bytes are the engine's, and the program's send has ended."""
         cdef shmpi_req *r
         buffering = self.comm._room_to_buffer(self.state, self.length, self.call)
         self.fill()

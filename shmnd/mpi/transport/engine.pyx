@@ -241,7 +241,7 @@ cdef void stop_req(shmpi_req *r, int fault) noexcept:
 
 
 cdef int sched_peer(shmpi_sched *s) noexcept:
-    """A rank that a collective waits for, -1 if that is not known."""
+    """Return a rank that a collective waits for, -1 if that is not known."""
     return shmpi_sched_peer(E, s)
 
 
@@ -276,7 +276,7 @@ cdef int turn(unsigned int *idle) except -1:
 
 
 cdef int turn_for(unsigned int *idle, const shmpi_awaited *a) except -1:
-    """A turn of a wait for another rank's word, and for messages."""
+    """Take a turn of a wait for another rank's word, and for messages."""
     if shmpi_progress(E):
         idle[0] = 0
         return 0
