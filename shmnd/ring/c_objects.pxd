@@ -179,6 +179,7 @@ cdef extern from "send/post.h" nogil:
         uint32_t outbound_read_limit
         uint32_t target_fault
         uint64_t rnr_ns
+        cbool held_up
         shmnd_slots_writer out
         uint64_t messages
         uint64_t recalled

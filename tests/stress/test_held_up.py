@@ -90,4 +90,30 @@ def test_an_invalidate_waits_for_a_copy_once_and_says_for_what() -> None:
             for word in words:
                 word.value = 0
         assert (result.status, result.request_context) == (shmnd.Status.IO_TIMEOUT, "invalidate")
-        assert result.detail.endswith("died, or did not end a copy within 10 s")
+        assert result.detail.endswith(", did not end a copy within 10 s")
+
+
+def test_a_send_that_waited_ends_with_the_copy_that_was_not_ended() -> None:
+    """It is the oldest request of the connection that the Deregister ends, and no cause."""
+    with ExitStack() as kept:
+        adapter = kept.enter_context(shmnd.open_adapter("127.0.0.1", rnr_timeout=60))
+        cq = kept.enter_context(adapter.create_completion_queue(16))
+        owner, user = (kept.enter_context(adapter.create_queue_pair(cq, cq)) for _ in range(2))
+        listener = kept.enter_context(listening(adapter))
+        for connector in join(listener, owner, user):
+            kept.enter_context(connector)
+        region = kept.enter_context(adapter.create_memory_region())
+        region.register(adapter.allocate(64)).result(WAIT)
+        owner.send(None, "waits for a Receive")
+        words = hazard_words()
+        for word in words:
+            word.value = region.local_token
+        try:
+            released = region.deregister()
+            result = cq.wait_one(2 * STALL - 1)
+        finally:
+            for word in words:
+                word.value = 0
+        released.result(WAIT)
+        assert result.status is shmnd.Status.IO_TIMEOUT
+        assert result.detail.endswith(", did not end a copy within 10 s")

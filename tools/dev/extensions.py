@@ -97,7 +97,8 @@ class BuildExtensions(build_ext):
             "auto_pickle": False,
             # Methods of C, which the interpreter calls directly; those of Cython take its general
             # way. The text of a signature cannot show a default that is an object, as an operation
-            # of MPI is: files that have these keep methods of Cython (`binding=True`).
+            # of MPI is: files that have these keep methods of Cython (`binding=True`). Those of
+            # classes of Python always are, and show the text (`embedsignature=False`).
             "binding": False,
             "embedsignature": True,
             "embedsignature.format": "clinic",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cython: language_level=3
+# cython: language_level=3, embedsignature=False
 """Arrays of numpy, and the memory of `Alloc_mem`, in memory that all ranks map.
 
 Messages between such arrays are copied without the kernel. numpy is not imported for that: its

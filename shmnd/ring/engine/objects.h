@@ -403,6 +403,7 @@ struct shmnd_qp {
     uint32_t down_status;             /* for the oldest initiator request */
     enum shmnd_link_state down_state; /* the state that the other side will read */
     bool going_down;                  /* teardown has begun and is not finished */
+    bool held_up;                     /* it began because the peer did not end a copy in time */
     uint64_t down_since_ns;           /* since when it waits for the peer; 0: no step ran yet */
     uint64_t stalled_since_ns;        /* since when it waits for a copy of the peer; 0: no */
     uint64_t drain_end;               /* slots from here on were published after it began */

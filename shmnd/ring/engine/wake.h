@@ -140,6 +140,7 @@ static inline void shmnd_qp_begin_teardown(struct shmnd_qp *qp, enum shmnd_link_
     qp->down_state = state;
     qp->down_status = head_status;
     qp->down_since_ns = 0;
+    qp->held_up = false;
     qp->drain_end = qp->in.read_pos + qp->in.mask + 1;
     shmnd_put32(&qp->link.mine->closing, 1);
     SHMND_KILL_POINT("closing-set");

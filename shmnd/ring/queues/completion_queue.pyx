@@ -21,7 +21,7 @@ cdef object _USUAL = 64  # the default of `max`
 cdef object _ONE = 1
 cdef str _WAIT = "CompletionQueue.wait"
 cdef str _WAIT_ONE = "CompletionQueue.wait_one"
-# The first polls of a wait keep the interpreter's lock for this long.
+# The first polls of a wait keep the interpreter's lock for this long, and a few more before them.
 cdef uint64_t _KEEP_LOCK_NS = 3000
 
 

@@ -25,6 +25,7 @@ cdef class PollingCore(RingCore):
     cdef uint64_t _elsewhere_ns
     cdef c.shmnd_pace pace
     cdef int64_t _copied  # bytes copied by the current call
+    cdef list spare  # of one place, for a result that is given back where no memory is left
 
     cdef collect(self)
     cdef int poll(self, c.shmnd_cqe *out, uint32_t most, uint32_t *n) except -1

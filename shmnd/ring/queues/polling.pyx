@@ -18,7 +18,7 @@ cdef object _RECEIVE = RequestType.RECEIVE
 cdef tuple _TYPES = tuple(RequestType)
 cdef dict _REASONS = {
     int(Status.CANCELED): "the queue pair was flushed, disconnected or closed here",
-    int(Status.IO_TIMEOUT): "the peer died, or posted no Receive in time",
+    int(Status.IO_TIMEOUT): "the peer died, posted no Receive in time, or did not end a copy",
     int(Status.ACCESS_VIOLATION): "memory is not registered for this use, here or at the peer",
     int(Status.BUFFER_OVERFLOW): "the message is longer than the buffers of the Receive",
     int(Status.REMOTE_ERROR): "the peer's Receive was too short, or its memory not registered",
@@ -200,13 +200,20 @@ cdef class PollingCore(RingCore):
         return self.take_one() if alone else self.take_results(most) or None
 
     cdef object take_one(self):
-        """Make the result of one completion that a poll finds, or return None."""
+        """Make the result of one completion that a poll finds, or return None.
+
+        The same as `take_results`, without a list, which takes as long as the poll.
+        """
         cdef c.shmnd_cqe found
         cdef object result = None
+        cdef list kept = None
         cdef uint32_t n = 0
         cdef bint complete = False
         if self.given_back is not None:
-            return next(iter(self.take_results(1)), None)
+            kept = self.take_results(1)
+            return kept[0] if kept else None
+        if self.spare is None:
+            self.spare = [None]  # for the result, which an exception finds no memory for
         self._copied = 0
         self.takers += 1
         try:
@@ -220,9 +227,14 @@ cdef class PollingCore(RingCore):
             _taking_ends(self)
             complete = True
         finally:
-            if not complete:
-                self.rescue(None if result is None else [result], &found, n)
             self.takers -= 1
+            if not complete:
+                if result is not None and self.spare is None:
+                    kept = [result]
+                elif result is not None:
+                    kept, self.spare = self.spare, None
+                    kept[0] = result
+                self.rescue(kept, &found, n)
         return result
 
     cdef list take_results(self, Py_ssize_t max):
@@ -231,9 +243,6 @@ cdef class PollingCore(RingCore):
         cdef list results = None
         cdef uint32_t most, n = 0, made = 0, failed
         cdef bint complete = False
-        if max == 1 and self.given_back is None:
-            one = self.take_one()
-            return [] if one is None else [one]
         self._copied = 0
         self.takers += 1
         try:
@@ -262,9 +271,9 @@ cdef class PollingCore(RingCore):
             _taking_ends(self)
             complete = True
         finally:
+            self.takers -= 1
             if not complete:
                 self.rescue(results, out + made, n - made)
-            self.takers -= 1
         return [] if results is None else results
 
     cdef int take_completions(self, c.shmnd_cqe *out, uint32_t most) except -1:
@@ -285,9 +294,9 @@ cdef class PollingCore(RingCore):
             _taking_ends(self)
             complete = True
         finally:
+            self.takers -= 1
             if not complete:
                 self.rescue(None, out, n)
-            self.takers -= 1
         for i in range(n):  # first: the release of a context may end a queue pair
             Py_INCREF(<object>out[i].qp_context)
         for i in range(n):

@@ -109,8 +109,10 @@ cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_):
     peer = f"the peer, process {pair.peer.pid},"
     if theirs == c.SHMND_LINK_DEAD and status in _ENDED:
         return f"{peer} died"
+    if status == Status.IO_TIMEOUT and pair.q.held_up:
+        return f"{peer} did not end a copy within {c.SHMND_STALL_TIMEOUT_NS // 10**9} s"
     if status == Status.IO_TIMEOUT and type_ != RequestType.SEND:
-        return f"{peer} died, or did not end a copy within {c.SHMND_STALL_TIMEOUT_NS // 10**9} s"
+        return f"{peer} died"
     if status == Status.IO_TIMEOUT:
         within = (pair.q.rnr_ns - c.SHMND_COARSE_STEP_NS) * 1e-9
         return (f"{peer} posted no Receive for it within {within:g} s; "

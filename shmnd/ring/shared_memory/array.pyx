@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cython: language_level=3
+# cython: language_level=3, embedsignature=False
 """The array type of shared memory: a numpy array to whose slices bytes can be assigned.
 
 numpy takes assigned bytes for the text of a number: `array[:] = b"7"` fills a plain array with

@@ -61,14 +61,16 @@ static inline bool shmnd_peer_is_quiescent(const struct shmnd_qp *qp)
 #define SHMND_STALL_TIMEOUT_NS (10ull * 1000 * 1000 * 1000)
 
 /* An operation has waited since `*since_p` for the other side to end a copy. After
- * SHMND_STALL_TIMEOUT_NS the connection ends, and its teardown does not wait for it again. */
+ * SHMND_STALL_TIMEOUT_NS the connection ends, and its teardown does not wait for it again. A
+ * Deregister has one time for all its connections. */
 static inline void shmnd_qp_check_stall(struct shmnd_qp *qp, uint64_t *since_p, uint64_t now_ns)
 {
     if (*since_p == 0)
         *since_p = now_ns;
-    else if (now_ns - *since_p > SHMND_STALL_TIMEOUT_NS) {
+    else if (now_ns - *since_p > SHMND_STALL_TIMEOUT_NS && qp->state == SHMND_QP_CONNECTED) {
         shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, SHMND_IO_TIMEOUT);
         qp->down_since_ns = *since_p;
+        qp->held_up = true;
     }
 }
 

@@ -8,6 +8,7 @@ with the debugging allocators of CPython, which find writes behind the end of a 
 import _testcapi
 import contextlib
 import gc
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,9 +42,12 @@ class Context:
 
 
 @contextlib.contextmanager
-def failing(allocation: int) -> Iterator[None]:
-    """Have an allocation of the block fail, counted from 0, and let the call raise what it will."""
-    _testcapi.set_nomemory(allocation, allocation + 1)
+def failing(allocation: int, *, alone: bool = True) -> Iterator[None]:
+    """Have an allocation of the block fail, counted from 0, and let the call raise what it will.
+
+    All later ones of the block fail as well if it is not `alone`.
+    """
+    _testcapi.set_nomemory(allocation, allocation + 1 if alone else 0)
     try:
         yield
     except Exception:
@@ -58,21 +62,29 @@ def results() -> None:
     with shmnd.open_adapter() as adapter:
         queue = adapter.create_completion_queue(16)
         pair = adapter.create_queue_pair(queue, queue)
-        for allocation in range(ALLOCATIONS):
-            posted = [Context() for _ in range(5)]
-            for each in posted:
-                pair.receive(None, each)
-            pair.flush()
-            taken: list[Any] = []
-            with failing(allocation):
-                taken = queue.get_results(3)
-            while more := queue.get_results():
-                taken += more
-            got = [posted.index(result.request_context) for result in taken]
-            assert got == [*range(5)], (allocation, got)
-            del posted, taken, more, each
-            gc.collect()
-            assert Context.living == 0, allocation
+        ways: dict[str, Callable[[], Any]] = {
+            "three": lambda: queue.get_results(3),
+            "one of a list": lambda: queue.get_results(1),
+            "one of a wait": lambda: queue.wait(1, 0),
+            "one alone": lambda: queue.wait_one(0),
+        }
+        for (name, take), alone in itertools.product(ways.items(), (True, False)):
+            for allocation in range(ALLOCATIONS):
+                posted = [Context() for _ in range(5)]
+                for each in posted:
+                    pair.receive(None, each)
+                pair.flush()
+                given: Any = []
+                with failing(allocation, alone=alone):
+                    given = take()
+                taken = given if isinstance(given, list) else [given]
+                while more := queue.get_results():
+                    taken += more
+                got = [posted.index(result.request_context) for result in taken]
+                assert got == [*range(5)], (name, alone, allocation, got)
+                del posted, given, taken, more, each
+                gc.collect()
+                assert Context.living == 0, (name, alone, allocation)
 
 
 @case

@@ -59,3 +59,4 @@ def test_an_attribute_of_a_result_is_read_without_a_call(name: str) -> None:
 def test_the_parameters_of_each_method_can_be_listed(cls: type) -> None:
     for method in methods(cls):
         inspect.signature(method)
+        assert "--\n" not in (method.__doc__ or ""), "the text of the signature is shown as such"
