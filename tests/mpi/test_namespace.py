@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The namespace of MPI, its front, and the modules around it, in a job of one rank."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import shmnd.mpi.MPI as MPI
 from mpi.launcher.jobs import launch
 from shmnd.mpi import futures
+from shmnd.mpi.objects.handle import direct_calls
 from shmnd.mpi.util import dtlib, pkl5, pool, sync
 
 FRONT = Path(MPI.__file__).parent / "front"
@@ -190,3 +192,40 @@ def test_a_pool_of_ranks_runs_the_tasks_of_bench() -> None:
     printed = launch(3, *command.split()).stdout.splitlines()
     assert printed[0] == "# MPIPoolExecutor - 2 workers, 2 tasks/worker"
     assert len(printed) == 3
+
+
+KINDS = ("Intracomm", "Intercomm", "Topocomm", "Cartcomm", "Graphcomm", "Distgraphcomm")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("call", ["Send", "Recv", "Isend", "Irecv", "send", "recv", "Get_rank"])
+def test_the_interpreter_calls_the_methods_of_communicators_directly(kind: str, call: str) -> None:
+    method = getattr(getattr(MPI, kind), call)
+    assert method.__objclass__ is getattr(MPI, kind)  # which it demands
+    assert method.__doc__ == getattr(MPI.Comm, call).__doc__
+    assert inspect.signature(method) == inspect.signature(getattr(MPI.Comm, call))
+
+
+def test_methods_of_a_program_stay_in_classes_made_of_its_own() -> None:
+    class Counting(MPI.Intracomm):
+        def Get_rank(self) -> int:  # noqa: N802
+            return super().Get_rank() + 100
+
+    @direct_calls
+    class Below(Counting):
+        pass
+
+    below = Below(MPI.COMM_SELF)
+    assert below.Get_rank() == below.rank == 100
+    assert vars(Below)["Get_size"].__objclass__ is Below
+    assert below.Get_size() == below.size == 1
+    with pytest.raises(TypeError, match="Below"):
+        Below.Get_size(object())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["rank", "size"])
+def test_a_null_communicator_has_no_rank_and_no_size(name: str) -> None:
+    with pytest.raises(MPI.Exception, match=f"Comm.Get_{name}: the communicator is null"):
+        getattr(MPI.COMM_NULL, name)
+    with pytest.raises(MPI.Exception, match=f"Comm.Get_{name}: the communicator is null"):
+        getattr(MPI.COMM_NULL, f"Get_{name}")()

@@ -23,7 +23,7 @@ from shmnd.mpi.transport.outer_call cimport place_of
 
 from shmnd.mpi import constants
 from shmnd.mpi.buffers.sentinels import IN_PLACE as _IN_PLACE
-from shmnd.mpi.communicators.comm_state import KINDS as _KINDS
+from shmnd.mpi.collectives.names import KINDS as _KINDS
 
 cdef extern from "transport/collectives/calls.h" nogil:
     shmpi_call shmpi_calls_last(const shmpi_calls *c)

@@ -106,28 +106,10 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         """Access the group associated with a communicator."""
         return group_of_object(self._state("Get_group").group)
 
-    def Get_size(self) -> int:
-        """Return the number of processes in a communicator."""
-        return int(self._state("Get_size").size)
-
-    def Get_rank(self) -> int:
-        """Return the rank of this process in a communicator."""
-        return int(self._state("Get_rank").rank)
-
     @property
     def group(self) -> Group:
         """Group."""
         return self.Get_group()
-
-    @property
-    def size(self) -> int:
-        """Number of processes."""
-        return self.Get_size()
-
-    @property
-    def rank(self) -> int:
-        """Rank of this process."""
-        return self.Get_rank()
 
     def Compare(self, comm: Comm) -> int:
         """Compare two communicators."""

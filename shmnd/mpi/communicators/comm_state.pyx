@@ -27,13 +27,11 @@ cdef extern from "objects/small_int.h":
 
 from shmnd.common.arguments import shown
 from shmnd.mpi import constants
+from shmnd.mpi.collectives.names import KINDS as _KINDS
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.errors import REMEDY_OF_MEMORY as _REMEDY
 
 cdef extern from "transport/collectives/calls.h" nogil:
-    enum:
-        SHMPI_CALL_BITS
-
     void shmpi_calls_open(shmpi_engine *e, shmpi_calls *c, uint32_t context)
     void shmpi_calls_close(shmpi_calls *c)
     shmpi_call shmpi_calls_begin(shmpi_engine *e, shmpi_calls *c, unsigned int kind, int root)
@@ -58,27 +56,6 @@ _NO_MORE = (
     "no more communicators can be made: the job has used all numbers of communicators; a program "
     "that makes hundreds of millions has to use some of them again"
 )
-
-_VECTORS = ("Gather", "Scatter", "Allgather", "Alltoall")
-_BUFFERS = ("Barrier", "Bcast", *_VECTORS, *[name + "v" for name in _VECTORS], "Alltoallw",
-            "Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan",
-            "Neighbor_allgather", "Neighbor_allgatherv", "Neighbor_alltoall", "Neighbor_alltoallv",
-            "Neighbor_alltoallw")
-_OBJECTS = ("bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan",
-            "exscan", "neighbor_allgather", "neighbor_alltoall")
-_MAKING = ("Dup", "Idup", "Create", "Split", "Split_type", "Sub", "Create_cart", "Create_graph",
-           "Create_dist_graph_adjacent", "Create_dist_graph", "Create_intercomm", "Merge", "Agree",
-           "Shrink", "Ishrink")
-_WINDOWS = ("Create", "Allocate", "Allocate_shared", "Create_dynamic", "Fence", "Free")
-_FILES = ("Open", "Close", "Set_size", "Preallocate", "Set_atomicity", "Set_view", "Seek_shared",
-          "Read_ordered", "Write_ordered", "Read_ordered_begin", "Write_ordered_begin")
-_NAMES = ("another collective", *_OBJECTS, *_BUFFERS, *["I" + name.lower() for name in _BUFFERS],
-          *[name + "_init" for name in _BUFFERS], *_MAKING, *["Win." + name for name in _WINDOWS],
-          *["File." + name for name in _FILES])
-KINDS = {name: number for number, name in enumerate(_NAMES)}
-"""The number of a call in the tags of its messages."""
-CALLS = _NAMES + _NAMES[:1] * ((1 << SHMPI_CALL_BITS) - len(_NAMES))
-"""The call of each number."""
 
 _known = WeakValueDictionary()
 
@@ -235,7 +212,7 @@ cdef class CommState(State):
 cdef int kind_in(CommState c, str call) except -1:
     """Return the number of a collective, or of the call of the program that it is part of."""
     cdef OuterCall outer = outer_of(c.context)
-    return KINDS.get(call if outer is None else outer.name, 0)
+    return _KINDS.get(call if outer is None else outer.name, 0)
 
 
 cdef int tag_of_call(shmpi_call call) noexcept:
@@ -288,6 +265,28 @@ cdef class CommBase(Keyed):
     """The checks of a communicator's calls."""
 
     _family = "Comm"
+
+    def Get_size(self) -> int:
+        """Return the number of processes in a communicator."""
+        if self.ob is None:
+            _refuse_null(self, "Get_size")
+        return (<CommState>self.ob).size
+
+    def Get_rank(self) -> int:
+        """Return the rank of this process in a communicator."""
+        if self.ob is None:
+            _refuse_null(self, "Get_rank")
+        return (<CommState>self.ob).rank
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        return self.Get_size()
+
+    @property
+    def rank(self) -> int:
+        """Rank of this process."""
+        return self.Get_rank()
 
     cdef CommState state(self, str call):
         if self.ob is None:

@@ -13,7 +13,7 @@ from shmnd.mpi.transport.engine cimport (
 from shmnd.mpi.transport.outer_call cimport place_of
 
 from shmnd.mpi import constants
-from shmnd.mpi.communicators.comm_state import CALLS as _CALLS
+from shmnd.mpi.collectives.names import NAMES as _NAMES
 
 cdef extern from "transport/collectives/calls.h" nogil:
     enum:
@@ -33,6 +33,7 @@ cdef extern from "communicators/disputes.h" nogil:
     int shmpi_find_dispute(const shmpi_engine *e, shmpi_call mine, shmpi_dispute *found)
 
 cdef int _MASK = (1 << SHMPI_CALL_BITS) - 1
+cdef tuple _CALLS = _NAMES + _NAMES[:1] * (1 + _MASK - len(_NAMES))
 _SAME_CALLS = "all ranks begin the same collectives in the same order"
 _SAME_BYTES = "counts, types and roots of all ranks have to agree"
 

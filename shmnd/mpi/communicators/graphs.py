@@ -13,6 +13,7 @@ from shmnd.mpi.communicators.intracomm import Intracomm, counted_up
 from shmnd.mpi.communicators.topology import Topocomm, on_first_ranks
 from shmnd.mpi.constants import UNWEIGHTED, WEIGHTS_EMPTY
 from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.objects.handle import direct_calls
 
 
 class Graph(NamedTuple):
@@ -260,4 +261,4 @@ def _weights(given: Any, count: int, call: str) -> tuple[tuple[int, ...], bool]:
 
 
 for _each in (Graphcomm, Distgraphcomm):
-    Comm._kinds[_each.__name__] = _each
+    Comm._kinds[_each.__name__] = direct_calls(_each)

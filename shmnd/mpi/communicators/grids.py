@@ -12,6 +12,7 @@ from shmnd.mpi.communicators.integers import integer, integers
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.communicators.topology import Topocomm, on_first_ranks
 from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.objects.handle import direct_calls
 
 
 class Cart(NamedTuple):
@@ -231,4 +232,4 @@ def _factors(number: int) -> list[int]:
     return found[::-1]
 
 
-Comm._kinds["Cartcomm"] = Cartcomm
+Comm._kinds["Cartcomm"] = direct_calls(Cartcomm)

@@ -23,6 +23,7 @@ from shmnd.mpi.communicators.group import Group, group_of_object
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.objects.errhandler import for_new, handle_new, raise_error
 from shmnd.mpi.objects.errors import Exception as MPIException
+from shmnd.mpi.objects.handle import direct_calls
 from shmnd.mpi.objects.info import INFO_NULL, Info, require_info
 from shmnd.mpi.point_to_point.exchange import exchange, to_job
 from shmnd.mpi.transport import engine
@@ -187,4 +188,4 @@ def _swap(
     return first[0], theirs[1]
 
 
-Comm._kinds["Intercomm"] = Intercomm
+Comm._kinds["Intercomm"] = direct_calls(Intercomm)

@@ -15,7 +15,7 @@ from shmnd.mpi.communicators.comm_state import CommState
 from shmnd.mpi.communicators.from_groups import Making
 from shmnd.mpi.communicators.group import Group, require_group
 from shmnd.mpi.objects.errhandler import handle_new, raise_error
-from shmnd.mpi.objects.handle import constant
+from shmnd.mpi.objects.handle import constant, direct_calls
 from shmnd.mpi.objects.info import INFO_NULL, Info, require_info
 from shmnd.mpi.objects.unsupported import left_out
 from shmnd.mpi.transport import engine
@@ -185,6 +185,6 @@ def _predefined(name: str, context: int, ranks: tuple[int, ...]) -> Intracomm:
     return constant(comm, name)
 
 
-Comm._kinds["Intracomm"] = Intracomm
+Comm._kinds["Intracomm"] = direct_calls(Intracomm)
 COMM_WORLD = _predefined("COMM_WORLD", 0, tuple(range(engine.size())))
 COMM_SELF = _predefined("COMM_SELF", 8, (engine.rank(),))

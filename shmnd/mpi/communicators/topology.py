@@ -11,6 +11,7 @@ from shmnd.mpi.communicators.comm_state import CommState
 from shmnd.mpi.communicators.contexts import agreed_contexts
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.objects.errhandler import for_new
+from shmnd.mpi.objects.handle import direct_calls
 
 
 class Topocomm(Intracomm, NeighborCalls, NeighborObjects):
@@ -73,4 +74,4 @@ def on_first_ranks(cls: type, parent: Intracomm, count: int, topology: Any) -> A
     return new
 
 
-Comm._kinds["Topocomm"] = Topocomm
+Comm._kinds["Topocomm"] = direct_calls(Topocomm)

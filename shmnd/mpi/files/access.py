@@ -14,7 +14,7 @@ from shmnd.common.held import Held
 from shmnd.common.interruption import pass_on
 from shmnd.common.shortages import remedy_of_call
 from shmnd.mpi import constants
-from shmnd.mpi.communicators.comm_state import KINDS
+from shmnd.mpi.collectives.names import KINDS
 from shmnd.mpi.files.file_state import FileState, class_of
 from shmnd.mpi.files.transfer import Transfer, fill, request_of_bytes
 from shmnd.mpi.objects.errhandler import handle, raise_error
