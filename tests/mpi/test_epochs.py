@@ -196,3 +196,25 @@ print("well")
 @pytest.mark.slow
 def test_an_epoch_is_open_at_its_targets_alone() -> None:
     assert launch(3, "-c", RANKS).stdout.count("well") == 3
+
+
+@pytest.mark.parametrize("call", ["Flush", "Flush_local"])
+def test_a_flush_takes_ranks_as_other_calls_do(call: str) -> None:
+    window = MPI.Win.Allocate(8, comm=MPI.COMM_SELF)
+    flush: Callable[[Any], None] = getattr(window, call)
+    window.Lock(0)
+    for rank in (0, False, 0.0, MPI.PROC_NULL):
+        flush(rank)
+    for wrong in ([], "0", None):
+        with pytest.raises(TypeError, match=f"Win.{call}: rank .* is not an integer"):
+            flush(wrong)
+    for beyond in (-1, 1, True, 2**70):
+        with pytest.raises(MPI.Exception, match=f"Win.{call}: rank {beyond}; the window"):
+            flush(beyond)
+    window.Unlock(0)
+    for rank in (0, False):
+        with pytest.raises(MPI.Exception, match=f"Win.{call} of .*: rank 0 is not locked"):
+            flush(rank)
+    window.Free()
+    with pytest.raises(MPI.Exception, match="the window is null"):
+        flush(0)

@@ -37,7 +37,9 @@ class ObjectCollectives:
         if state.is_revoked(call):
             name = name_of(state.context, call)
             raise_error(self, constants.ERR_REVOKED, f"{name}: the communicator is revoked")
-        lock_table(self).setdefault(call, threading.Lock())
+        locks = lock_table(self)
+        if call not in locks:
+            locks.setdefault(call, threading.Lock())  # another thread may have come before
         return state, state.context + 1, next_tag(self, call, root)
 
     def _root(self, given: int, call: str) -> int:

@@ -28,6 +28,10 @@ _ASSERTIONS: Final = {
     "Lock": ("MODE_NOCHECK",),
     "Lock_all": ("MODE_NOCHECK",),
 }
+_KNOWN: Final = {
+    call: sum(getattr(constants, name) for name in names) for call, names in _ASSERTIONS.items()
+}
+"""The bits of these: each has one of its own."""
 
 
 class Epochs:
@@ -59,10 +63,7 @@ class Epochs:
     def _assertion(self, given: int, call: str) -> int:
         """Return the assertion of a call as an integer, which has the bits that the call knows."""
         assertion = small_number(given, call, "assertion", "Win")
-        known = 0
-        for name in _ASSERTIONS[call]:
-            known |= getattr(constants, name)
-        if assertion & ~known:
+        if assertion & ~_KNOWN[call]:
             raise_error(
                 self,
                 constants.ERR_ASSERT,
@@ -245,10 +246,15 @@ class Epochs:
     # -- completion within an epoch --
 
     def _flush(self, rank: int, call: str) -> None:
+        # Programs flush after each call that moves data: an int that is locked needs no check.
+        if type(rank) is not int or self.ob is None or rank not in self.ob.locked:
+            self._require_locked(rank, call)
+        self._poll()
+
+    def _require_locked(self, rank: int, call: str) -> None:
         state, rank = self._target(rank, call)
         if rank != constants.PROC_NULL and rank not in state.locked:
             self._out_of_turn(call, f"rank {rank} is not locked; call Lock or Lock_all first")
-        self._poll()
 
     def _flush_all(self, call: str) -> None:
         if not self._state(call).locked:

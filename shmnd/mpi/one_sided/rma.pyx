@@ -23,6 +23,7 @@ from shmnd.mpi.collectives.op import NO_OP, REPLACE, SUM
 from shmnd.mpi.point_to_point.request import Request, ended
 
 cdef int PROC_NULL = constants.PROC_NULL
+cdef OpState _NO_OP = (<Op>NO_OP).ob, _REPLACE = (<Op>REPLACE).ob
 # The kinds whose equal values have equal bytes: integers, truth values, bytes.
 cdef frozenset _COMPARED = frozenset([
     kind for kind in range(1, MPI_KIND_END)
@@ -171,15 +172,15 @@ cdef class WinCalls(Keyed):
                 self, constants.ERR_OP,
                 f"{call}: an operation of the program; windows take predefined ones",
             )
-        if op != NO_OP and op != REPLACE:
+        if how is not _NO_OP and how is not _REPLACE:
             _check_items(self, how, origin.type, t.type, call)
         t.w.take(t.rank, call)
         try:
             if result is not None:
                 _read(t, result)
-            if op == NO_OP:
+            if how is _NO_OP:
                 return 0
-            if op == REPLACE:
+            if how is _REPLACE:
                 _write(origin, t)
             elif t.items != NULL and origin.type is t.type and t.type.predefined:
                 how.apply(origin.addr, t.items, min(origin.count, t.count), t.type)

@@ -36,6 +36,7 @@ _LINE = 64
 
 cdef unsigned int _LONG = 100           # turns of a wait for a lock, before it is published anew
 cdef int _UNSEEN = 200 * _LONG          # turns after which a dead reader is taken to have it
+cdef int _DYNAMIC = constants.WIN_FLAVOR_DYNAMIC
 cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, in bytes
 
 
@@ -331,18 +332,18 @@ cdef Target target_of(
 ):
     """Return the items of a type at a displacement in the memory of a rank."""
     cdef Target t = Target.__new__(Target)
-    cdef Py_ssize_t at, first, last
+    cdef Py_ssize_t unit = w.units[rank], room = w.sizes[rank], at, first, last
     cdef double reach = abs(<double>count) * max(abs(<double>type.extent), <double>type.size)
     if count < 0:
         mpi_error(
             <Handle>where, constants.ERR_COUNT,
             f"{call}: a count of {count} at the target; expected 0 or more",
         )
-    if abs(<double>disp) * w.units[rank] + reach > _FARTHEST:
+    if abs(<double>disp) * unit + reach > _FARTHEST:
         mpi_error(
             <Handle>where, constants.ERR_RMA_RANGE,
             f"{call}: {count} items of {type.extent} bytes at displacement {disp}; the window "
-            f"of rank {rank} has {w.sizes[rank]} bytes",
+            f"of rank {rank} has {room} bytes",
         )
     t.w = w
     t.where = where
@@ -351,17 +352,16 @@ cdef Target target_of(
     t.count = count
     t.type = type
     t.nbytes = count * type.size
-    if w.flavor == constants.WIN_FLAVOR_DYNAMIC:
+    if w.flavor == _DYNAMIC:
         t.address = <uint64_t>disp
         return t
-    at = disp * <Py_ssize_t>w.units[rank]
+    at = disp * unit
     first = at + min(0, (count - 1) * type.extent) + type.true_lb
     last = at + max(0, (count - 1) * type.extent) + type.true_lb + type.true_extent
-    if t.nbytes and (first < 0 or last > <Py_ssize_t>w.sizes[rank]):
+    if t.nbytes and (first < 0 or last > room):
         mpi_error(
             <Handle>where, constants.ERR_RMA_RANGE,
-            f"{call}: bytes {first} to {last} of rank {rank}, whose window has "
-            f"{w.sizes[rank]}",
+            f"{call}: bytes {first} to {last} of rank {rank}, whose window has {room}",
         )
     t.address = w.bases[rank] + at
     if w.mapped[rank] != NULL:
