@@ -119,7 +119,7 @@ cdef class Message(Handle):
 
     def Recv(self, buf: Any, status: Status | None = None) -> None:
         """Blocking receive of matched message."""
-        self._receive(buf, "Recv", False)._wait(status)
+        self._receive(buf, "Recv", False).wait(status)
 
     def Irecv(self, buf: Any) -> Request:
         """Nonblocking receive of matched message."""
@@ -127,7 +127,7 @@ cdef class Message(Handle):
 
     def recv(self, status: Status | None = None) -> Any:
         """Blocking receive of matched message."""
-        return self._receive(None, "recv", True)._wait(status)
+        return self._receive(None, "recv", True).wait(status)
 
     def irecv(self) -> Request:
         """Nonblocking receive of matched message."""

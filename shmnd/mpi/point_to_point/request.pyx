@@ -104,9 +104,7 @@ cdef class Request(BareHandle):
 
     cdef Operation operation(self):
         """Return the operation if it is under way, else None."""
-        if self.ob is None or not (<Operation>self.ob).active:
-            return None
-        return <Operation>self.ob
+        return <Operation>self.ob if self.ob is not None and (<Operation>self.ob).active else None
 
     cdef object finish(self, Status status):
         """End the operation, which is ready."""
@@ -143,27 +141,12 @@ cdef class Request(BareHandle):
 
     def Wait(self, status: Status | None = None) -> Literal[True]:
         """Wait for a non-blocking operation to complete."""
-        self._wait(status)
+        _wait(self, status)
         return True
-
-    def _wait(self, Status status):
-        cdef Operation op = self.operation()
-        if op is not None:
-            wait_op(op)
-            op = None
-        return self.finish(status)
 
     def Test(self, status: Status | None = None) -> bool:
         """Test for the completion of a non-blocking operation."""
-        return self._test(status)[0]
-
-    def _test(self, Status status):
-        cdef Operation op = self.operation()
-        if op is not None and not op.ready():
-            poll()
-            if not op.ready():
-                return (False, None)
-        return (True, self.finish(status))
+        return _test(self, status)[0]
 
     def Get_status(self, status: Status | None = None) -> bool:
         """Test for the completion of an operation without freeing the request."""
@@ -191,11 +174,11 @@ cdef class Request(BareHandle):
 
     def wait(self, status: Status | None = None) -> Any:
         """Wait for a non-blocking operation to complete."""
-        return self._wait(status)
+        return _wait(self, status)
 
     def test(self, status: Status | None = None) -> tuple[bool, Any | None]:
         """Test for the completion of a non-blocking operation."""
-        return self._test(status)
+        return _test(self, status)
 
     def get_status(self, status: Status | None = None) -> bool:
         """Test for the completion of an operation without freeing the request."""
@@ -399,6 +382,23 @@ cdef class Request(BareHandle):
     ) -> list[int] | None:
         """Test for the completion of some requests without freeing one."""
         return cls.Get_status_some(requests, statuses)
+
+
+cdef object _wait(Request request, Status status):
+    cdef Operation op = request.operation()
+    if op is not None:
+        wait_op(op)
+        op = None
+    return request.finish(status)
+
+
+cdef tuple _test(Request request, Status status):
+    cdef Operation op = request.operation()
+    if op is not None and not op.ready():
+        poll()
+        if not op.ready():
+            return (False, None)
+    return (True, request.finish(status))
 
 
 cdef Request request_of(Operation op):
