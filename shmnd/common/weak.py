@@ -14,9 +14,25 @@ _T = TypeVar("_T")
 
 def without_owner(hook: Any) -> Any:
     """Hold a bound method without its object; without the object the call does nothing."""
-    if not isinstance(hook, types.MethodType):
-        return hook
-    return _WithoutOwner(hook)
+    if isinstance(hook, types.MethodType):
+        return _WithoutOwner(hook.__self__, hook.__func__)
+    if isinstance(hook, types.BuiltinMethodType) and hook.__self__ is not None:
+        function = _compiled_method(type(hook.__self__), hook.__name__)
+        if function is not None:
+            return _WithoutOwner(hook.__self__, function)
+    return hook
+
+
+def _compiled_method(owner: type, name: str) -> Any:
+    """Return a method that shmnd has compiled; None for one of another library.
+
+    What a program passes, as `list.append`, may be all that keeps its object.
+    """
+    for cls in owner.__mro__:
+        found = vars(cls).get(name)
+        if isinstance(found, types.MethodDescriptorType) and cls.__module__.startswith("shmnd."):
+            return found
+    return None
 
 
 class _WithoutOwner:
@@ -28,9 +44,9 @@ class _WithoutOwner:
 
     __slots__ = ("_function", "_ref")
 
-    def __init__(self, method: types.MethodType) -> None:
-        self._ref = weakref.ref(method.__self__)
-        self._function = method.__func__
+    def __init__(self, owner: object, function: Any) -> None:
+        self._ref = weakref.ref(owner)
+        self._function = function
 
     def __call__(self, *args: object) -> object:
         owner = self._ref()

@@ -2,12 +2,14 @@
 """Objects that several threads add, end and go through."""
 
 import sys
+import weakref
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from shmnd.common.weak import Living
+from shmnd import ipc
+from shmnd.common.weak import Living, without_owner
 
 
 class Thing:
@@ -54,3 +56,20 @@ def test_a_loop_while_another_thread(adds: bool) -> None:
         sys.settrace(None)
     assert stay <= set(found)
     assert next(left, None) is not others[0], "nothing was changed meanwhile"
+
+
+def test_a_hook_of_another_library_keeps_its_object() -> None:
+    found: list[int] = []
+    without_owner(found.append)(7)
+    assert found == [7]
+    kept = without_owner({1}.copy)  # nothing else refers to this set
+    assert kept() == {1}
+
+
+def test_a_compiled_method_does_not_keep_its_object() -> None:
+    with ipc.Publisher("living") as publisher:
+        gone, hook = weakref.ref(publisher), without_owner(publisher._has_room)
+        assert hook() is True
+    del publisher
+    assert gone() is None
+    assert hook() is None
