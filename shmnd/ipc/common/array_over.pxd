@@ -21,7 +21,6 @@ cdef extern from "numpy/arrayobject.h":
         int flags
         PyObject *weakreflist
     cnp.PyTypeObject PyArray_Type
-    bint PyDataType_REFCHK(cnp.dtype dtype)
     enum:
         NPY_ARRAY_CARRAY
         NPY_ARRAY_CARRAY_RO

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any, Self
+from typing import Any, Self, final
 
 from shmnd.ipc.topic.writer import WriterCore
 from shmnd.ipc.types.forms import TopicType
+
+@final
+class Layout: ...
 
 class Loan:
     def __init__(self, *args: object, **kwargs: object) -> None: ...

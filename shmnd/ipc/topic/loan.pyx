@@ -9,10 +9,12 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.common.timeouts cimport is_plain_timeout
 from shmnd.ipc.common.array_over cimport (
-    NPY_ARRAY_CARRAY, Py_REFCNT, PyDataType_REFCHK, array_over, empty_row, is_spare_row, use_row
+    NPY_ARRAY_CARRAY, Py_REFCNT, array_over, empty_row, is_spare_row, use_row
 )
 from shmnd.ipc.topic.writer cimport Loaned, WriterCore
 from shmnd.ring.process.forks cimport forks
+
+from math import prod
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from shmnd.ipc.types.record import Record
 cnp.import_array()
 
 cdef uint32_t _ROOM = 64  # bytes kept for a header
+cdef Py_ssize_t _MOST_LAYOUTS = 64
 cdef unsigned char[64] _NOTHING  # where a loan without a slot begins
 cdef Loaned _SPENT = Loaned.__new__(Loaned)
 _SPENT.spent = True
@@ -31,6 +34,33 @@ _SPENT.base = _NOTHING
 
 
 cdef class Lender(WriterCore)
+
+
+@cython.final
+cdef class Layout:
+    """What a loan is of. All loans of the same arguments share it."""
+
+    cdef object dtype
+    cdef tuple shape
+    cdef bytes meta
+    cdef uint64_t nbytes, extra
+    cdef uint32_t kind
+    cdef bint plain, is_row, is_record
+    cdef cnp.npy_intp[32] dims
+
+    def __cinit__(self, object dtype, tuple shape, uint64_t nbytes, uint32_t kind, bytes meta,
+                  bint plain):
+        self.dtype, self.shape, self.nbytes, self.kind, self.meta = dtype, shape, nbytes, kind, meta
+        self.extra = _ROOM + (0 if meta is None else len(meta))
+        self.plain = plain
+        self.is_row = plain and len(shape) == 1
+        self.is_record = dtype.names is not None and not shape
+        # A program may dig this class out; an array is made of what it is given without a check.
+        if plain and (dtype.hasobject or len(shape) > 32 or prod(shape) * dtype.itemsize != nbytes):
+            raise ValueError(f"a loan of {nbytes} bytes is no {dtype} of shape {shape}")
+        if plain:
+            for i, each in enumerate(shape):
+                self.dims[i] = each
 
 
 @cython.freelist(16)
@@ -42,13 +72,8 @@ cdef class Loan:
 
     cdef Loaned loaned
     cdef Lender writer
-    cdef object dtype
-    cdef tuple shape
-    cdef bytes meta
+    cdef Layout layout
     cdef object view  # the array, from when it is asked for
-    cdef uint64_t size
-    cdef uint32_t kind
-    cdef bint flat, is_record
 
     def __init__(self):
         raise TypeError("a loan is made by Publisher.loan")
@@ -65,31 +90,25 @@ cdef class Loan:
             raise Closed("Loan.array: the loan is spent: it was sent or dropped before")
         if self.view is None:
             self.make_view()
-        if self.is_record:
+        if self.layout.is_record:
             return Record(self.view)
         return self.view
 
     cdef int make_view(self) except -1:
-        cdef cnp.npy_intp items
-        cdef cnp.dtype dtype
-        if self.flat:  # takes a third of the time of the general way
-            dtype = self.dtype
-            items = items_in(self.loaned.nbytes, dtype)
-            if PyDataType_REFCHK(dtype):
-                raise TypeError(f"Loan.array: items of {dtype} are not plain memory")
-            self.view = array_over(dtype, 1, &items, self.loaned.base, NPY_ARRAY_CARRAY,
-                                   self.loaned)
+        cdef Layout layout = self.layout
+        if layout.plain:  # takes a third of the time of the general way
+            self.view = array_over(layout.dtype, <int>len(layout.shape), layout.dims,
+                                   self.loaned.base, NPY_ARRAY_CARRAY, self.loaned)
         else:
             memory = self.loaned if self.loaned.nbytes else None
-            self.view = np.ndarray(self.shape, self.dtype, buffer=memory)
-            self.is_record = self.view.dtype.names is not None and self.view.ndim == 0
+            self.view = np.ndarray(layout.shape, layout.dtype, buffer=memory)
         return 0
 
     @property
     def nbytes(self):
         """The bytes of the sample."""
         self.slot()
-        return self.size
+        return self.layout.nbytes
 
     def send(self, header=None, timeout=None):
         """Publish it; return its sequence number. The memory is the subscribers' from then on.
@@ -97,13 +116,15 @@ cdef class Loan:
         TimeoutError when a subscriber that blocks has no room for so long: it is not spent then.
         """
         cdef Loaned loaned = self.slot()
+        cdef Layout layout = self.layout
         cdef bint lent = not loaned.spent
         if not is_plain_timeout(timeout):
             seconds("Loan.send", 0, "timeout", timeout)
         if header is not None and lent:
             loaned = self.with_room(bytes_of(header))
         try:
-            sent = self.writer.send_loan(loaned, self.kind, self.shape, self.meta, header, timeout)
+            sent = self.writer.send_loan(loaned, layout.kind, layout.shape, layout.meta, header,
+                                         timeout)
         except BaseException:
             if lent and loaned.spent:  # it was published; what raised came behind
                 self.freeze()
@@ -119,8 +140,8 @@ cdef class Loan:
         """Return whether this loan alone refers to its slot and array, or leads to its memory."""
         cdef Py_ssize_t known = 1
         if self.view is not None:
-            if not self.flat or not is_spare_row(<PyObject *>self.view, <PyObject *>self.dtype,
-                                                 <PyObject *>self.loaned):
+            if not self.layout.is_row or not is_spare_row(
+                    <PyObject *>self.view, <PyObject *>self.layout.dtype, <PyObject *>self.loaned):
                 return False
             known = 2
         return Py_REFCNT(<PyObject *>self.loaned) == known
@@ -133,7 +154,7 @@ cdef class Loan:
     cdef Loaned with_room(self, extra):
         """Return the slot, or a larger one with the same bytes where a header does not fit."""
         cdef Loaned larger
-        room = extra + (0 if self.meta is None else len(self.meta))
+        room = extra + (0 if self.layout.meta is None else len(self.layout.meta))
         if extra > _ROOM and self.loaned.nbytes + room > self.writer._capacity(self.loaned):
             larger = self.writer.new_loan(self.loaned.nbytes, room)
             if self.loaned.spent:  # by another thread meanwhile
@@ -162,11 +183,7 @@ cdef class Loan:
     def __repr__(self):
         cdef Loaned loaned = self.slot()
         state = "spent" if loaned.spent else "to be filled"
-        return f"<Loan of {self.size} bytes on {self.writer.topic!r}, {state}>"
-
-
-cdef cnp.npy_intp items_in(uint64_t nbytes, cnp.dtype dtype) noexcept:
-    return nbytes // <uint64_t>dtype.itemsize if dtype.itemsize > 0 else 0
+        return f"<Loan of {self.layout.nbytes} bytes on {self.writer.topic!r}, {state}>"
 
 
 cdef object bytes_of(object header):
@@ -182,17 +199,13 @@ cdef class Lender(WriterCore):
 
     cdef public object _form
     # The last loan: programs ask for the same again and again.
-    cdef object last_shape, last_dtype, last_layout
-    cdef object found_dtype
-    cdef tuple found_shape
-    cdef bytes found_meta
-    cdef uint64_t found_nbytes, found_extra
-    cdef uint32_t found_kind
-    cdef bint found_flat
+    cdef object last_shape, last_dtype
+    cdef Layout last_layout
+    cdef dict layouts  # those that were asked for by a whole number
     # The parts of a loan that was sent: the next one is made of them.
     cdef Loaned spare
     cdef object spare_view
-    cdef uint64_t spare_nbytes
+    cdef Layout spare_layout  # of that array
 
     cdef void put_aside(self, Loan loan) noexcept:
         """Keep the parts of a loan that was sent, to which nothing else refers."""
@@ -200,10 +213,10 @@ cdef class Lender(WriterCore):
         loaned.writer = None
         loaned.memory = None
         loaned.base = _NOTHING
-        self.spare_nbytes, loaned.nbytes = loaned.nbytes, 0
+        loaned.nbytes = 0
         if loan.view is not None:
             empty_row(loan.view, _NOTHING)
-            self.spare_view = loan.view
+            self.spare_view, self.spare_layout = loan.view, loan.layout
             loan.view = None
         self.spare = loaned
         loan.loaned = _SPENT
@@ -214,8 +227,7 @@ cdef class Lender(WriterCore):
         if loan.loaned is not None:
             self.spare = None
             if self.spare_view is not None:
-                if (self.spare_nbytes == loan.size and <PyObject *>loan.dtype
-                        == <PyObject *>cnp.PyArray_DESCR(self.spare_view)):
+                if self.spare_layout is loan.layout:
                     loan.view = self.spare_view
                 self.spare_view = None
             if loan.is_alone():
@@ -231,41 +243,37 @@ cdef class Lender(WriterCore):
         nothing where the type says how large a sample is.
         """
         cdef Loan loan
-        cdef uint64_t extra
+        cdef Layout layout = self.last_layout
         if self.closed or self.born != forks:
             self.refuse("Publisher.loan")
-        if (self.last_layout is None or shape_or_nbytes is not self.last_shape
+        if (layout is None or shape_or_nbytes is not self.last_shape
                 or dtype is not self.last_dtype):
-            self.lay_out(shape_or_nbytes, dtype)
+            layout = self.lay_out(shape_or_nbytes, dtype)
         loan = Loan.__new__(Loan)
         loan.writer = self
-        loan.dtype = self.found_dtype
-        loan.shape = self.found_shape
-        loan.meta = self.found_meta
-        loan.kind = self.found_kind
-        loan.flat = self.found_flat
-        loan.size = self.found_nbytes
-        extra = self.found_extra
+        loan.layout = layout
         self.reuse(loan)
-        self.lend(loan.loaned, loan.size, extra)
+        self.lend(loan.loaned, layout.nbytes, layout.extra)
         if loan.view is not None:
-            use_row(loan.view, loan.loaned.base, items_in(loan.size, loan.dtype))
+            use_row(loan.view, loan.loaned.base, layout.dims[0])
         return loan
 
-    cdef int lay_out(self, object shape, object dtype) except -1:
+    cdef Layout lay_out(self, object shape, object dtype):
         """Find what a loan is of; it is kept where the same arguments mean the same again."""
-        layout = None
-        if type(shape) is int and dtype is None:
-            layout = self._form.loans.get(shape)
+        cdef Layout layout = None
+        cdef bint is_count = type(shape) is int and dtype is None
+        if self.layouts is None:
+            self.layouts = {}
+        if is_count:
+            layout = self.layouts.get(shape)
         if layout is None:
-            layout = layout_of(self._form, shape, dtype)
-        self.last_layout = None
-        (self.found_dtype, self.found_shape, self.found_nbytes, self.found_kind, self.found_meta,
-         self.found_flat) = layout
-        self.found_extra = _ROOM + (0 if self.found_meta is None else len(self.found_meta))
+            layout = Layout(*layout_of(self._form, shape, dtype))
+            if is_count and len(self.layouts) < _MOST_LAYOUTS:
+                self.layouts[shape] = layout
         if (dtype is None or type(dtype) is str) and is_fixed(shape):
+            self.last_layout = None  # which no other thread finds with arguments of another one
             self.last_shape, self.last_dtype, self.last_layout = shape, dtype, layout
-        return 0
+        return layout
 
 
 cdef bint is_fixed(object shape) except -1:

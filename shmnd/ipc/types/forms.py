@@ -67,8 +67,6 @@ class TopicType:
 
     def __init__(self, text: str) -> None:
         self.text: Final = text
-        self.loans: Final[dict[int, Any]] = {}
-        """Layouts of loans that were asked for by a whole number."""
 
     @staticmethod
     def from_description(description: object) -> TopicType:

@@ -17,14 +17,13 @@ from shmnd.ipc.types.layouts import dtype_of, plain
 __all__ = ["Layout", "layout_of"]
 
 Layout = tuple[np.dtype[Any], tuple[int, ...], int, int, bytes | None, bool]
-"""Type, shape, bytes, kind and description of a loan, and whether it is a plain row of items."""
+"""Type, shape, bytes, kind and description of a loan, and whether numpy takes it as it is."""
 _CALL: Final = "Publisher.loan"
 _DTYPE: Final = "a numpy dtype, as 'f4'"
-_MOST_LAYOUTS: Final = 64
 
 
 def layout_of(form: forms.TopicType, shape: Any, dtype: Any) -> Layout:
-    """Return all that a loan needs to know, and keep it for the next one."""
+    """Return all that a loan needs to know."""
     found, dims = _asked(form, shape, dtype)
     nbytes = prod(dims) * found.itemsize
     if nbytes > MOST_SAMPLE:
@@ -33,11 +32,8 @@ def layout_of(form: forms.TopicType, shape: Any, dtype: Any) -> Layout:
     kind = form.kind
     if kind == forms.DESCRIBED or (len(dims) > 4 and form.shape is None) or _wide(dims):
         kind, meta = forms.DESCRIBED, forms.described_as(found, dims, _CALL)
-    flat = len(dims) == 1 and nbytes > 0 and found.subdtype is None
-    layout = found, dims, nbytes, kind, meta, flat
-    if type(shape) is int and dtype is None and len(form.loans) < _MOST_LAYOUTS:
-        form.loans[shape] = layout
-    return layout
+    is_plain = nbytes > 0 and found.subdtype is None and not found.hasobject
+    return found, dims, nbytes, kind, meta, is_plain
 
 
 def _asked(form: forms.TopicType, shape: Any, dtype: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
