@@ -19,6 +19,28 @@ from shmnd.status import NdError
 FORK = multiprocessing.get_context("fork")
 
 
+@pytest.mark.parametrize("type_", ["f8", ">f8", "f4", "i8", "u8"])
+def test_arrays_of_any_layout_are_written_whole(type_: str) -> None:
+    numbers = np.arange(24).astype(type_)
+    packed = np.zeros(6, [("gap", "u1"), ("value", type_)])["value"]
+    packed[:] = numbers[3:9]
+    assert not packed.flags.aligned
+    frozen = numbers[:6].copy()
+    frozen.flags.writeable = False
+    for given in (numbers[:6], numbers[::4], numbers[5::-1], packed, frozen, frozen.view(Marked)):
+        with ipc.Blackboard("b", {"row": (type_, 6)}) as board, ipc.BlackboardReader("b") as reader:
+            board["row"] = given
+            assert reader["row"].tolist() == given.tolist()
+            assert type(reader["row"]) is np.ndarray
+            with pytest.raises(ValueError, match="'row'"):
+                board["row"] = np.zeros(7, type_)
+            assert reader["row"].tolist() == board["row"].tolist() == given.tolist()
+
+
+class Marked(np.ndarray):
+    """An array of a class of its own."""
+
+
 def test_values_and_versions() -> None:
     with (
         ipc.Blackboard("b", {"pose": "6f8", "mode": "u1"}) as board,

@@ -45,6 +45,7 @@ class Key:
         self.shape: Final = shape
         self.offset: Final = offset
         self.nbytes: Final = math.prod(shape) * dtype.itemsize
+        self._is_words = dtype.kind in "iuf" and dtype.itemsize == dtype.alignment == 8
 
     def fresh(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return memory of whole words for one value, and the value in it.
@@ -53,6 +54,17 @@ class Key:
         """
         words = np.zeros((self.nbytes + 7) // 8, np.uint64)
         return words, np.ndarray(self.shape, self.dtype, words)
+
+    def holds(self, value: object) -> bool:
+        """Return whether a value is an array of the same type and shape, in whole words."""
+        return (
+            self._is_words
+            and type(value) is np.ndarray
+            and value.dtype == self.dtype
+            and value.shape == self.shape
+            and value.flags.c_contiguous
+            and value.flags.aligned
+        )
 
     @property
     def text(self) -> bytes:

@@ -142,7 +142,8 @@ class BlackboardReader(Closing):
     def _read(self, key: str, call: str, end: float = math.inf) -> tuple[int, Any]:
         board, found = self._key(key, call)
         words, array = found.fresh()
-        version = board.words.read_cell(found.offset, words, end - time.monotonic())
+        left = math.inf if end == math.inf else end - time.monotonic()
+        version = board.words.read_cell(found.offset, words, left)
         if version < 0:
             raise unsettled(call, key, self.name, board.pid)
         return version, array[()]

@@ -219,19 +219,7 @@ class Blackboard(Closing):
         if found is None:
             self.add(key, np.asarray(value))
             found = self._keys[key]
-        words, array = found.fresh()
-        try:
-            if found.dtype.names is not None and not found.shape:
-                fill_record(array, value, "this one")
-            else:
-                given = array_of(value, found.dtype, None, "this one")
-                require_fit(given, found.dtype, "this one")
-                array[...] = given
-        except (ValueError, TypeError, OverflowError) as exc:
-            pass_on(exc)
-            raise (ValueError if isinstance(exc, UnicodeError) else type(exc))(
-                f"Blackboard: the value of {key!r} is {found.dtype} of shape {found.shape}: {exc}"
-            ) from None
+        words = value if found.holds(value) else _words_of(found, value)
         try:
             self._words.write_cell(found.offset, words)
             self._wake()
@@ -295,6 +283,24 @@ class Blackboard(Closing):
     def __repr__(self) -> str:
         state = "closed" if self._table is None or self._table.fd < 0 else f"{len(self._keys)} keys"
         return f"<Blackboard {self.name!r} {state}>"
+
+
+def _words_of(key: Key, value: Any) -> np.ndarray[Any, Any]:
+    """Return memory of whole words with a value as one of a key's type."""
+    words, array = key.fresh()
+    try:
+        if key.dtype.names is not None and not key.shape:
+            fill_record(array, value, "this one")
+        else:
+            given = array_of(value, key.dtype, None, "this one")
+            require_fit(given, key.dtype, "this one")
+            array[...] = given
+    except (ValueError, TypeError, OverflowError) as exc:
+        pass_on(exc)
+        raise (ValueError if isinstance(exc, UnicodeError) else type(exc))(
+            f"Blackboard: the value of {key.key!r} is {key.dtype} of shape {key.shape}: {exc}"
+        ) from None
+    return words
 
 
 def _require_same(known: Key, dtype: np.dtype[Any], shape: tuple[int, ...], call: str) -> None:
