@@ -28,7 +28,7 @@ from shmnd.ring.shared_memory.segment import SparseMapping
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from shmnd.common.owned import Owned
 
@@ -181,13 +181,8 @@ class MemberTable:
     def _activity(self, number: int) -> int:
         return self.words.load(self._page(number) + _PAGE_ACTIVE)
 
-    def _joined(self) -> Iterator[int]:
-        for word in range(MEMBERS // 64):
-            bits = self.words.load(_JOINED + word * 8)
-            while bits:
-                bit = bits & -bits
-                bits ^= bit
-                yield word * 64 + bit.bit_length() - 1
+    def _joined(self) -> list[int]:
+        return self.words.bits(_JOINED, MEMBERS // 64)
 
     def lives(self, number: int) -> bool:
         """Return whether a member lives."""

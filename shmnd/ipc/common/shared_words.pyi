@@ -24,6 +24,7 @@ class Words:
         """Write a word behind all that was written before."""
     def set_bits(self, offset: int, bits: int) -> None:
         """Set bits of a word that other processes set too."""
+    def bits(self, offset: int, words: int) -> list[int]: ...
     def joined(self) -> None:
         """Publish all earlier stores before the addresses of sleepers are loaded."""
     def copy(self, offset: int, nbytes: int) -> bytes:

@@ -93,6 +93,19 @@ cdef class Words:
         """Set bits of a word that other processes set too."""
         shmnd_set_bits(<word64 *>self.at(offset, 8, True), bits)
 
+    def bits(self, uint64_t offset, uint32_t words) -> list:
+        """Return the numbers of the bits that are set in some words, each loaded once."""
+        cdef uint64_t *at = <uint64_t *>self.at(offset, 8 * <uint64_t>words, False)
+        cdef uint64_t found
+        cdef uint32_t word, bit
+        numbers = []
+        for word in range(words):
+            found = shmnd_acquire64(<word64 *>&at[word])
+            for bit in range(64 if found else 0):
+                if found >> bit & 1:
+                    numbers.append(word * 64 + bit)
+        return numbers
+
     def joined(self) -> None:
         """Publish all earlier stores before the addresses of sleepers are loaded."""
         shmnd_gate_joined()
