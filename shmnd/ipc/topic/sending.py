@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from shmnd.ipc.types import forms, objects
 from shmnd.ipc.types.plain_values import as_array, as_bytes, is_plain_array
 
 __all__ = ["Sender"]
+
+_SHORT: Final = 64 << 10
+"""Pickles of fewer bytes are copied once more: that takes less than to fill a slot in steps."""
 
 
 class Sender(Lender):
@@ -66,6 +69,8 @@ class Sender(Lender):
                 f"Publisher.send: the value cannot be pickled: {exc}; send numbers, text, arrays, "
                 "or objects of classes that a module defines"
             ) from exc
+        if not views and len(stream) < _SHORT:
+            return self._put_bytes(objects.alone(stream), forms.OBJECT, None, header, timeout)
         loaned = self._loan(
             objects.object_bytes(stream, views, table), 0 if header is None else len(header)
         )

@@ -26,6 +26,7 @@ cnp.import_array()
 cdef uint64_t _CHECK_NS = 10_000_000
 cdef uint64_t _LONG_COPY = 64 << 10
 cdef int _MOST_TRIES = 1000  # of a thread for memory that others take
+cdef object _FLOAT = cnp.dtype("f8")
 cdef uint32_t _SELF = 4  # kind of an array that brings its type along
 
 
@@ -275,6 +276,7 @@ cdef class WriterCore(WriterBoard):
         `timeout` bounds the wait for a subscriber that blocks: TimeoutError names it.
         """
         cdef cnp.ndarray array
+        cdef double number
         if self.closed or self.born != forks:
             self.refuse("Publisher.send")
         if not is_plain_timeout(timeout):
@@ -291,6 +293,10 @@ cdef class WriterCore(WriterBoard):
             elif self.fixed and self.matches(array):
                 return self.put(cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array), self.kind,
                                 array.ndim, NULL, None, header, timeout, "Publisher.send")
+        elif type(value) is float and <void *>self.dtype == <void *>_FLOAT and not self.fixed:
+            number = value
+            return self.put(&number, sizeof(number), self.kind, 0, NULL, None, header, timeout,
+                            "Publisher.send")
         elif self.kind == 2 and type(value) is bytes:
             return self.put(<const char *>(<bytes>value), len(<bytes>value), 2, 1, NULL, None,
                             header, timeout, "Publisher.send")

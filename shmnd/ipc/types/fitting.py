@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from shmnd.ipc.errors import TypeMismatch
 
-__all__ = ["has_mask", "require_fit", "require_unmasked"]
+__all__ = ["has_mask", "range_of", "require_fit", "require_unmasked"]
 
 
 def has_mask(kind: type) -> bool:
@@ -58,14 +59,21 @@ def require_fit(found: Any, dtype: np.dtype[Any], call: str) -> None:
         cut = found[np.isfinite(found) & (found != np.trunc(found))]
         if cut.size:
             raise TypeMismatch(f"{call}: {cut[0]} is not a whole number, as those of {dtype} are")
-    range_ = np.iinfo(dtype)
-    for number in (found.min(), found.max()):
+    least, most = range_of(dtype)
+    for number in (found[()],) if found.ndim == 0 else (found.min(), found.max()):
         finite = kind != "f" or np.isfinite(number)
-        if not finite or not range_.min <= int(number) <= range_.max:
+        if not finite or not least <= int(number) <= most:
             raise OverflowError(
-                f"{call}: {number} is outside {range_.min}..{range_.max}, the range of {dtype}; "
+                f"{call}: {number} is outside {least}..{most}, the range of {dtype}; "
                 "use a wider type at both ends"
             )
+
+
+@functools.cache
+def range_of(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the least and the most number of a type of whole ones: numpy takes long to."""
+    found = np.iinfo(dtype)
+    return int(found.min), int(found.max)
 
 
 def _require_fields_fit(found: Any, dtype: np.dtype[Any], call: str) -> None:

@@ -7,9 +7,12 @@ import pickle
 import struct
 from typing import Any, Final
 
-__all__ = ["PackedObject", "object_bytes", "packed", "unpacked", "write_object"]
+__all__ = ["PackedObject", "alone", "object_bytes", "packed", "unpacked", "write_object"]
 
 _LINE: Final = 64
+_COUNT: Final = struct.Struct("<Q")
+_ALONE: Final = struct.Struct("<QQ48x")
+"""What precedes a pickle without buffers: a table of one number, its length, up to a cache line."""
 
 
 class PackedObject:
@@ -38,6 +41,8 @@ def packed(value: object) -> tuple[bytes, list[memoryview], bytes]:
     """
     buffers: list[pickle.PickleBuffer] = []
     stream = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    if not buffers:
+        return stream, [], _COUNT.pack(len(stream))
     views = [buffer.raw() for buffer in buffers]
     at, table = _up(len(stream)), [len(stream)]
     for view in views:
@@ -59,7 +64,10 @@ def unpacked(sample: Any) -> Any:
 def _parts(memory: memoryview) -> tuple[bytes, list[memoryview]]:
     """Return a copy of the pickle, and its buffers in place; ValueError where there is none."""
     # The table lies in front of the pickle, in memory of the publisher: read once, from a copy.
-    count = struct.unpack("<Q", bytes(memory[:8]))[0] if len(memory) >= 8 else 0
+    count, nbytes = _ALONE.unpack(memory[: _ALONE.size]) if len(memory) >= _ALONE.size else (0, 0)
+    if count == 1 and nbytes <= len(memory) - _ALONE.size:
+        return bytes(memory[_ALONE.size : _ALONE.size + nbytes]), []
+    count = _COUNT.unpack(memory[:8])[0] if len(memory) >= 8 else 0
     if not 0 < count <= len(memory) // 8 - 1 or not count % 2:
         raise ValueError("Sample: the table of an object makes no sense")
     table = struct.unpack(f"<{count}Q", bytes(memory[8 : 8 + 8 * count]))
@@ -74,6 +82,11 @@ def _parts(memory: memoryview) -> tuple[bytes, list[memoryview]]:
             raise ValueError("Sample: a buffer of an object lies outside of it")
         views.append(body[at : at + nbytes])
     return stream, views
+
+
+def alone(stream: bytes) -> bytes:
+    """Return an object without buffers, as `write_object` would write it."""
+    return _ALONE.pack(1, len(stream)) + stream
 
 
 def write_object(memory: memoryview, stream: bytes, views: list[memoryview], table: bytes) -> None:
