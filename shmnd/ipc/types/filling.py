@@ -62,7 +62,7 @@ def _are_plain(values: Iterable[Any], dtype: np.dtype[Any]) -> bool:
 
 @functools.lru_cache
 def _ranges_of(dtype: np.dtype[Any]) -> list[tuple[type, Any, Any]] | None:
-    """Return the type and the range of the numbers of each field; None where some are no number."""
+    """Return the type and the range of the numbers of each field; None unless all have numbers."""
     ranges: list[tuple[type, Any, Any]] = []
     for name in dtype.names or ():
         field = dtype[name]
