@@ -13,13 +13,14 @@ from libc.string cimport memset
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport NOT_MADE, forks, unusable
 from shmnd.ring.shared_memory.registry cimport Registry
-from shmnd.ring.shared_memory.sge cimport gather_sges
+from shmnd.ring.shared_memory.sge cimport Sge, gather_sges
 from shmnd.ring.queues.polling cimport PairCore
 
 from shmnd.common.shortages import LIMITS_OF_MEMORY as _LIMITS
 from shmnd.status import Status, error
 
 cdef int _MOST_DEPTH = 1 << 24
+cdef uint32_t _FULL = Status.NO_MORE_ENTRIES  # a member of an enumeration takes long to look up
 cdef str _ASK = "ask create_shared_receive_queue for more with"
 
 
@@ -125,9 +126,13 @@ cdef class ReceiveCore:
             raise unusable(self.born, "SharedReceiveQueue.receive")
         if self.closed:
             raise _closed()
-        n = gather_sges(sge, list_, "SharedReceiveQueue.receive", self.raw.stride)
+        if type(sge) is Sge:
+            list_[0] = (<Sge>sge).raw
+            n = 1
+        else:
+            n = gather_sges(sge, list_, "SharedReceiveQueue.receive", self.raw.stride)
         status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
-        if self.awaited or status == Status.NO_MORE_ENTRIES:
+        if self.awaited or status == _FULL:
             status = _check_later(self, list_, n, status)
         if status:
             raise error(status, "SharedReceiveQueue.receive",
@@ -178,7 +183,7 @@ cdef uint32_t _check_later(ReceiveCore queue, const c.shmnd_sge *sges, uint32_t 
                            uint32_t status) except? 0xffffffff:
     """Check a Receive again after what runs code of Python, in which others may post: messages that
     arrived consume Receives, and a Notify has to see that there were few before the post."""
-    if status == Status.NO_MORE_ENTRIES:
+    if status == _FULL:
         for each in queue._queues():
             each._poll()
     elif status:
