@@ -19,6 +19,7 @@ from shmnd.common.interruption import pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.weak import without_owner
 from shmnd.messaging.buffers import outgoing, writable
+from shmnd.messaging.copying import Copied
 from shmnd.messaging.errors import ended, refused
 from shmnd.messaging.exits import remember
 from shmnd.messaging.loops import MessageLoop
@@ -176,6 +177,16 @@ class Connection(Closing):
         `multiprocessing.BufferTooShort`, with the message as its argument, when it does not fit.
         """
         call = "Connection.recv_into"
+        try:
+            self._messages.patience = timeout
+            for nbytes in Copied(self._messages, buffer):
+                return nbytes
+        except NdError:
+            if not self._refusal:
+                raise  # else another thread has closed this connection
+        else:
+            if self._messages.late:
+                raise self._late(call, _NOTHING)
         target = writable(buffer, call)
         message = self._next(timeout, None, call)
         try:

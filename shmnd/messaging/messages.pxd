@@ -41,5 +41,6 @@ cdef class Messages:
     cdef int take_one(self, Result result) except -1
     cdef int begin(self, uint64_t length) except -1
     cdef int other(self, uint64_t what, uint64_t left, uint64_t begin, uint64_t nbytes) except -1
+    cdef bint next_is_there(self, str call) except -1
     cdef int poll(self) except -1
     cdef int idle(self) except -1

@@ -28,13 +28,8 @@ order. A Send takes its place, its credit and its word before it is posted. Memo
 write is read once.
 """
 
-from cpython.buffer cimport (
-    PyBUF_FORMAT,
-    PyBUF_ND,
-    PyBUF_SIMPLE,
-    PyBuffer_Release,
-    PyObject_GetBuffer,
-)
+from cpython.buffer cimport (PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBuffer_Release,
+                             PyObject_GetBuffer)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -250,28 +245,36 @@ cdef class Messages:
     def __next__(self) -> bytes:
         """Stop when the time ends first (`late`), and when there is something else to do: another
         thread waits already, or no message comes any more."""
+        if self.next_is_there("Connection.recv_bytes"):
+            return self.inbox.popleft()
+        raise StopIteration
+
+    cdef bint next_is_there(self, str call) except -1:
+        """Wait `patience` for a message; False when the iteration stops."""
         cdef uint64_t end = 0, now
         timeout = self.patience
         self.late = False
         if timeout is not None and not (type(timeout) is float and timeout >= 0):
-            timeout = seconds("Connection.recv_bytes", 0, "timeout", timeout)
+            timeout = seconds(call, 0, "timeout", timeout)
+        if self.shut:
+            return False  # also with messages left: they are not for a child, or after the end
         if self.inbox:
-            return self.inbox.popleft()
-        if self.shut or self.pumping:
-            raise StopIteration
+            return True
+        if self.pumping:
+            return False
         self.poll()
         if timeout is not None and not self.inbox:
             end = c.shmnd_now_ns() + <uint64_t>(min(<double>timeout, 1e9) * 1e9)
         while not self.inbox:
             if self.goodbye or self.ended or self.shut or self.pumping:
-                raise StopIteration
+                return False
             if end:
                 now = c.shmnd_now_ns()
                 timeout = (end - now) * 1e-9 if now < end else 0.0
             if not self.pump(timeout) and end and c.shmnd_now_ns() >= end:
                 self.late = True
-                raise StopIteration
-        return self.inbox.popleft()
+                return False
+        return True
 
     def pump(self, timeout=None) -> bool:
         """Wait for what arrives and take it; False when the time ends first.

@@ -87,6 +87,37 @@ def test_a_closed_connection_refuses_calls(pair: Pair) -> None:
             call()
 
 
+RECEIVES: dict[str, Callable[[shmnd.Connection], object]] = {
+    "recv_bytes": lambda near: near.recv_bytes(LIMIT),
+    "maxlength": lambda near: near.recv_bytes(LIMIT, maxlength=9),
+    "recv_into": lambda near: near.recv_into(bytearray(9), LIMIT),
+    "iteration": lambda near: next(iter(near)),
+}
+
+
+@pytest.mark.parametrize("receive", RECEIVES.values(), ids=RECEIVES)
+def test_messages_left_at_the_end_are_not_returned(
+    pair: Pair, receive: Callable[[shmnd.Connection], object]
+) -> None:
+    """Neither in a forked child, to which the parent's messages were not sent, nor after close."""
+    near, far = pair
+    far.send_bytes(b"left")
+    assert near.poll(LIMIT)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            receive(near)
+        except OSError as exc:
+            status = 0 if "fork" in str(exc) else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    near.close()
+    with pytest.raises(OSError, match="the connection is closed"):
+        receive(near)
+
+
 def test_close_ends_the_wait_of_another_thread(pair: Pair) -> None:
     near, _ = pair
     ended: list[BaseException] = []

@@ -186,6 +186,24 @@ def test_recv_into_fills_a_buffer(pair: Pair) -> None:
         far.recv_into(b"12345")
 
 
+def test_recv_into_fills_only_memory_that_bytes_may_be_written_to(pair: Pair) -> None:
+    near, far = pair
+    near.send_bytes(b"12345678")
+    refused = [bytearray(8).hex(), np.array([None]), np.zeros((8, 2), "u1")[:, 0], memoryview(b"8")]
+    for buffer in refused:
+        with pytest.raises(TypeError, match=r"Connection\.recv_into: .*"):
+            far.recv_into(buffer, LIMIT)
+    dates = np.zeros(2, "M8[s]")
+    assert far.recv_into(dates, LIMIT) == 8
+    assert dates.view("S8")[0] == b"12345678"
+    near.send_bytes(b"")
+    assert far.recv_into(bytearray(), LIMIT) == 0
+    with pytest.raises(TimeoutError, match=r"Connection\.recv_into: .* has sent no message"):
+        far.recv_into(bytearray(8), 0)
+    with pytest.raises((TypeError, ValueError, shmnd.NdError), match=r"Connection\.recv_into"):
+        far.recv_into(bytearray(8), -1)
+
+
 def test_a_message_longer_than_wanted_stays(pair: Pair) -> None:
     near, far = pair
     near.send_bytes(b"12345")

@@ -98,7 +98,7 @@ def test_a_receive_whose_message_another_thread_takes_keeps_its_time_out(
     too_late = threading.Timer(LIMIT, lambda: near.send_bytes(b"another"))
     too_late.start()
     with pytest.raises(TimeoutError):
-        far.recv_into(bytearray(8), 0.01)
+        far.recv_bytes(0.01, maxlength=8)
     too_late.cancel()
     assert taken == [b"one"]
 
