@@ -45,4 +45,6 @@ def poll_once(
     found: list[tuple[int, int]] | None = None,
     rung: bool = False,
     one_of_many: bool = False,
+    woken: bool = False,
 ) -> None: ...
+def poll_woken(engine: EngineCore) -> None: ...

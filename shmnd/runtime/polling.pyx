@@ -246,14 +246,20 @@ cdef class EngineCore:
         return False
 
 
+def poll_woken(EngineCore engine not None) -> None:
+    """Poll in an event loop whose descriptor of the engine is readable."""
+    poll_once(engine, others=False, woken=True)
+
+
 def poll_once(
     EngineCore engine not None, bint others=True, list found=None, bint rung=False,
-    bint one_of_many=False,
+    bint one_of_many=False, bint woken=False,
 ) -> None:
     """Poll, with or without progress on the requests of other queues.
 
     `found` holds the descriptors that ended this thread's sleep; `rung`: rings, which it has
-    taken. A call that is `one_of_many` may leave messages of the broker to a later poll.
+    taken. A call that is `one_of_many` may leave messages of the broker to a later poll; one that
+    is `woken` follows the descriptor of the engine, and is called again while that is readable.
     """
     cdef WaitSetCore wait_set = engine._wait_set
     cdef PendingCore pending = engine.pending_operations
@@ -271,7 +277,7 @@ def poll_once(
         return  # half made; compiled methods do not check for None
     polling.add(me)
     try:
-        ringing, readable = wait_set.ready(found)
+        ringing, readable = wait_set.ready(found, woken)
         rung = rung or ringing
         if one_of_many and readable and engine.leaves_broker(readable):
             readable.remove(client.fileno())

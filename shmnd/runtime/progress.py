@@ -38,7 +38,7 @@ from shmnd.runtime.broker.exchange import BrokerExchange
 from shmnd.runtime.broker.meetings import Meetings
 from shmnd.runtime.broker.reconnect import Reconnect
 from shmnd.runtime.pending import PendingOperations
-from shmnd.runtime.polling import EngineCore, poll_once
+from shmnd.runtime.polling import EngineCore, poll_once, poll_woken
 from shmnd.runtime.request_progress import RequestProgress
 from shmnd.runtime.waiting import WaitSet
 from shmnd.status import IN_CHILD, Status, error
@@ -160,7 +160,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
         self.names = Names(self)
         self.meetings = Meetings(self)
         self.loops: Final = EventLoops(
-            self.epoll_fd, functools.partial(poll_once, self, False), self.request_progress
+            self.epoll_fd, functools.partial(poll_woken, self), self.request_progress
         )
 
         self._reconnection = Reconnect(

@@ -3,14 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.ring cimport c
-
-
-cdef extern from "sys/epoll.h" nogil:
-    union epoll_data:
-        int fd
-    struct epoll_event:
-        uint32_t events
-        epoll_data data
+from shmnd.ring.process.ringing cimport RingsCore
 
 
 cdef uint64_t AT_WORD_NS
@@ -48,18 +41,16 @@ cdef class Sleepers:
     cpdef poll_unattended(self)
 
 
-cdef class WaitSetCore:
+cdef class WaitSetCore(RingsCore):
     cdef object __weakref__
     cdef public uint64_t _generation
     cdef public unsigned long _leader  # the thread that may sleep in the kernel; 0: none
     cdef public bint _polling
     cdef public bint _nudged
     cdef public int _followers
-    cdef public dict _doorbells
     cdef public object _timer
     cdef list _visited
     cdef object _links  # the one of them whose changes are rung at the bell of a queue
-    cdef int epoll, own, nudge
     cdef c.shmnd_marks *word  # the leader sleeps at the word there, or is about to; NULL: does not
     cdef uint32_t word_of  # the number of forks when that was set
 
@@ -78,7 +69,4 @@ cdef class WaitSetCore:
     cdef wake_others(self)
     cpdef news(self)
     cpdef wake_at(self, double when)
-    cdef bint poll_epoll(self, list others) except -1
-    cdef bint read_doorbells(self, epoll_event *events, int n, list others) except -1
     cdef stop_leading(self)
-    cdef int read_rings(self, int fd) noexcept

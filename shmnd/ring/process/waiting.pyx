@@ -17,27 +17,14 @@ import threading
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EINTR, errno
 from libc.stdint cimport uint64_t
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
+from shmnd.ring.process.ringing cimport MOST_EVENTS, epoll_event, epoll_wait
 
 from shmnd.common.descriptors import refuse_closed
-
-cdef extern from "sys/epoll.h" nogil:
-    int epoll_wait(int epfd, epoll_event *events, int maxevents, int timeout)
-
-cdef extern from "sys/socket.h" nogil:
-    ssize_t recv(int fd, void *buffer, size_t nbytes, int flags)
-    enum: MSG_DONTWAIT
-
-cdef extern from "unistd.h" nogil:
-    ssize_t read(int fd, void *buffer, size_t nbytes)
-
-cdef enum:
-    _MOST = 64  # events taken at once
-    _RINGS = 256  # bytes read at once from a doorbell, one for each ring
 
 
 LONGEST_SLEEP = 1.0
@@ -148,17 +135,16 @@ cdef class Sleepers:
             self._poll_unattended()
 
 
-cdef class WaitSetCore:
-    """An epoll, its descriptors that are handled here, and the thread that may sleep on it."""
+cdef class WaitSetCore(RingsCore):
+    """The epoll of a process, and the thread that may sleep on it."""
 
     def __cinit__(self):
-        self.epoll = self.own = self.nudge = -1
-        self._doorbells = {}
         self._visited, self._links = [], ()
 
     def _sleep_on(self, epoll: int, own: int, nudge: int) -> None:
         """Use these descriptors; -1 when they are closed."""
         self.epoll, self.own, self.nudge = epoll, own, nudge
+        self.rang, self.repeats = -1, 0
         self.word = NULL
 
     cdef bint is_led_elsewhere(self) noexcept:
@@ -182,14 +168,14 @@ cdef class WaitSetCore:
         Return whether a doorbell rang; append other descriptors that are ready to `others`. The
         rings are taken: the caller has to poll for them, whatever else ended the sleep.
         """
-        cdef epoll_event events[_MOST]
+        cdef epoll_event events[MOST_EVENTS]
         cdef int n, number
         PyErr_CheckSignals()
         if self._generation != seen or self.epoll < 0:  # a handler may have closed the engine
             return False
         self._polling = True
         with nogil:
-            n = epoll_wait(self.epoll, events, _MOST, milliseconds)
+            n = epoll_wait(self.epoll, events, MOST_EVENTS, milliseconds)
             number = errno
         self._polling = False
         if self._nudged:
@@ -252,59 +238,6 @@ cdef class WaitSetCore:
         """Wake the sleeping threads of this process to poll, as a peer would."""
         c.shmnd_ring_eventfd(self.own)
         self.leave_word()
-
-    def ready(self, list found=None) -> tuple:
-        """Return whether a doorbell or the timer is readable now, and which other descriptors.
-
-        Doorbells and the timer are drained. `found` is what a sleep has just found.
-        """
-        cdef list others = []
-        cdef bint rung = False
-        if found is None:
-            found = []
-            rung = self.poll_epoll(found)
-        if found:
-            rung = self._read_doorbells(found, others) or rung
-        return rung, others
-
-    cdef bint poll_epoll(self, list others) except -1:
-        """Poll the epoll without waiting, and read the doorbells that are ready.
-
-        Return whether one rang; append the other descriptors that are ready to `others`.
-        """
-        cdef epoll_event events[_MOST]
-        cdef int n = epoll_wait(self.epoll, events, _MOST, 0)
-        if n < 0:
-            raise OSError(errno, os.strerror(errno))
-        return self.read_doorbells(events, n, others)
-
-    cdef bint read_doorbells(self, epoll_event *events, int n, list others) except -1:
-        """Read the doorbells among `n` descriptors that are ready.
-
-        Return whether one rang; append the rest to `others`.
-        """
-        cdef int i
-        cdef bint rung = False
-        for i in range(n):
-            if events[i].data.fd == self.nudge:
-                continue  # left to the leader, which takes it under its lock
-            if self.read_rings(events[i].data.fd):
-                rung = True
-            else:
-                others.append((events[i].data.fd, events[i].events))
-        return rung
-
-    cdef int read_rings(self, int fd) noexcept:
-        """Read the rings of a doorbell; False if the descriptor is not one, or was closed."""
-        cdef char rings[_RINGS]
-        cdef ssize_t taken
-        if fd == self.own:
-            taken = read(fd, rings, 8)
-            return True
-        if fd not in self._doorbells:
-            return False
-        taken = recv(fd, rings, _RINGS, MSG_DONTWAIT)
-        return taken > 0 or (taken < 0 and errno == EAGAIN)
 
     cdef wake_others(self):
         """Wake the other sleeping threads to poll: the leader's events may concern them."""

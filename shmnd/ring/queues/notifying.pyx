@@ -55,7 +55,7 @@ cdef class NotifyCore(CompletionCore):
         """Arm for the strongest kind that waits, and be polled as long as one does."""
         cdef uint32_t was = self.notify_mode, strongest = 0
         for kind in self._waiting.values():
-            if kind == _ANY:
+            if kind is _ANY or kind == _ANY:  # `is` calls nothing
                 strongest = c.SHMND_ARMED_ANY
                 break
             if kind == _SOLICITED:

@@ -14,6 +14,7 @@ cdef class LoopPolls:
 
     cpdef begin(self, object loop, object wake)
     cpdef end(self, object loop, object wake)
+    cpdef resolve(self, object loop, object future)
     cdef forget_closed_loops(self)
     cdef stop_if_idle(self, object loop)
 

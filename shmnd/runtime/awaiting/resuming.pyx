@@ -5,7 +5,6 @@
 Compiled because it runs between the wake-up of a loop and its task, and before the next sleep.
 """
 
-import functools
 import sys
 import time
 
@@ -18,11 +17,11 @@ from shmnd.ring.process.waiting cimport Sleepers
 from shmnd.runtime.awaiting.awaited cimport Awaited
 
 from shmnd.common.late import asyncio as _asyncio
-from shmnd.runtime.awaiting.awaited import resolve, resolve_from_elsewhere
+from shmnd.runtime.awaiting.awaited import resolve as _resolve
+from shmnd.runtime.awaiting.awaited import resolve_from_elsewhere
 
 cdef object _current_task = None  # functions of asyncio, from the first wait in a loop on
 cdef object _get_running_loop = None
-cdef object _partial = functools.partial
 cdef object _now = time.monotonic
 cdef object _is_finalizing = sys.is_finalizing
 # Seconds for which a loop keeps its reader without a waiter: most often one comes soon.
@@ -96,7 +95,7 @@ cdef class LoopPolls:
     def _remove_reader(self, loop) -> None:
         raise NotImplementedError
 
-    def resolve(self, loop, future) -> None:
+    cpdef resolve(self, object loop, object future):
         """Resolve a future of a loop, from any thread."""
         cdef tuple here = self.polling.get(PyThread_get_thread_ident())
         if here is None or here[0] is not loop:
@@ -104,7 +103,7 @@ cdef class LoopPolls:
         elif isinstance(future, Awaited):
             (<list>here[1]).append(future)
         else:
-            resolve(future)
+            _resolve(future)
 
     def _poll_in(self, loop) -> None:
         """Poll in a callback of the loop."""
@@ -163,7 +162,20 @@ cdef _resume(loop, list ended):
             (<Awaited>ended.pop(0)).resume()
     finally:
         for future in ended:  # also after Ctrl-C in one of the tasks
-            resolve(future)
+            _resolve(future)
+
+
+@cython.no_gc_clear  # its call needs all of them
+cdef class Wake:
+    """What ends the sleep of a task: it resolves the future of that task, from any thread."""
+
+    cdef LoopPolls loops
+    cdef object loop
+    cdef Awaited future
+
+    def __call__(self) -> None:
+        """Resolve it."""
+        self.loops.resolve(self.loop, self.future)
 
 
 @cython.no_gc_clear  # as above
@@ -182,12 +194,15 @@ cdef class UntilWoken:
         cdef LoopPolls loops = self.loops
         cdef Sleepers sleepers = self.sleepers
         cdef list waiters = self.waiters
-        cdef object loop, wake
+        cdef object loop
+        cdef Wake wake
         cdef Awaited future
         _have_asyncio()
         loop = _get_running_loop()
-        future = Awaited(loop=loop)
-        wake = _partial(loops.resolve, loop, future)
+        future = Awaited.__new__(Awaited)
+        future._loop = loop
+        wake = Wake.__new__(Wake)
+        wake.loops, wake.loop, wake.future = loops, loop, future
         loops.begin(loop, wake)
         waiters.append(wake)
         try:

@@ -78,6 +78,41 @@ def test_a_full_one_takes_no_more_rings_and_holds_up_no_thread(wait_set: WaitSet
     assert poll.poll(0)
 
 
+def test_one_that_rang_last_is_read_first_and_delays_others_for_a_while(wait_set: WaitSet) -> None:
+    mine, _ = doorbell(wait_set)
+
+    def turn() -> tuple[bool, list[int]]:
+        ring(mine)
+        return wait_set.ready(woken=True)
+
+    found, other = os.pipe()
+    with os.fdopen(found, "rb", 0) as readable, os.fdopen(other, "wb", 0) as pipe:
+        wait_set.include(found)
+        assert [turn() for _ in range(3)] == [(True, [])] * 3
+        pipe.write(b"x")
+        assert turn() == (True, []), "the epoll was asked"
+        assert wait_set.ready(woken=True) == (False, [found])
+        readable.read(1)
+        assert [turn() for _ in range(3)] == [(True, [])] * 3
+        pipe.write(b"x")
+        turns = [turn() for _ in range(16)]
+        assert turns[0] == (True, []), "the epoll was asked"
+        assert (True, [found]) in turns
+        wait_set.exclude(found)
+
+
+def test_one_that_rang_last_and_is_dropped_is_closed(wait_set: WaitSet) -> None:
+    mine, _ = doorbell(wait_set)
+    (listening,) = wait_set._doorbells
+    for _ in range(3):
+        ring(mine)
+        assert wait_set.ready(woken=True) == (True, [])
+    mine.close()
+    assert wait_set.ready(woken=True) == (True, [])
+    assert wait_set.ready(woken=True) == (False, [])
+    assert not is_open(listening)
+
+
 def test_one_that_is_dropped_is_closed(wait_set: WaitSet) -> None:
     mine, _ = doorbell(wait_set)
     (listening,) = wait_set._doorbells
