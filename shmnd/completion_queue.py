@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.common.arguments import within
 from shmnd.common.interruption import pass_on
 from shmnd.common.loops import Loop
+from shmnd.common.native import direct_calls
 from shmnd.common.weak import without_owner
 from shmnd.overlapped import (
     Overlapped,
@@ -45,6 +46,7 @@ def check_affinity(call: str, number: int, group: object, affinity: object) -> N
     within(call, number + 1, "affinity", affinity, 0, 0xFFFFFFFFFFFFFFFF)
 
 
+@direct_calls
 class CompletionQueue(NotifyCore, OverlappedObject):
     """A queue of results for any number of queue pairs.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
 from shmnd.common.held import Held
+from shmnd.common.native import direct_calls
 from shmnd.completion_queue import processor_affinity
 from shmnd.overlapped import (
     Overlapped,
@@ -29,6 +30,7 @@ _RETRY: Final = 0.002
 """Seconds after which a queue with requests in progress is polled again."""
 
 
+@direct_calls
 class SharedReceiveQueue(ReceiveCore, OverlappedObject):
     """Receives for several queue pairs, used in the order in which messages arrive."""
 

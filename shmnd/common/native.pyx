@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Calls that Python 3.11 does not have.
+"""What Python 3.11 has no call for.
 
 Not by ctypes: on import its library may open a descriptor, which in a process that has closed its
 standard streams gets the number of one of them.
@@ -8,6 +8,19 @@ standard streams gets the number of one of them.
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_SetFromErrno
+from cpython.object cimport PyObject, PyTypeObject
+
+from types import MethodDescriptorType
+
+cdef extern from "Python.h":
+    ctypedef struct PyMethodDef:
+        pass
+
+    ctypedef struct PyMethodDescrObject:
+        PyMethodDef *d_method
+
+    object PyDescr_NewMethod(object type, PyMethodDef *method)
+    void PyType_Modified(PyTypeObject *type)
 
 cdef extern from "<time.h>" nogil:
     enum:
@@ -94,3 +107,21 @@ def address_of(memory) -> int:
     cdef size_t address = <size_t>view.buf
     PyBuffer_Release(&view)
     return address
+
+
+def direct_calls(cls: type) -> type:
+    """Make the compiled methods that a class inherits its own, and return it.
+
+    The interpreter calls such a method directly only at an object of the very class that it is of.
+    """
+    cdef PyTypeObject *made = <PyTypeObject *>cls
+    cdef dict names = <dict>made.tp_dict
+    seen = set(names)
+    for base in cls.__mro__[1:]:
+        for name, method in base.__dict__.items():
+            if name not in seen and type(method) is MethodDescriptorType and name[:2] != "__":
+                names[name] = PyDescr_NewMethod(
+                    cls, (<PyMethodDescrObject *><PyObject *>method).d_method)
+            seen.add(name)
+    PyType_Modified(made)
+    return cls

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shmnd.common.native import direct_calls
 from shmnd.completion_queue import CompletionQueue as CompletionQueue2
 from shmnd.nd1.messages import ReapingCore
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["CompletionQueue"]
 
 
+@direct_calls
 class CompletionQueue(ReapingCore, CompletionQueue2):
     """Shared by any number of endpoints, for either direction."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from shmnd.common.arguments import flags_given, shown, within, wrong_kind
 from shmnd.common.closing import Front
+from shmnd.common.native import direct_calls
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.memory_region import MemoryRegion
 from shmnd.nd1.memory_window import MemoryWindow
@@ -53,6 +54,7 @@ def _make_staging(nd1_adapter: AdapterLike, pieces: int, size: int) -> Staging:
     return Staging(memory, region, max(1, pieces))
 
 
+@direct_calls
 class Endpoint(EndpointCore, Front):
     """Where requests are posted, and how many there may be. Made by `Connector.create_endpoint`."""
 

@@ -18,7 +18,13 @@ MODULES = (shmnd, shmnd.nd1, shmnd.ipc, MPI)
 CALLED = [
     *((QueuePair, name) for name in ("send", "receive", "read", "write")),
     *((CompletionQueue, name) for name in ("get_results", "wait", "wait_one")),
-    *((MPI.Comm, name) for name in ("Send", "Recv", "Isend", "Irecv", "send", "recv")),
+    (shmnd.SharedReceiveQueue, "receive"),
+    *((shmnd.nd1.Endpoint, name) for name in ("send", "receive", "read", "write")),
+    *((shmnd.nd1.CompletionQueue, name) for name in ("get_results", "wait")),
+    *((shmnd.ipc.Publisher, name) for name in ("loan", "send")),
+    *((shmnd.ipc.Subscriber, name) for name in ("receive", "try_receive")),
+    *((shmnd.ipc.JoinableQueue, name) for name in ("get", "put")),
+    *((MPI.Intracomm, name) for name in ("Send", "Recv", "Isend", "Irecv", "send", "recv")),
     *((MPI.Request, name) for name in ("Wait", "Test")),
 ]
 
@@ -43,7 +49,9 @@ def methods(cls: type) -> Iterator[Any]:
 
 @pytest.mark.parametrize(("cls", "name"), CALLED, ids=[f"{c.__name__}.{n}" for c, n in CALLED])
 def test_a_method_on_the_path_of_a_message_is_called_directly(cls: type, name: str) -> None:
-    assert isinstance(inspect.getattr_static(cls, name), types.MethodDescriptorType)
+    method = inspect.getattr_static(cls, name)
+    assert isinstance(method, types.MethodDescriptorType)
+    assert method.__objclass__ is cls, "an inherited one is not called directly"
 
 
 @pytest.mark.parametrize(

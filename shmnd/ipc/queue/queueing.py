@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from shmnd.common.arguments import integer
 from shmnd.common.deadline import end_after
 from shmnd.common.late import asyncio
+from shmnd.common.native import direct_calls
 from shmnd.common.owned import Owned
 from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
 from shmnd.ipc.common.ringing import PAUSE
@@ -30,7 +31,7 @@ from shmnd.ipc.queue.feeder import Feeder
 from shmnd.ipc.queue.parts import core_here, core_of, new_core, taken_over
 from shmnd.ipc.queue.queue_calls import QueueCalls
 from shmnd.ipc.queue.queue_file import make_file
-from shmnd.ipc.queue.waits import DONE, ITEM, ROOM, Waits
+from shmnd.ipc.queue.waits import DONE, ITEM, ROOM, Waits, end_of_wait, ns_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +50,7 @@ _LONGEST: Final = 1 << 16
 """Items that a queue without a limit holds in shared memory."""
 
 
+@direct_calls
 class Queue(QueueCalls, Waits):
     """A queue of objects for any number of processes: a drop-in for `multiprocessing.Queue`.
 
@@ -376,6 +378,7 @@ class Queue(QueueCalls, Waits):
         return self
 
 
+@direct_calls
 class JoinableQueue(Queue):
     """A queue that knows how many items are still worked on: `multiprocessing.JoinableQueue`.
 
@@ -399,21 +402,3 @@ def _deadline(block: bool, timeout: float | None) -> float:
 
 def _short(timeout: float) -> float:
     return max(0.0, min(timeout, PAUSE))
-
-
-def end_of_wait(timeout: float | None) -> float:
-    """Return when a wait ends. As in multiprocessing, one of less than nothing ends at once."""
-    try:
-        end = end_after(timeout)
-        is_number = not math.isnan(end)
-    except TypeError:
-        raise TypeError(
-            f"Queue: timeout {timeout!r} is not a number of seconds such as 0.5"
-        ) from None
-    if not is_number:
-        raise ValueError(f"Queue: timeout {timeout!r} is not a number of seconds such as 0.5")
-    return end
-
-
-def ns_of(seconds: float) -> int:
-    return -1 if seconds > 1e9 else int(seconds * 1e9)

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from shmnd.common.deadline import end_after
 from shmnd.common.held import Held
 from shmnd.common.late import asyncio
 from shmnd.ipc.common.ringing import Bell
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from shmnd.ipc.queue.queue_core import QueueCore
 
-__all__ = ["DONE", "ITEM", "ROOM", "Waits"]
+__all__ = ["DONE", "ITEM", "ROOM", "Waits", "end_of_wait", "ns_of"]
 
 ITEM: Final = 0
 ROOM: Final = 1
@@ -159,3 +161,22 @@ class Waits:
             if (os.getpid(), id(self._core)) not in _bells:
                 self._core.disarm_descriptor()
             self._is_armed = False  # last: an interrupted end is continued
+
+
+def end_of_wait(timeout: float | None) -> float:
+    """Return when a wait ends. As in multiprocessing, one of less than nothing ends at once."""
+    try:
+        end = end_after(timeout)
+        is_number = not math.isnan(end)
+    except TypeError:
+        raise TypeError(
+            f"Queue: timeout {timeout!r} is not a number of seconds such as 0.5"
+        ) from None
+    if not is_number:
+        raise ValueError(f"Queue: timeout {timeout!r} is not a number of seconds such as 0.5")
+    return end
+
+
+def ns_of(seconds: float) -> int:
+    """Return a time as the core takes it: -1 for no limit."""
+    return -1 if seconds > 1e9 else int(seconds * 1e9)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of, left_until
 from shmnd.common.interruption import pass_on
+from shmnd.common.native import direct_calls
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes, Directory
 from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, checked_name, number
@@ -53,6 +54,7 @@ class SlowSubscriber:
     it still finds, and `lost` counts those that it does not."""
 
 
+@direct_calls
 class Publisher(Sender, Closing):
     """Sends samples to all subscribers of a topic.
 

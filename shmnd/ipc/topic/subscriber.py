@@ -10,6 +10,7 @@ from shmnd.common.deadline import end_of, left_until
 from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio
 from shmnd.common.loops import Loop
+from shmnd.common.native import direct_calls
 from shmnd.common.weak import without_owner
 from shmnd.directory import Changes
 from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
@@ -30,6 +31,7 @@ __all__ = ["Subscriber"]
 _HELD: Final = 256
 
 
+@direct_calls
 class Subscriber(MeetsPublishers):
     """Receives the samples of a topic, from all its publishers.
 

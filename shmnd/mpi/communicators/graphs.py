@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from shmnd.common.native import direct_calls
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm import Comm
 from shmnd.mpi.communicators.integers import integer, integers
@@ -13,7 +14,6 @@ from shmnd.mpi.communicators.intracomm import Intracomm, counted_up
 from shmnd.mpi.communicators.topology import Topocomm, on_first_ranks
 from shmnd.mpi.constants import UNWEIGHTED, WEIGHTS_EMPTY
 from shmnd.mpi.objects.errhandler import raise_error
-from shmnd.mpi.objects.handle import direct_calls
 
 
 class Graph(NamedTuple):

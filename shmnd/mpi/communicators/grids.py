@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from shmnd.common.native import direct_calls
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm import Comm
 from shmnd.mpi.communicators.integers import integer, integers
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.communicators.topology import Topocomm, on_first_ranks
 from shmnd.mpi.objects.errhandler import raise_error
-from shmnd.mpi.objects.handle import direct_calls
 
 
 class Cart(NamedTuple):

@@ -8,6 +8,7 @@ import zlib
 from typing import Any, Self
 
 from shmnd.common.arguments import shown
+from shmnd.common.native import direct_calls
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.outcomes import Outgoing, failed, reason
 from shmnd.mpi.communicators.comm import NEWS, Comm
@@ -23,7 +24,6 @@ from shmnd.mpi.communicators.group import Group, group_of_object
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.objects.errhandler import for_new, handle_new, raise_error
 from shmnd.mpi.objects.errors import Exception as MPIException
-from shmnd.mpi.objects.handle import direct_calls
 from shmnd.mpi.objects.info import INFO_NULL, Info, require_info
 from shmnd.mpi.point_to_point.exchange import exchange, to_job
 from shmnd.mpi.transport import engine

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, Self
 
+from shmnd.common.native import direct_calls
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.pickled import ObjectScans
 from shmnd.mpi.collectives.scans import ScanCalls
@@ -15,7 +16,7 @@ from shmnd.mpi.communicators.comm_state import CommState
 from shmnd.mpi.communicators.from_groups import Making
 from shmnd.mpi.communicators.group import Group, require_group
 from shmnd.mpi.objects.errhandler import handle_new, raise_error
-from shmnd.mpi.objects.handle import constant, direct_calls
+from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.objects.info import INFO_NULL, Info, require_info
 from shmnd.mpi.objects.unsupported import left_out
 from shmnd.mpi.transport import engine

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from shmnd.common.native import direct_calls
 from shmnd.mpi.collectives.neighbors import NeighborCalls, NeighborObjects
 from shmnd.mpi.communicators.comm import Comm
 from shmnd.mpi.communicators.comm_state import CommState
 from shmnd.mpi.communicators.contexts import agreed_contexts
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.objects.errhandler import for_new
-from shmnd.mpi.objects.handle import direct_calls
 
 
 class Topocomm(Intracomm, NeighborCalls, NeighborObjects):

@@ -2,7 +2,6 @@
 from typing import Any, Self, TypeVar
 
 _H = TypeVar("_H", bound="BareHandle")
-_Class = TypeVar("_Class", bound=type)
 
 class State:
     attrs: dict[int, Any] | None
@@ -44,5 +43,3 @@ class BareHandle:
 
 class Handle(BareHandle):
     def __new__(cls, other: Handle | None = None, /, **kwargs: Handle | None) -> Self: ...
-
-def direct_calls(cls: _Class) -> _Class: ...

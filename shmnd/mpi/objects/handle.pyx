@@ -11,20 +11,9 @@ Each state has a number, for programs that carry handles as integers. A state wh
 read stays known by it until it is freed, as MPI's own handles do.
 """
 
-from inspect import getattr_static
-from types import MethodDescriptorType
 from typing import Any, Self
 
-from cpython.object cimport PyObject
-
 from shmnd.mpi.objects.errors import Exception as MPIException
-
-cdef extern from "Python.h":
-    ctypedef struct PyMethodDef:
-        pass
-    ctypedef struct PyMethodDescrObject:
-        PyMethodDef *d_method
-    object PyDescr_NewMethod(object type, PyMethodDef *method)
 
 cdef long _next = 1
 cdef dict _exported = {}
@@ -201,16 +190,3 @@ cdef class Handle(BareHandle):
     def __cinit__(self, *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
             self.ob = referred(self, args, kwargs)
-
-
-def direct_calls(cls: type) -> type:
-    """Make the compiled methods that a class inherits its own, and return it.
-
-    The interpreter calls such a method directly only at an object of the very class that it is of.
-    """
-    for name in dir(cls):
-        method = getattr_static(cls, name)
-        if type(method) is MethodDescriptorType and not name.startswith("__"):
-            own = PyDescr_NewMethod(cls, (<PyMethodDescrObject *> <PyObject *> method).d_method)
-            setattr(cls, name, own)
-    return cls

@@ -25,6 +25,7 @@ from shmnd.common.closing cimport end_of_life
 
 from shmnd.common.closing import refuse_copy
 from shmnd.common.interruption import is_interruption
+from shmnd.common.native import direct_calls
 from shmnd.common.shortages import LIMITS_OF_MEMORY as _LIMITS
 from shmnd.status import Status, error
 from shmnd.common.arguments import shown, within
@@ -379,3 +380,4 @@ cdef int _clear(object pair) except -1:
 
 _type.tp_traverse = _visit
 _type.tp_clear = _clear
+direct_calls(QueuePair)
