@@ -72,6 +72,30 @@ def test_an_object_has_one_group_and_each_handle_to_it_is_freed_alone() -> None:
     win.Free()
 
 
+def test_the_number_of_an_object_of_another_kind_is_refused() -> None:
+    """Its methods would read the memory of that object as one of theirs."""
+    comm, request = MPI.COMM_SELF.Dup(), MPI.Grequest.Start()
+    made = [
+        comm, request, MPI.INT.Dup(), MPI.Op.Create(min), MPI.Win.Allocate(8, comm=comm),
+        MPI.File.Open(comm, "/dev/null"), comm.Get_group(), MPI.Info.Create(),
+        MPI.Comm.Create_errhandler(print), MPI.Session.Init(), MPI.MESSAGE_NO_PROC,
+    ]  # fmt: skip
+    kinds = [
+        MPI.Comm, MPI.Request, MPI.Datatype, MPI.Op, MPI.Win, MPI.File, MPI.Group, MPI.Info,
+        MPI.Errhandler, MPI.Session, MPI.Message,
+    ]  # fmt: skip
+    for each, own in zip(made, kinds, strict=True):
+        for kind in kinds:
+            if kind is own:
+                assert kind.fromhandle(each.handle) == each
+                continue
+            with pytest.raises(ValueError, match=f"no {kind.__name__} has this number"):
+                kind.f2py(each.py2f())
+    request.Complete()
+    for each in made:
+        each.free() if not isinstance(each, MPI.Request) else each.Wait()
+
+
 def test_info_is_a_mapping_with_limits() -> None:
     pairs = info.Info.Create({"a": "1"})
     pairs.update(b="2")

@@ -34,6 +34,12 @@ cdef class State:
         return self.name or self.label or ""
 
 
+cdef int _export(BareHandle handle) except -1:
+    """Let the state be found by its number, as one of the family of the handle."""
+    _exported[handle.ob.handle] = handle._family, handle.ob
+    return 0
+
+
 def constant(handle: BareHandle, name: str, predefined: bool = True) -> BareHandle:
     """Make `handle` the constant of that name, for pickles and for `free`; return it."""
     _constants[id(handle)] = name
@@ -42,7 +48,7 @@ def constant(handle: BareHandle, name: str, predefined: bool = True) -> BareHand
         (<BareHandle> handle).ob.predefined = True
         if (<BareHandle> handle).ob.label is None:
             (<BareHandle> handle).ob.label = name
-            _exported[(<BareHandle> handle).ob.handle] = (<BareHandle> handle).ob
+            _export(handle)
     return handle
 
 
@@ -108,7 +114,7 @@ cdef class BareHandle:
         """The number of the handle."""
         if self.ob is None:
             return 0
-        _exported[self.ob.handle] = self.ob
+        _export(self)
         return self.ob.handle
 
     @classmethod
@@ -116,11 +122,11 @@ cdef class BareHandle:
         """Create an object from the number of a handle."""
         self = cls()
         if handle:
-            state = _exported.get(handle)
-            if state is None:
+            family, state = _exported.get(handle, ("", None))
+            if family != cls._family:  # its methods take their state for one of theirs
                 raise ValueError(
-                    f"{cls.__name__}.fromhandle({handle}): no object has this number; it is that "
-                    "of `handle` of an object that was not freed"
+                    f"{cls.__name__}.fromhandle({handle}): no {cls._family} has this number; it is "
+                    "that of `handle` of an object that was not freed"
                 )
             self._refer(state)
         return self

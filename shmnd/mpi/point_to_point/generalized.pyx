@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shmnd.mpi.communicators.comm_state cimport empty_status
+from shmnd.mpi.objects.handle cimport State
 from shmnd.mpi.point_to_point.operation cimport Operation
 from shmnd.mpi.point_to_point.request cimport Request, request_of
 from shmnd.mpi.point_to_point.status cimport Status
@@ -67,12 +68,16 @@ cdef class _General(Operation):
 cdef class Grequest(Request):
     """Generalized request handler."""
 
-    cdef _General completes  # also after `Free`, which leaves it to run: the program ends it
+    cdef _General left  # by `Free`, until it is complete: the program ends it by this handle
 
     def __cinit__(self, *args, **kwargs):
-        if self.ob is not None and not isinstance(self.ob, _General):
+        if self.ob is not None:
+            self._refer(self.ob)
+
+    def _refer(self, state: State) -> None:
+        if not isinstance(state, _General):
             raise TypeError("Grequest: the request is not one that the program completes")
-        self.completes = <_General>self.ob
+        self.ob = state
 
     @classmethod
     def Start(
@@ -92,13 +97,20 @@ cdef class Grequest(Request):
         op.kwargs = dict(kwargs) if kwargs is not None else {}
         op.active = True
         cdef Grequest request = cls.__new__(cls)
-        request.ob = request.completes = op
+        request.ob = op
         return request
 
+    def Free(self) -> None:
+        """Free the request; `Complete` of this handle still completes its operation."""
+        cdef State op = self.ob
+        Request.Free(self)
+        self.left = <_General>op
+
     cdef _General _completing(self, str call):
-        if self.completes is None:
-            self._require(constants.ERR_REQUEST, call)
-        return self.completes
+        if self.ob is None and self.left is not None:
+            return self.left
+        self._require(constants.ERR_REQUEST, call)
+        return <_General?>self.ob
 
     def Complete(self) -> None:
         """Notify that a user-defined request is complete."""

@@ -137,7 +137,9 @@ cdef class Message(Handle):
         cdef MessageState ob
         cdef Ended nothing
         cdef Point op
-        if self.ob is None:
+        if self.ob is None or (
+            isinstance(self.ob, MessageState) and (<MessageState>self.ob).message == NULL
+        ):  # by this handle, or by another one to the same message
             raise MPIException(
                 constants.ERR_REQUEST, f"Message.{call}: the message is null or was received"
             )

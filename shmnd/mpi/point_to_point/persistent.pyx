@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 
+from shmnd.mpi.objects.handle cimport State
 from shmnd.mpi.point_to_point.operation cimport Operation
 from shmnd.mpi.transport.engine cimport refuse, shut
 
@@ -23,8 +24,13 @@ cdef class Prequest(Request):
     """Persistent request handler."""
 
     def __cinit__(self, *args, **kwargs):
-        if self.ob is not None and not (<Operation>self.ob).persistent:
+        if self.ob is not None:
+            self._refer(self.ob)
+
+    def _refer(self, state: State) -> None:
+        if not (<Operation>state).persistent:
             raise TypeError("Prequest: the request is not a persistent one")
+        self.ob = state
 
     def Start(self) -> None:
         """Initiate a communication with a persistent request."""

@@ -3,6 +3,7 @@
 
 import gc
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -228,6 +229,22 @@ def test_a_dropped_request_drops_its_operation_and_that_drops_requests() -> None
     MPI.Request.Waitall(window(100))
 
 
+@pytest.mark.parametrize("other", [MPI.Message, lambda m: MPI.Message.fromhandle(m.handle)])
+def test_a_message_is_received_once_by_any_of_its_handles(
+    other: Callable[[MPI.Message], MPI.Message],
+) -> None:
+    sent = MPI.COMM_SELF.Isend(b"text", 0)
+    message = MPI.COMM_SELF.Mprobe()
+    again = other(message)
+    got = bytearray(4)
+    message.Recv(got)
+    assert got == b"text"
+    for call in (lambda: again.Recv(got), lambda: again.Irecv(got), again.recv, again.irecv):
+        with pytest.raises(MPI.Exception, match="the message is null or was received"):
+            call()
+    sent.Wait()
+
+
 def test_requests_of_a_class_of_the_program_are_of_that_class() -> None:
     class Own(MPI.Request):
         pass
@@ -362,6 +379,54 @@ def test_a_generalized_request_is_completed_once() -> None:
     with pytest.raises(MPI.Exception, match="Complete: it is complete"):
         request.complete(6)
     assert request.wait() == 5
+
+
+def test_a_generalized_request_is_completed_by_its_number() -> None:
+    request = MPI.Grequest.Start()
+    MPI.Grequest.fromhandle(request.handle).Complete()
+    assert request.Wait()
+    request = MPI.Grequest.Start()
+    MPI.Grequest.f2py(request.py2f()).complete(6)
+    assert request.wait() == 6
+    request = MPI.Grequest.Start()
+    other = MPI.Grequest.fromint(request.toint())
+    other.Free()
+    other.Complete()
+    assert request.Wait()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(MPI.Grequest, "program completes"), (MPI.Prequest, "persistent")]
+)
+def test_the_number_of_a_request_of_another_kind_is_refused(
+    kind: type[MPI.Request], text: str
+) -> None:
+    target = bytearray(1)
+    request = MPI.COMM_SELF.Irecv(target, 0)
+    for make in (lambda: kind(request), lambda: kind.fromhandle(request.handle)):
+        with pytest.raises(TypeError, match=text):
+            make()
+    MPI.COMM_SELF.Send(b"k", 0)
+    assert request.Wait()
+    assert target == b"k"
+
+
+def test_a_generalized_request_that_has_ended_is_null_and_keeps_nothing() -> None:
+    class Held:
+        pass
+
+    argument, value = Held(), Held()
+    alive = weakref.ref(argument), weakref.ref(value)
+    request = MPI.Grequest.Start(free_fn=lambda _: None, args=(argument,))
+    request.complete(value)
+    assert request.wait() is value
+    del argument, value
+    gc.collect()
+    assert [each() for each in alive] == [None, None]
+    for null in request, MPI.Grequest():
+        for call in null.Complete, null.complete, null.Free:
+            with pytest.raises(MPI.Exception, match="the handle is null"):
+                call()
 
 
 def test_a_partition_that_has_come_can_be_read_before_the_receive_ends() -> None:
