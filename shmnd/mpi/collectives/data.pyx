@@ -252,9 +252,11 @@ cdef class DataCalls(PointCalls):
         return 0
 
     def _news_then(self, news: bytearray, leader: int, then: Any, call: str) -> Request:
-        """Begin to send news from a rank to all others of both groups; then `then` is called."""
+        """Begin to send news from a rank to all others of both groups; then `then` is called.
+
+        The rank waits for the others first: else one that has missed a collective would leave."""
         cdef CommState c = self.state(call)
-        cdef Plan plan = new_plan(self, c, call)
+        cdef Plan plan = self._barrier(call)
         cdef Side side = receiving(plan, spec_simple(news, False, 0, 0, call), 1)
         for each in c.group + (c.remote or ()):
             if leader == c.group[c.rank] and each != leader:
