@@ -85,6 +85,9 @@ class Processes:
         hidden = {name: os.environ.pop(name) for name in names}
         try:
             inner = self.executor.submit(execute, task)
+        except BrokenProcessPool:  # by a process that died between tasks
+            self._workers = 0
+            raise
         finally:
             os.environ.update(hidden)
         inner.add_done_callback(self._look_at)
@@ -97,7 +100,10 @@ class Processes:
             self._workers = 0
 
     def count(self) -> int:
-        """Return the number of workers, 0 where an initializer failed or a worker has died."""
+        """Return the number of workers, 0 where an initializer failed or a worker has died.
+
+        The death of one that had no task shows in the next task or `submit`.
+        """
         return self._workers
 
     def close(self, wait: bool) -> None:

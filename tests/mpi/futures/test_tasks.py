@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks that fail in ways of their own, and workers that die: what the futures say."""
 
+import os
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
+import pytest
+
 from mpi.launcher.jobs import launch, python
+from shmnd.mpi.futures.local import Processes
 
 ERRORS = """
 import dataclasses, sys, threading
@@ -146,3 +152,14 @@ def test_a_worker_that_ends_with_exit_code_0_is_not_waited_for_without_end(tmp_p
     assert "rank 1 has ended, and rank 0 waits for it in Probe" in ran.stderr
     ran = launch(3, "--enable-recovery", "-m", "mpi4py.futures", str(program))
     assert ran.stdout == "well\n", ran
+
+
+def test_a_pool_that_is_found_broken_has_no_workers() -> None:
+    """A process has died without a task of this pool: only `submit` comes to know of it."""
+    executor = ProcessPoolExecutor(1)
+    pool = Processes(1, executor)
+    assert isinstance(executor.submit(os._exit, 1).exception(60), BrokenProcessPool)
+    with pytest.raises(BrokenProcessPool):
+        pool.submit(abs, (-1,), {})
+    assert pool.count() == 0
+    pool.close(wait=True)
