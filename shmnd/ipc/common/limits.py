@@ -30,7 +30,8 @@ def most_memory(least: int, most: int) -> int:
     """Return the bytes that the memory of an object may grow to: as many as the machine has.
 
     It is mapped whole. So it gets a part of the address space where that is limited (ulimit -v).
-    It is one file, and gets half of the longest one (ulimit -f): what describes it is there too.
+    It is one file, and gets half of the longest one (ulimit -f): the other half has to hold what
+    describes it.
     """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     found = max(least, min(machine, most))

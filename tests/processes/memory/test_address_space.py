@@ -55,6 +55,42 @@ def test_objects_work_with_a_part_of_it(limited: str) -> None:
         assert child.end() == 0
 
 
+LEAST = """
+import resource
+from shmnd import ipc
+from shmnd.status import NdMemoryError
+
+def limited(mib):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (mib << 20, resource.RLIM_INFINITY))
+
+def refused(maxsize):
+    try:
+        ipc.Queue(maxsize).close()
+    except NdMemoryError as exc:
+        return "ulimit -f" in str(exc)
+    return False
+
+limited(8)
+say(refused(0))
+limited(10)
+with ipc.Queue() as queue, ipc.Server("least") as server, ipc.Client("least") as client:
+    queue.put(7)
+    say(queue.get(timeout=30))
+    pending = client.send(1)
+    server.receive(30).respond(2)
+    say(pending.result(30).value)
+limited(128)
+say((refused(7_000_000), refused(8_000_000)))
+"""
+
+
+@pytest.mark.slow
+def test_the_least_limit_of_files_is_that_of_the_page() -> None:
+    with Child(LEAST, kit=False) as child:
+        assert [child.hear() for _ in range(4)] == [True, 7, 2, [False, True]]
+        assert child.end() == 0
+
+
 def test_the_machine_is_the_bound_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     unlimited = resource.RLIM_INFINITY
     bounds = {resource.RLIMIT_AS: unlimited, resource.RLIMIT_FSIZE: unlimited}
