@@ -322,7 +322,8 @@ class Recording:
                 places.append(found.place)
             at = after
         if ended and at < end:
-            self._report_damage(at, f"no index begins there; {end - at:,} bytes are left out")
+            which = "the index, or its place at the end of the file, makes no sense"
+            self._report_damage(at, f"{which}; {end - at:,} bytes are left out")
         else:
             self.unread = end - at
         return np.array(places, PLACE)

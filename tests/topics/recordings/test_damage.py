@@ -275,9 +275,19 @@ def test_an_index_that_cannot_be_read_is_reported(
     whole[begin] ^= 1
     whole[begin + damage] = 0
     path.write_bytes(whole)
-    reported_once(path, samples, "no index begins there")
+    reported_once(path, samples, "the index, or its place at the end of the file, makes no sense")
     assert read(path)[2].unread == 0
     assert main(["ipc", "replay", str(path), "--speed", "0"]) == 1
+
+
+def test_a_file_that_names_another_place_for_its_index_is_reported(tmp_path: Path) -> None:
+    """The index itself is whole, and so are all samples before it."""
+    path = tmp_path / "place.rec"
+    whole = bytearray(recorded(path))
+    begin = int.from_bytes(whole[-16:-8], "little")
+    whole[-16:-8] = (begin + 8).to_bytes(8, "little")
+    path.write_bytes(whole)
+    reported_once(path, 12, f"at byte {begin:,}: the index, or its place at the end of the file")
 
 
 def test_a_file_without_its_index_is_read_behind_damage(tmp_path: Path) -> None:
