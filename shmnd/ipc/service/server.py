@@ -368,7 +368,7 @@ class Server(Closing):
             if not isinstance(exc, Exception):
                 if request._rest is not None:
                     request._rest.cancel()  # the handler has not come to its end
-                _reported(exc)
+                _leave_report_to_loop(exc)
                 raise
 
     # -- descriptors and the end --
@@ -408,7 +408,7 @@ class Server(Closing):
         return f"<Server {self.name!r} {state}>"
 
 
-def _reported(exc: BaseException) -> None:
+def _leave_report_to_loop(exc: BaseException) -> None:
     """Where it ends the event loop, whose caller gets it: have its task not print it as well."""
     if isinstance(exc, (KeyboardInterrupt, SystemExit)) and running_loop() is not None:
         task = asyncio.current_task()
