@@ -284,3 +284,25 @@ except MPI.Exception as error:
     assert "not begun" in done.stdout
     text = rf"{re.escape(at)}: rank [12] is in another collective, Gather; all ranks begin"
     assert re.search(text, done.stdout), done.stdout
+
+
+def test_a_rank_that_is_behind_gets_no_duplicate_of_an_intercommunicator() -> None:
+    """Its first rank waits for the other group, whose calls show that it is behind."""
+    program = f"""{_BEGIN}
+inter = comm.Split(rank % 2).Create_intercomm(0, comm, 1 - rank % 2)
+root = 0 if rank % 2 else MPI.PROC_NULL if rank else MPI.ROOT
+try:
+    inter.Gather(z(1), z(1 if rank == 0 else 2), root)
+except ValueError:
+    print("not begun")
+try:
+    inter.Idup()[1].Wait()
+except MPI.Exception as error:
+    assert error.Get_error_class() == MPI.ERR_TRUNCATE, error
+    print(error, flush=True)
+    raise SystemExit(1)
+"""
+    done = launch(4, "-c", program, expect=1)
+    assert "not begun" in done.stdout
+    text = "Comm.Idup of the intercommunicator of 2 and 2: rank 0 is in another collective, Gather"
+    assert text in done.stdout
