@@ -59,6 +59,7 @@ class Intercomm(Comm):
             )
 
         with local._calling("Create_intercomm") as outer:
+            local.Ibarrier().Wait()  # else a leader that has missed a collective would not wait
 
             def news() -> tuple[int, tuple[int, ...]]:
                 return _swap_by(peers, remote_leader, tag, group, outer)

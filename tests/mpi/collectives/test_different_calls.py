@@ -286,6 +286,27 @@ except MPI.Exception as error:
     assert re.search(text, done.stdout), done.stdout
 
 
+def test_a_leader_that_is_behind_gets_no_intercommunicator() -> None:
+    program = f"""{_BEGIN}
+half = comm.Split(rank < 3)
+if rank < 3:
+    try:
+        half.Gather(z(1), z(1 if rank == 0 else 3))
+    except ValueError:
+        print("not begun")
+try:
+    half.Create_intercomm(0, comm, 3 if rank < 3 else 0)
+except MPI.Exception as error:
+    assert error.Get_error_class() == MPI.ERR_TRUNCATE, error
+    print(error, flush=True)
+    raise SystemExit(1)
+"""
+    done = launch(4, "-c", program, expect=1)
+    assert "not begun" in done.stdout
+    text = r"Comm\.Create_intercomm of .*: rank [12] is in another collective, Gather; all ranks"
+    assert re.search(text, done.stdout), done.stdout
+
+
 def test_a_rank_that_is_behind_gets_no_duplicate_of_an_intercommunicator() -> None:
     """Its first rank waits for the other group, whose calls show that it is behind."""
     program = f"""{_BEGIN}
