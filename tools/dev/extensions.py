@@ -96,9 +96,10 @@ class BuildExtensions(build_ext):
             "linetrace": trace,
             "auto_pickle": False,
             # Methods of C, which the interpreter calls directly; those of Cython take its general
-            # way. The text of a signature cannot show a default that is an object, as an operation
-            # of MPI is: files that have these keep methods of Cython (`binding=True`). Those of
-            # classes of Python always are, and show the text (`embedsignature=False`).
+            # way. `inspect` takes a signature from their text, which classes of Python would show
+            # as it is (`embedsignature=False`). The texts of MPI begin with the call instead, as
+            # mpi4py's do and its tests require; its methods whose defaults are objects, such as
+            # an operation, stay Cython's (`binding=True`).
             "binding": False,
             "embedsignature": True,
             "embedsignature.format": "clinic",

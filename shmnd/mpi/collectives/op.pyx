@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cython: language_level=3
+# cython: language_level=3, embedsignature.format=python
 # cython: annotation_typing=False
 """Reductions: those of MPI, and functions of the program.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cython: language_level=3, binding=True
+# cython: language_level=3, binding=True, embedsignature.format=python
 # cython: annotation_typing=False
 """Collectives that reduce: reduce, allreduce, reduce-scatter, scan.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cython: language_level=3, binding=True
+# cython: language_level=3, binding=True, embedsignature.format=python
 # cython: annotation_typing=False
 """Datatypes: the handle, its constructors, and what one may ask of it."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cython: language_level=3, embedsignature=False
+# cython: language_level=3, embedsignature.format=python
 # cython: annotation_typing=False
 """Objects whose errors a handler treats: communicators, windows, files, sessions."""
 

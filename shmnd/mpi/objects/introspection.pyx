@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cython: language_level=3
+# cython: language_level=3, embedsignature.format=python
 # cython: annotation_typing=False
 """Sizes, addresses and numbers of handles, for programs that use them beyond Python."""
 

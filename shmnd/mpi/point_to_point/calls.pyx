@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cython: language_level=3
+# cython: language_level=3, embedsignature.format=python
 # cython: annotation_typing=False
 """Point-to-point calls of communicators, with buffers and with objects."""
 

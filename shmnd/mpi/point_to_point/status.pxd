@@ -5,7 +5,7 @@
 cdef class Status:
     """How a message was received; the fields lie in a row, as `tomemory` shows them."""
 
-    cdef public int c_source, c_tag, c_error
-    cdef public bint c_cancelled
-    cdef public long long c_nbytes
+    cdef int c_source, c_tag, c_error
+    cdef bint c_cancelled
+    cdef long long c_nbytes
     cdef object __weakref__

@@ -4,11 +4,6 @@ from typing import Any, Self
 from shmnd.mpi.datatypes.datatype import BYTE, Datatype
 
 class Status:
-    c_source: int
-    c_tag: int
-    c_error: int
-    c_cancelled: bool
-    c_nbytes: int
     def __new__(cls, status: Status | None = None) -> Self: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
