@@ -178,14 +178,14 @@ class Connection(Closing):
         """
         call = "Connection.recv_into"
         try:
-            self._messages.patience = timeout
-            for nbytes in Copied(self._messages, buffer):
+            copied = Copied(self._messages, buffer, timeout)
+            for nbytes in copied:
                 return nbytes
         except NdError:
             if not self._refusal:
                 raise  # else another thread has closed this connection
         else:
-            if self._messages.late:
+            if copied.late:
                 raise self._late(call, _NOTHING)
         target = writable(buffer, call)
         message = self._next(timeout, None, call)

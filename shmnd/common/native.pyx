@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""What Python 3.11 has no call for.
+"""Calls of the system that Python 3.11 does not have, and methods that it calls directly.
 
 Not by ctypes: on import its library may open a descriptor, which in a process that has closed its
 standard streams gets the number of one of them.
@@ -113,6 +113,8 @@ def direct_calls(cls: type) -> type:
     """Make the compiled methods that a class inherits its own, and return it.
 
     The interpreter calls such a method directly only at an object of the very class that it is of.
+    One that is set in a base class later has no effect on it, and one of a class that a program
+    puts behind it among the bases has none, either.
     """
     cdef PyTypeObject *made = <PyTypeObject *>cls
     cdef dict names = <dict>made.tp_dict

@@ -25,18 +25,20 @@ from shmnd.common.objects import holds_objects
 cdef class Copied:
     """An iterator over one length: that of the next message, which it copies to a buffer.
 
-    It waits as the iterator of `Messages` does. It has no item when that has none, and when the
-    message is too long for the buffer, or the buffer is none that can be written: the caller finds
-    the reason. It is taken by a step of a loop, as those of `Messages` are.
+    It waits as the iterator of `Messages` does, with a time-out of its own: what receives within
+    its making has another one. It has no item when the time ends first (`late`), when that iterator
+    has none, and when the message is too long for the buffer, or the buffer is none that can be
+    written: the caller finds the reason. It is taken by a step of a loop, as those of `Messages`.
     """
 
     cdef Messages messages
     cdef Py_buffer view
     cdef bint viewed
+    cdef object timeout
+    cdef readonly bint late
 
-    def __cinit__(self, Messages messages not None, buffer):
-        self.messages = messages
-        messages.late = False
+    def __cinit__(self, Messages messages not None, buffer, timeout):
+        self.messages, self.timeout = messages, timeout
         try:
             PyObject_GetBuffer(buffer, &self.view,
                                PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
@@ -58,7 +60,11 @@ cdef class Copied:
     def __next__(self) -> int:
         cdef bytes message
         cdef Py_ssize_t nbytes
-        if not self.viewed or not self.messages.next_is_there("Connection.recv_into"):
+        if not self.viewed:
+            raise StopIteration
+        self.messages.patience = self.timeout
+        if not self.messages.next_is_there("Connection.recv_into"):
+            self.late = self.messages.late
             raise StopIteration
         message = self.messages.inbox[0]
         nbytes = PyBytes_GET_SIZE(message)

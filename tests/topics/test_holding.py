@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,9 @@ def test_a_forged_layout_reaches_no_other_memory(name: str) -> None:
         for dtype, shape in (("u1", (1 << 40,)), ("u1", (2, 3)), ("O", (1,)), ("u1", (1,) * 99)):
             with pytest.raises(ValueError, match="a loan of 8 bytes is no"):
                 make(np.dtype(dtype), shape, 8, 1, None, True)
+        forged = SimpleNamespace(names=None, hasobject=False, itemsize=1)
+        with pytest.raises(TypeError, match="is not a dtype"):
+            make(forged, (8,), 8, 1, None, True)
 
 
 def _sent_from(pub: ipc.Publisher) -> int:

@@ -48,14 +48,16 @@ cdef class Layout:
     cdef bint plain, is_row, is_record
     cdef cnp.npy_intp[32] dims
 
-    def __cinit__(self, object dtype, tuple shape, uint64_t nbytes, uint32_t kind, bytes meta,
-                  bint plain):
+    def __cinit__(self, object dtype, tuple shape not None, uint64_t nbytes, uint32_t kind,
+                  bytes meta, bint plain):
         self.dtype, self.shape, self.nbytes, self.kind, self.meta = dtype, shape, nbytes, kind, meta
         self.extra = _ROOM + (0 if meta is None else len(meta))
         self.plain = plain
         self.is_row = plain and len(shape) == 1
-        self.is_record = dtype.names is not None and not shape
         # A program may dig this class out; an array is made of what it is given without a check.
+        if not isinstance(dtype, cnp.dtype):
+            raise TypeError(f"{dtype!r} is not a dtype")
+        self.is_record = dtype.names is not None and not shape
         if plain and (dtype.hasobject or len(shape) > 32 or prod(shape) * dtype.itemsize != nbytes):
             raise ValueError(f"a loan of {nbytes} bytes is no {dtype} of shape {shape}")
         if plain:

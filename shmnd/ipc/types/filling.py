@@ -77,6 +77,12 @@ def _ranges_of(dtype: np.dtype[Any]) -> list[tuple[type, Any, Any]] | None:
     return ranges
 
 
+@functools.lru_cache
+def _names_of_fields(cls: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass, which takes as long as all the rest."""
+    return tuple(field.name for field in fields(cls))
+
+
 def set_field(field: Any, value: Any, call: str) -> None:
     """Copy a value into a field as numpy does, which repeats single values, but cut none."""
     if field.dtype.names is not None and field.ndim == 0:
@@ -200,9 +206,10 @@ def fields_of(value: Any, names: tuple[str, ...], call: str) -> dict[str, Any]:
             )
         return dict(zip(names, value, strict=True))
     elif is_dataclass(value) and not isinstance(value, type):
-        if tuple(value.__dataclass_fields__) == names:  # fields() takes as long as all the rest
+        own = _names_of_fields(type(value))
+        if own == names:
             return {name: getattr(value, name) for name in names}
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
+        value = {name: getattr(value, name) for name in own}
     if type(value) is dict and tuple(value) == names:
         return value.copy()
     if isinstance(value, type) or not hasattr(value, "keys"):

@@ -254,7 +254,8 @@ cdef class DataCalls(PointCalls):
     def _news_then(self, news: bytearray, leader: int, then: Any, call: str) -> Request:
         """Begin to send news from a rank to all others of both groups; then `then` is called.
 
-        The rank waits for the others first: else one that has missed a collective would leave."""
+        It waits first, of an intercommunicator for the other group: else a rank behind would leave.
+        """
         cdef CommState c = self.state(call)
         cdef Plan plan = self._barrier(call)
         cdef Side side = receiving(plan, spec_simple(news, False, 0, 0, call), 1)

@@ -119,12 +119,6 @@ cdef class WinCalls(Keyed):
                 self, constants.ERR_RANK,
                 f"{call}: rank {rank}; the window has ranks 0 to {w.size - 1}",
             )
-        if not w.open_at[rank]:
-            mpi_error(
-                self, constants.ERR_RMA_SYNC,
-                f"{call}: no access epoch at rank {rank} of {w.title()} is open; call Fence, "
-                "Lock, Lock_all or Start first",
-            )
         if shmpi_small_int(target, &small):  # most targets
             disp = small
         elif isinstance(target, (list, tuple)):
@@ -145,6 +139,12 @@ cdef class WinCalls(Keyed):
             disp = number_of(target, "displacement at the target", call)
         elif target is not None:
             raise ValueError(f"{call}: target: expecting integral or list/tuple, got {target!r}")
+        if self.ob is not w or not w.open_at[rank]:  # last: `target` may run code of the program
+            mpi_error(
+                self, constants.ERR_RMA_SYNC,
+                f"{call}: no access epoch at rank {rank} of {w.title()} is open; call Fence, "
+                "Lock, Lock_all or Start first",
+            )
         cdef Target found = target_of(self, w, rank, disp, count, type, call)
         w.used = True
         return found

@@ -114,14 +114,18 @@ cdef class Grequest(Request):
 
     def Complete(self) -> None:
         """Notify that a user-defined request is complete."""
-        self._completing("Complete").complete()
+        self._complete(None, "Complete")
 
     def complete(self, obj: Any = None) -> None:
         """Notify that a user-defined request is complete."""
-        cdef _General op = self._completing("complete")
+        self._complete(obj, "complete")
+
+    cdef int _complete(self, object value, str call) except -1:
+        cdef _General op = self._completing(call)
         if not op.completed:
-            op.value = obj
-        op.complete()
+            op.value = value
+            self.left = None
+        return op.complete()
 
 
 cdef class _Watched(Operation):

@@ -137,12 +137,8 @@ cdef class Message(Handle):
         cdef MessageState ob
         cdef Ended nothing
         cdef Point op
-        if self.ob is None or (
-            isinstance(self.ob, MessageState) and (<MessageState>self.ob).message == NULL
-        ):  # by this handle, or by another one to the same message
-            raise MPIException(
-                constants.ERR_REQUEST, f"Message.{call}: the message is null or was received"
-            )
+        if self.ob is None:
+            raise _received(call)
         if self.ob is (<Handle>MESSAGE_NO_PROC).ob:
             if not is_object:
                 spec_simple(buf, False, PROC_NULL, 0, f"Message.{call}")
@@ -153,17 +149,27 @@ cdef class Message(Handle):
                 self.ob = None
             return request_of(nothing)
         ob = self.ob
+        if ob.message == NULL:  # by another handle to the same message
+            raise _received(call)
         op = point(ob.comm, ob.state, f"Message.{call}", True, ob.message.source, ob.message.tag)
         op.is_object = is_object
         if not is_object:
             op.spec = spec_simple(buf, False, 0, 0, op.call)
             op.stage()
         op.fill()
+        if ob.message == NULL:  # meanwhile: the buffer may be an object of the program
+            raise _received(call)
         op.active = True
         deliver(ob.message, op.req)
         ob.message = NULL
         self._release()
         return request_of(op)
+
+
+cdef object _received(str call):
+    return MPIException(
+        constants.ERR_REQUEST, f"Message.{call}: the message is null or was received"
+    )
 
 
 def matched(CommBase comm not None, source, tag, Status status, bint waits, str call):

@@ -365,7 +365,7 @@ def test_a_generalized_request_that_is_freed_runs_its_function_when_it_is_comple
     assert not request
     request.Complete()
     assert seen.pop() == "by the freed handle"
-    with pytest.raises(MPI.Exception, match="Complete: it is complete"):
+    with pytest.raises(MPI.Exception, match="Complete: the handle is null"):
         request.Complete()
     request = MPI.Grequest.Start(free_fn=lambda: seen.append("free again"))
     request.Complete()
@@ -411,15 +411,18 @@ def test_the_number_of_a_request_of_another_kind_is_refused(
     assert target == b"k"
 
 
-def test_a_generalized_request_that_has_ended_is_null_and_keeps_nothing() -> None:
+@pytest.mark.parametrize("freed", [False, True])
+def test_a_generalized_request_that_has_ended_is_null_and_keeps_nothing(freed: bool) -> None:
     class Held:
         pass
 
     argument, value = Held(), Held()
     alive = weakref.ref(argument), weakref.ref(value)
     request = MPI.Grequest.Start(free_fn=lambda _: None, args=(argument,))
+    if freed:
+        request.Free()
     request.complete(value)
-    assert request.wait() is value
+    assert freed or request.wait() is value
     del argument, value
     gc.collect()
     assert [each() for each in alive] == [None, None]
@@ -427,6 +430,53 @@ def test_a_generalized_request_that_has_ended_is_null_and_keeps_nothing() -> Non
         for call in null.Complete, null.complete, null.Free:
             with pytest.raises(MPI.Exception, match="the handle is null"):
                 call()
+
+
+REENTERED = """
+import numpy as np
+from mpi4py import MPI
+
+class Number:
+    def __init__(self, function):
+        self.function = function
+    def __index__(self):
+        self.function()
+        return 4
+
+comm = MPI.COMM_SELF
+for handle in (lambda m: m, MPI.Message):
+    sent = comm.Isend(b"text", 0)
+    message, taken = comm.Mprobe(), bytearray(4)
+    other = handle(message)
+    try:
+        message.Recv([bytearray(4), Number(lambda: other.Recv(taken)), MPI.BYTE])
+    except MPI.Exception as exc:
+        assert "Message.Recv: the message is null or was received" in str(exc)
+    else:
+        raise AssertionError("one message was received twice")
+    assert taken == b"text"
+    sent.Wait()
+for call in "Put", "Get":
+    memory = np.zeros(1 << 22, "u1")
+    win = MPI.Win.Create(memory, comm=comm)
+    win.Lock(0)
+    def ended():
+        global memory
+        win.Unlock(0)
+        win.Free()
+        memory = None
+    try:
+        getattr(win, call)(np.ones(4, "u1"), 0, [Number(ended), 4, MPI.BYTE])
+    except MPI.Exception as exc:
+        assert "no access epoch" in str(exc)
+    else:
+        raise AssertionError("a window that is freed was used")
+"""
+
+
+def test_a_number_that_ends_what_it_is_for_is_an_error() -> None:
+    """In a process of its own, which would end by it."""
+    launch(1, "-c", REENTERED)
 
 
 def test_a_partition_that_has_come_can_be_read_before_the_receive_ends() -> None:

@@ -4,6 +4,7 @@ threads.
 """
 
 import asyncio
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 import shmnd
 from interrupting import inside, interrupted
 from processes.messages.kit import LIMIT, Pair, pattern
+from shmnd.messaging import copying
 
 NBYTES = 100_000
 """A message of several pieces: it takes a turn."""
@@ -101,6 +103,32 @@ def test_a_receive_whose_message_another_thread_takes_keeps_its_time_out(
         far.recv_bytes(0.01, maxlength=8)
     too_late.cancel()
     assert taken == [b"one"]
+
+
+@pytest.mark.parametrize("within", [0, LIMIT])
+def test_a_receive_into_memory_keeps_its_time_out_beside_another_one(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, within: float
+) -> None:
+    """Another thread, or the handler of a signal, receives while its buffer is examined."""
+    near, far = pair
+    between: list[object] = []
+
+    def received_between(*_: object) -> bool:
+        with contextlib.suppress(TimeoutError):
+            between.append(far.recv_bytes(within))
+        return False
+
+    monkeypatch.setattr(copying, "holds_objects", received_between)
+    if within:
+        near.send_bytes(b"between")
+        with pytest.raises(TimeoutError):
+            far.recv_into(memoryview(bytearray(8)), 0.01)
+    else:
+        later = threading.Timer(0.3, lambda: near.send_bytes(b"one"))
+        later.start()
+        assert far.recv_into(memoryview(bytearray(8)), LIMIT) == 3
+        later.join()
+    assert between == [b"between"] * (within > 0)
 
 
 def test_a_receive_refuses_a_wrong_time_out_also_where_a_message_is_there(pair: Pair) -> None:
