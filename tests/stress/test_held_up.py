@@ -33,17 +33,25 @@ def hazard_words() -> list[ctypes.c_uint64]:
     ]
 
 
+def connected(
+    kept: ExitStack, **options: float
+) -> tuple[shmnd.Adapter, shmnd.CompletionQueue, shmnd.QueuePair, shmnd.QueuePair]:
+    """Return an adapter, a queue, and two queue pairs that are connected to each other."""
+    adapter = kept.enter_context(shmnd.open_adapter("127.0.0.1", **options))
+    cq = kept.enter_context(adapter.create_completion_queue(16))
+    near, far = (
+        kept.enter_context(adapter.create_queue_pair(cq, cq, context=name))
+        for name in ("near", "far")  # of one context, both would have to have the same reason
+    )
+    listener = kept.enter_context(listening(adapter))
+    for connector in join(listener, near, far):
+        kept.enter_context(connector)
+    return adapter, cq, near, far
+
+
 def test_the_end_waits_for_a_copy_of_the_peer_and_close_does_not() -> None:
     with ExitStack() as kept:
-        adapter = kept.enter_context(shmnd.open_adapter("127.0.0.1"))
-        cq = kept.enter_context(adapter.create_completion_queue(16))
-        sender, receiver = (
-            kept.enter_context(adapter.create_queue_pair(cq, cq, context=name))
-            for name in ("sender", "receiver")
-        )
-        listener = kept.enter_context(listening(adapter))
-        for connector in join(listener, sender, receiver):
-            kept.enter_context(connector)
+        adapter, cq, _, receiver = connected(kept)
         receiver.receive(None, "outstanding")
 
         engine: ProgressEngine = adapter._engine
@@ -65,15 +73,7 @@ def test_the_end_waits_for_a_copy_of_the_peer_and_close_does_not() -> None:
 def test_an_invalidate_waits_for_a_copy_once_and_says_for_what() -> None:
     """Ten seconds: for the Invalidate, and none for the end of its connection."""
     with ExitStack() as kept:
-        adapter = kept.enter_context(shmnd.open_adapter("127.0.0.1"))
-        cq = kept.enter_context(adapter.create_completion_queue(16))
-        owner, user = (
-            kept.enter_context(adapter.create_queue_pair(cq, cq, context=name))
-            for name in ("owner", "user")
-        )
-        listener = kept.enter_context(listening(adapter))
-        for connector in join(listener, owner, user):
-            kept.enter_context(connector)
+        adapter, cq, owner, _ = connected(kept)
         region = kept.enter_context(adapter.create_memory_region())
         region.register(adapter.allocate(64)).result(WAIT)
         window = kept.enter_context(adapter.create_memory_window())
@@ -96,12 +96,7 @@ def test_an_invalidate_waits_for_a_copy_once_and_says_for_what() -> None:
 def test_a_send_that_waited_ends_with_the_copy_that_was_not_ended() -> None:
     """It is the oldest request of the connection that the Deregister ends, and no cause."""
     with ExitStack() as kept:
-        adapter = kept.enter_context(shmnd.open_adapter("127.0.0.1", rnr_timeout=60))
-        cq = kept.enter_context(adapter.create_completion_queue(16))
-        owner, user = (kept.enter_context(adapter.create_queue_pair(cq, cq)) for _ in range(2))
-        listener = kept.enter_context(listening(adapter))
-        for connector in join(listener, owner, user):
-            kept.enter_context(connector)
+        adapter, cq, owner, _ = connected(kept, rnr_timeout=60)
         region = kept.enter_context(adapter.create_memory_region())
         region.register(adapter.allocate(64)).result(WAIT)
         owner.send(None, "waits for a Receive")
