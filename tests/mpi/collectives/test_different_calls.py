@@ -14,6 +14,12 @@ comm = MPI.COMM_WORLD
 rank = comm.rank
 z = np.zeros
 """
+_PRINTS_ITS_ERROR = """
+except MPI.Exception as error:
+    assert error.Get_error_class() == MPI.ERR_TRUNCATE, error
+    print(error, flush=True)
+    raise SystemExit(1)
+"""
 
 
 @pytest.mark.parametrize(
@@ -275,11 +281,7 @@ except ValueError:
     print("not begun")
 try:
     {call}
-except MPI.Exception as error:
-    assert error.Get_error_class() == MPI.ERR_TRUNCATE, error
-    print(error, flush=True)
-    raise SystemExit(1)
-"""
+{_PRINTS_ITS_ERROR}"""
     done = launch(3, "-c", program, expect=1)
     assert "not begun" in done.stdout
     text = rf"{re.escape(at)}: rank [12] is in another collective, Gather; all ranks begin"
@@ -296,11 +298,7 @@ if rank < 3:
         print("not begun")
 try:
     half.Create_intercomm(0, comm, 3 if rank < 3 else 0)
-except MPI.Exception as error:
-    assert error.Get_error_class() == MPI.ERR_TRUNCATE, error
-    print(error, flush=True)
-    raise SystemExit(1)
-"""
+{_PRINTS_ITS_ERROR}"""
     done = launch(4, "-c", program, expect=1)
     assert "not begun" in done.stdout
     text = r"Comm\.Create_intercomm of .*: rank [12] is in another collective, Gather; all ranks"
@@ -318,11 +316,7 @@ except ValueError:
     print("not begun")
 try:
     inter.Idup()[1].Wait()
-except MPI.Exception as error:
-    assert error.Get_error_class() == MPI.ERR_TRUNCATE, error
-    print(error, flush=True)
-    raise SystemExit(1)
-"""
+{_PRINTS_ITS_ERROR}"""
     done = launch(4, "-c", program, expect=1)
     assert "not begun" in done.stdout
     text = "Comm.Idup of the intercommunicator of 2 and 2: rank 0 is in another collective, Gather"
