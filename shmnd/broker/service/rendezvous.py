@@ -334,11 +334,20 @@ class Rendezvous:
         return {"unheard": list(process.unheard)}
 
     def _unheard(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
-        """Note that descriptors were lost: the introduction is repeated when it is needed."""
-        uid = fields["adapter"]
-        if process.knows.pop(uid, None) is not None:
+        """Note that descriptors were lost: the introduction is repeated when it is needed.
+
+        Where it was one segment, that alone: all of it comes with a doorbell for the owner, of
+        which few wait for one that makes no call.
+        """
+        uid, segment = fields["adapter"], fields["seg"]
+        if uid not in process.knows:
+            return {}
+        if segment < 0:
+            del process.knows[uid]
             self.adapters[uid].known_by.pop(process.uid, None)
-            process.unheard.add(uid)
+        else:
+            process.knows[uid].discard(segment)
+        process.unheard.add(uid)
         return {}
 
     def _doorbell_lost(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:

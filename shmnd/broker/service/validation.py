@@ -362,7 +362,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
     "meet": Shape(0, {"adapter": _uid, "peer": _uid}),
     "part": Shape(0, {"adapter": _uid, "peer": _uid}),
     "sync": Shape(0, {}),
-    "unheard": Shape(0, {"adapter": _uid}),
+    "unheard": Shape(0, {"adapter": _uid, "seg": _Default(_integer(-1, _ID_MAX), -1)}),
     "doorbell_lost": Shape(0, {"process": _uid}),
     "status": Shape(
         0,

@@ -240,7 +240,7 @@ class BrokerExchange(EventDispatch):
         else:
             try:
                 if name in _INTRODUCTIONS and (again or event.get("fds_lost")):
-                    self._miss(event["adapter"])
+                    self._miss(event)
                 else:
                     self._TABLE_EVENTS[name](self, event, fds)
                 close_all(fds)
@@ -256,10 +256,10 @@ class BrokerExchange(EventDispatch):
         while self._inbox:
             close_all(self._inbox.popleft()[1])
 
-    def _miss(self, adapter: str) -> None:
+    def _miss(self, event: Event) -> None:
         """Note that descriptors of an adapter were lost; the broker repeats them on demand."""
-        self._unheard[adapter] = object()
-        self.post("unheard", adapter=adapter)
+        self._unheard[event["adapter"]] = object()
+        self.post("unheard", adapter=event["adapter"], seg=event.get("seg", -1))
 
     def _doorbell(self, event: Event, fds: list[int]) -> None:
         self._doorbells.take(event["process"], fds)
@@ -276,7 +276,7 @@ class BrokerExchange(EventDispatch):
             self._peers.meet(event, fds)
         except OSError as exc:
             pass_on(exc)
-            self._miss(event["adapter"])  # the system watches no more descriptors for us
+            self._miss(event)  # the system watches no more descriptors for us
         else:
             self.meetings.came(event["adapter"])
 
@@ -284,7 +284,7 @@ class BrokerExchange(EventDispatch):
         try:
             self._peers.add_segment(event, fds)
         except MemoryError:
-            self._miss(event["adapter"])  # this process maps no more
+            self._miss(event)  # this process maps no more
 
     def _segment_gone(self, event: Event, fds: list[int]) -> None:
         self._peers.remove_segment(event)

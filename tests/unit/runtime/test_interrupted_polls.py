@@ -172,7 +172,7 @@ def test_an_introduction_that_the_broker_cannot_repeat_is_missed(
     engine = sides.passive.engine
     sides.active.adapter.add_segment(1)
     with monkeypatch.context() as patch:
-        patch.setattr(engine._peers, "add_segment", raising(engine._peers.add_segment, 1))
+        patch.setattr(engine._peers, "meet", raising(engine._peers.meet, 1))
         with suppress(Alarm):
             sides.offer()
 

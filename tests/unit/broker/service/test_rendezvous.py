@@ -196,6 +196,30 @@ def test_an_unheard_introduction_is_repeated_at_need(world: World) -> None:
     assert passive.take() == []
 
 
+def test_an_unheard_segment_is_repeated_alone_however_often(world: World) -> None:
+    """A repeated introduction has a doorbell for the owner, and few wait for it."""
+    active, passive, _ = connected(world)
+    active.segment(3)
+    active.segment(4)
+    passive.take()
+    active.doorbells.clear()
+    for _ in range(100):
+        passive.ask("unheard", adapter=active.adapter, seg=4)
+        assert passive.ask("sync")["unheard"] == []
+        ((told, (fd,)),) = passive.take()
+        assert (told["ev"], told["seg"]) == ("segment", 4)
+        del fd
+    assert active.doorbells == []
+    passive.ask("unheard", adapter=active.adapter, seg=4)
+    active.ask("segment_close", adapter=active.adapter, seg=4)
+    assert passive.ask("sync")["unheard"] == []
+    assert passive.take() == [], "it was withdrawn meanwhile"
+    passive.ask("unheard", adapter=active.adapter)
+    passive.ask("unheard", adapter=active.adapter, seg=3)
+    passive.ask("sync")
+    assert passive.names() == ["peer", "segment"]
+
+
 def test_a_repeated_introduction_precedes_the_answer_to_its_request(world: World) -> None:
     """A client that has the answer has the rest: it need not ask again."""
     active, passive, _ = connected(world)
