@@ -73,6 +73,40 @@ def test_a_sample_waits_for_a_free_descriptor(name: str, overflow: str) -> None:
             child.close()
 
 
+def _receive_where_no_socket_can_be_polled(name: str, steps: Any) -> None:
+    """Fail to ask the broker for the memory of a sample, by an error of the system."""
+    with ipc.Subscriber(name, "i8", overflow="block") as sub:
+        assert sub.publishers == 1
+        steps.send("it has met the publisher")
+        assert steps.poll(PATIENCE)  # the samples are sent
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        with pytest.raises(OSError, match="Invalid argument"):
+            sub.receive(PATIENCE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        assert [sub.receive(PATIENCE).sequence for _ in range(3)] == [0, 1, 2]
+        assert sub.lost == 0
+
+
+def test_a_sample_is_kept_where_a_system_call_fails(name: str) -> None:
+    fork = multiprocessing.get_context("fork")
+    steps, theirs = fork.Pipe()
+    child = fork.Process(target=_receive_where_no_socket_can_be_polled, args=(name, theirs))
+    with steps, theirs, ipc.Publisher(name, "i8") as pub:
+        child.start()
+        try:
+            pub.wait_for_subscribers(timeout=PATIENCE)
+            for number in range(3):
+                pub.send(np.full(10_000 << number, number))
+            steps.send("the samples are sent")
+            child.join(PATIENCE)
+            assert child.exitcode == 0
+        finally:
+            child.kill()
+            child.join(PATIENCE)
+            child.close()
+
+
 # -- subscribers --
 
 

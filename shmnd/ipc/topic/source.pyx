@@ -378,7 +378,7 @@ cdef class Source(Origin):
                 self.r.lost += 1
             raise refusals.no_memory(self.publisher, exc) from None
         except BaseException as exc:
-            if is_interruption(exc):
+            if is_interruption(exc) or isinstance(exc, (OSError, MemoryError)):
                 self.leave(found, copied)
                 sample.hold = SHMND_NO_SLOT
             raise
