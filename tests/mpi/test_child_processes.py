@@ -278,3 +278,36 @@ def test_a_task_that_does_not_unpickle_leaves_the_pool_as_it_is(
     program.write_text(POOL)
     ran = launch("--timeout", "90", str(program), *ranks)
     assert (ran.returncode, ran.stdout.count("well")) == (0, 2), ran.stdout + ran.stderr
+
+
+WINDOWS = """
+import os
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+windows = [MPI.Win.Allocate(80, 8, comm=comm), MPI.Win.Allocate_shared(80, 8, comm=comm)]
+shared = [np.frombuffer(window.tomemory(), "d") for window in windows]
+private = [np.full(10000, 1.0), np.frombuffer(MPI.Alloc_mem(8000), "d")]
+for array in shared + private:
+    array[:2] = 1
+comm.Barrier()
+child = os.fork()
+if child == 0:
+    seen = all(array[1] == 1 for array in shared + private)
+    for array in shared + private:
+        array[0] = 2
+    os._exit(0 if seen else 3)
+assert os.waitpid(child, 0)[1] == 0
+assert [array[0] for array in shared + private] == [2, 2, 1, 1]
+comm.Barrier()
+del shared, array
+for window in windows:
+    window.Free()
+print("well")
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_child_shares_the_windows_alone() -> None:
+    ran = launch("-c", WINDOWS)
+    assert (ran.returncode, ran.stdout.count("well")) == (0, 2), ran.stdout + ran.stderr
