@@ -9,8 +9,12 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from ast import literal_eval
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
+
+from shmnd.common.interruption import pass_on
 
 _USAGE = """\
 usage: python -m mpi4py [options] <pyfile> [arg] ...
@@ -21,7 +25,8 @@ usage: python -m mpi4py [options] <pyfile> [arg] ...
 options:
   --prefix             print the folder of the package
   --version            print the version of the interface
-  --mpi-library-version  print the version of the MPI library
+  --mpi-library        print the file of the MPI library
+  --mpi-lib-version    print the version of the MPI library
   --mpi-std-version    print the version of the MPI standard
   -rc <key=value,...>  set mpi4py.rc
 """
@@ -73,6 +78,9 @@ def _options(argv: list[str]) -> list[str]:
 
     while argv and argv[0].startswith("-") and argv[0] not in ("-m", "-c", "-"):
         option = argv.pop(0)
+        if option.startswith("--rc="):
+            option, _, settings = option.partition("=")
+            argv.insert(0, settings)
         if option in ("-h", "--help"):
             print(_USAGE, end="")
             sys.exit(0)
@@ -92,9 +100,11 @@ def _options(argv: list[str]) -> list[str]:
 def _setting(text: str) -> tuple[str, Any]:
     """Return the name and the value of one setting of `-rc`."""
     key, _, value = text.partition("=")
-    if value.removeprefix("-").isdigit():
-        return key, int(value)
-    return key, {"True": True, "False": False, "None": None}.get(value, value)
+    try:
+        return key, literal_eval(value)
+    except (ValueError, SyntaxError) as error:
+        pass_on(error)
+        return key, value  # a word
 
 
 def _answer(option: str) -> str | None:
@@ -105,7 +115,10 @@ def _answer(option: str) -> str | None:
         return str(package.FRONT / "mpi4py")
     if option == "version":
         return f"mpi4py {package.VERSION}"
-    if option == "mpi-library-version":
+    if option == "mpi-library":
+        library = find_spec("shmnd.mpi.transport.engine")
+        return library.origin if library else None
+    if option == "mpi-lib-version":
         return environment.Get_library_version()
     if option == "mpi-std-version":
         return "MPI {}.{}".format(*environment.Get_version())

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`mpi4py.rc` and the variables MPI4PY_RC_<NAME>."""
 
+from pathlib import Path
+
 import pytest
 
 from mpi.launcher.jobs import launch
@@ -54,10 +56,17 @@ print("well")
     assert launch(2, "-c", program).stdout.count("well") == 2
 
 
-def test_the_command_line_sets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+SETTINGS = "threads=False,irecv_bufsz=5,errors=abort"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["-rc", SETTINGS], [f"--rc={SETTINGS}"], ["-rc", SETTINGS.replace("abort", "'abort'")]],
+)
+def test_the_command_line_sets_them(monkeypatch: pytest.MonkeyPatch, option: list[str]) -> None:
     found = Rc()
     monkeypatch.setattr("shmnd.mpi.rc.rc", found)
-    rest = run._options(["-rc", "threads=False,irecv_bufsz=5,errors=abort", "program.py", "-rc"])
+    rest = run._options([*option, "program.py", "-rc"])
     assert rest == ["program.py", "-rc"]
     assert (found.threads, found.irecv_bufsz, found.errors) == (False, 5, "abort")
 
@@ -65,3 +74,22 @@ def test_the_command_line_sets_them(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_option_without_its_settings_names_its_argument() -> None:
     with pytest.raises(SystemExit, match=r"mpi4py\.run: -rc needs an argument, as in: -rc \w+=\w+"):
         run._options(["-rc"])
+
+
+@pytest.mark.parametrize(
+    ("option", "beginning"),
+    [
+        ("--version", "mpi4py 4."),
+        ("--mpi-lib-version", "shmnd "),
+        ("--mpi-std-version", "MPI 4."),
+        ("--mpi-library", str(Path(run.__file__).parent)),
+    ],
+)
+def test_an_option_of_mpi4py_prints_a_line(
+    capsys: pytest.CaptureFixture[str], option: str, beginning: str
+) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        run._options([option])
+    line = capsys.readouterr().out
+    assert (leaving.value.code, line.startswith(beginning)) == (0, True), line
+    assert option in run._USAGE
