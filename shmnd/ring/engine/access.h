@@ -144,9 +144,6 @@ static inline uint32_t shmnd_copy_staged(struct shmnd_peer *peer,
 
 /* ---- piece by piece ------------------------------------------------------------------- */
 
-/* A call that never waits copies at most about this much, which takes well under a millisecond,
- * and leaves the rest to the next call. */
-#define SHMND_PIECE (2ull << 20)
 /* A system call costs as much as copying 20 to 50 KiB, so one call copies several chunks. The
  * last one of a piece may exceed it by one call. */
 #define SHMND_CALL_BYTES (1u << 20)
@@ -170,24 +167,41 @@ static inline uint32_t shmnd_copy_piece(struct shmnd_peer *peer, struct shmnd_jo
     return status;
 }
 
+/* Has this side chunks of the message to claim? */
+static inline bool shmnd_job_has_chunks(const struct shmnd_job *job, bool reading)
+{
+    uint64_t word = shmnd_relaxed64(&job->share->claim);
+    return job->takes_over ? shmnd_chunks_unclaimed(word, &job->chunks)
+                           : shmnd_chunks_due(word, &job->chunks, reading);
+}
+
 /* After a run: is a piece of the job left? */
-static inline bool shmnd_job_is_unfinished(const struct shmnd_job *job)
+static inline bool shmnd_job_is_unfinished(const struct shmnd_job *job, bool reading)
 {
     if (job->result != SHMND_SUCCESS || job->kind == SHMND_JOB_NONE)
         return false;
     if (job->kind == SHMND_JOB_CHUNKS)
-        return shmnd_chunks_unclaimed(shmnd_relaxed64(&job->share->claim), &job->chunks);
+        return shmnd_job_has_chunks(job, reading);
     return job->moved < job->to.total;
 }
 
-/* Claims and copies chunks until none is left or a piece has been copied. */
+/* Does the other side leave its half of the message to this one? One that stayed away the last time
+ * is not waited for. */
+static inline bool shmnd_job_is_left_alone(struct shmnd_job *job)
+{
+    uint32_t turns = job->left_alone ? 0 : SHMND_PATIENCE;
+    job->left_alone = !shmnd_chunks_await_claim(job->share, &job->chunks, turns);
+    return job->left_alone;
+}
+
+/* Claims and copies chunks until none is left to this side or a piece has been copied. */
 static inline uint32_t shmnd_run_chunks(struct shmnd_peer *peer, struct shmnd_job *job,
                                         bool reading)
 {
     const struct shmnd_chunks *c = &job->chunks;
     bool by_kernel = job->to.remote || job->from.remote;
     uint32_t most = by_kernel && c->size < SHMND_CALL_BYTES ? SHMND_CALL_BYTES / c->size : 1;
-    for (job->piece = 0; job->piece < SHMND_PIECE;) {
+    for (job->piece = 0; job->piece < SHMND_PIECE && shmnd_job_has_chunks(job, reading);) {
         struct shmnd_claim claim = shmnd_chunks_claim_up_to(job->share, c, reading, most);
         if (!claim.count)
             break;

@@ -194,7 +194,6 @@ struct shmnd_wqe {
     bool large;
     bool has_receive;  /* a receive that can hold it was posted for it */
     bool committed;    /* and the other side takes it even if it closes now */
-    bool pushed;       /* no chunk of it was left to claim */
     bool pulled;       /* the reader claimed it from the backlog */
     bool reported;     /* its completion was written while its copy was still running */
     bool cut;          /* of one in parts: the last part was recalled, and the reader stops there */
@@ -256,6 +255,8 @@ struct shmnd_job {
     uint64_t piece;    /* bytes that the last run copied */
     struct shmnd_chunks chunks;
     struct shmnd_share *share; /* of the chunks */
+    bool takes_over;           /* CHUNKS: this side also copies the half of the other side, */
+    bool left_alone;           /* which stayed away when it was last waited for */
     uint32_t result;           /* a status; SHMND_PENDING: try again later */
 };
 
@@ -295,7 +296,8 @@ struct shmnd_requests {
     uint64_t released;    /* contexts of requests from here to `oldest` are still to be released */
     uint64_t held;        /* entries held for calls that have passed their checks (send/post.h) */
     uint64_t uncommitted; /* an issued Send with invalidation may precede this position */
-    uint64_t push;        /* large Sends before this position need no further push */
+    uint64_t push;        /* this side has copied its half of large Sends before this position */
+    uint64_t whole;       /* large Sends before this position are whole */
 };
 
 /* The copy of the request that is issued next, or pushed. */
@@ -303,6 +305,7 @@ struct shmnd_sending {
     struct shmnd_job job;
     bool busy;    /* the job is prepared or running */
     bool started; /* it is running; otherwise the next poll runs it */
+    uint64_t taken_then; /* what the peer had taken when it was last waited for */
 };
 
 /* The Sends that wait for a receive and are listed for the peer (send/backlog.h). */

@@ -166,6 +166,7 @@ static inline void shmnd_rx_begin_copy(struct shmnd_qp *qp, const struct shmnd_m
     job->chunks = shmnd_chunks_of(a->length, qp->taken);
     shmnd_spans_slice(&qp->rx.to, 0, a->length, &job->to);
     job->moved = 0;
+    job->takes_over = false;
     job->kind = a->kind == SHMND_KIND_LISTED   ? SHMND_JOB_PULL
                 : job->from.total == a->length ? SHMND_JOB_CHUNKS
                                                : SHMND_JOB_NONE;
@@ -193,11 +194,20 @@ static inline void shmnd_rx_run(struct shmnd_qp *qp)
                                                   : shmnd_run_chunks(qp->peer, job, true);
 }
 
+/* The sender may have made no call since it announced the message, and make none: then its half is
+ * left to this side, and stays prepared. */
 static inline void shmnd_rx_run_done(struct shmnd_qp *qp)
 {
+    struct shmnd_job *job = &qp->rx.job;
     qp->rx.busy = false;
-    if (!shmnd_job_is_unfinished(&qp->rx.job))
-        qp->rx.job.kind = SHMND_JOB_NONE;
+    if (shmnd_job_is_unfinished(job, true))
+        return;
+    if (job->kind == SHMND_JOB_CHUNKS && job->result == SHMND_SUCCESS && !job->takes_over)
+        job->takes_over = shmnd_job_is_left_alone(job);
+    else
+        job->takes_over = false;
+    if (!job->takes_over)
+        job->kind = SHMND_JOB_NONE;
 }
 
 /* ---- polling -------------------------------------------------------------------------------- */

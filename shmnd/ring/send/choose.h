@@ -16,7 +16,7 @@
 /* From this length a message in a segment to a shared receive queue is copied by its reader. */
 #define SHMND_PULL_MIN 1024u
 /* From this length both sides may copy chunks. */
-#define SHMND_SHARE_MIN (64u << 10)
+#define SHMND_SHARE_MIN (32u << 10)
 /* Up to this length the sender places a message from private memory alone: it copies without a
  * system call, of which the reader needs several, and waits for the reader's chunks longer than
  * they save. */

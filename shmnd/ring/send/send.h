@@ -214,6 +214,14 @@ static inline void shmnd_tx_advertise_large(struct shmnd_qp *qp, struct shmnd_wq
     qp->tx.job.share = share;
 }
 
+static inline enum shmnd_progress shmnd_tx_begin_push(struct shmnd_qp *qp, bool takes_over)
+{
+    qp->tx.job.kind = SHMND_JOB_CHUNKS;
+    qp->tx.job.takes_over = takes_over;
+    qp->tx.busy = true;
+    return SHMND_RUN;
+}
+
 /* ---- issuing ------------------------------------------------------------------------- */
 
 static __attribute__((noinline, unused)) enum shmnd_progress
@@ -248,9 +256,7 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
         shmnd_tx_advertise_large(qp, w, sges, share);
         if (aim < 0)
             return SHMND_IDLE;
-        job->kind = SHMND_JOB_CHUNKS;
-        qp->tx.busy = true;
-        return SHMND_RUN;
+        return shmnd_tx_begin_push(qp, false);
     }
     if (way == SHMND_PROTOCOL_PLACE) {
         job->kind = SHMND_JOB_PLACE;
@@ -268,35 +274,75 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
     return SHMND_IDLE;
 }
 
-/* Prepares a push for the first advertised large message with unclaimed chunks, if it has a receive
- * by now. */
-static inline enum shmnd_progress shmnd_tx_prepare_push(struct shmnd_qp *qp)
+/* Finds the next large message from `*at` on that both sides copy, for a job. NULL: there is none. */
+static inline struct shmnd_wqe *shmnd_tx_next_large(struct shmnd_qp *qp, uint64_t *at)
 {
     struct shmnd_job *job = &qp->tx.job;
-    if (qp->wq.push < qp->wq.oldest)
-        qp->wq.push = qp->wq.oldest;
-    for (; qp->wq.push < qp->wq.next; qp->wq.push++) {
-        struct shmnd_wqe *w = &qp->wq.entries[qp->wq.push & qp->wq.mask];
-        if (w->state != SHMND_WQE_SENT || !w->large || w->moved || w->pushed)
+    if (*at < qp->wq.oldest)
+        *at = qp->wq.oldest;
+    for (; *at < qp->wq.next; ++*at) {
+        struct shmnd_wqe *w = &qp->wq.entries[*at & qp->wq.mask];
+        if (w->state != SHMND_WQE_SENT || !w->large || w->moved)
             continue;
         job->chunks = shmnd_chunks_of(w->length, w->message);
         job->share = &qp->link.mine->shares[w->share];
-        job->request = qp->wq.push;
-        if (!shmnd_chunks_unclaimed(shmnd_relaxed64(&job->share->claim), &job->chunks))
-            continue;
-        if (qp->link.their_srq || shmnd_relaxed32(&qp->link.theirs->closing))
-            return SHMND_IDLE;
-        int aim = shmnd_tx_resolve_receive(qp, w->message, w->recalled, w->length, job);
-        if (aim <= 0)
-            return aim == 0 ? SHMND_NEEDS_MAP : SHMND_IDLE;
-        if (!shmnd_local_spans(qp->registry, shmnd_wqe_sges(qp, qp->wq.push), w->sges, 0,
-                               &job->from))
-            return SHMND_IDLE; /* deregistered meanwhile: the claiming side fails with it */
-        job->kind = SHMND_JOB_CHUNKS;
-        qp->tx.busy = true;
-        return SHMND_RUN;
+        job->request = *at;
+        job->takes_over = false;
+        return w;
     }
-    return SHMND_IDLE;
+    return NULL;
+}
+
+/* Can the chunks of this message be pushed? SHMND_RUN: yes. */
+static inline enum shmnd_progress shmnd_tx_aim_push(struct shmnd_qp *qp, const struct shmnd_wqe *w)
+{
+    struct shmnd_job *job = &qp->tx.job;
+    if (qp->link.their_srq || shmnd_relaxed32(&qp->link.theirs->closing))
+        return SHMND_IDLE;
+    int aim = shmnd_tx_resolve_receive(qp, w->message, w->recalled, w->length, job);
+    if (aim <= 0)
+        return aim == 0 ? SHMND_NEEDS_MAP : SHMND_IDLE;
+    /* If the source was deregistered meanwhile, the claiming side fails with it. */
+    const struct shmnd_sge *sges = shmnd_wqe_sges(qp, job->request);
+    return shmnd_local_spans(qp->registry, sges, w->sges, 0, &job->from) ? SHMND_RUN : SHMND_IDLE;
+}
+
+/* Prepares a push of the receiver's half of the oldest message that is not whole, unless the
+ * receiver copies it. A receiver that has taken a message since it was last waited for has come
+ * back. */
+static inline enum shmnd_progress shmnd_tx_prepare_takeover(struct shmnd_qp *qp)
+{
+    struct shmnd_job *job = &qp->tx.job;
+    struct shmnd_wqe *w;
+    while ((w = shmnd_tx_next_large(qp, &qp->wq.whole)) &&
+           shmnd_chunks_finished(job->share, &job->chunks))
+        qp->wq.whole++;
+    if (!w || !shmnd_chunks_unclaimed(shmnd_relaxed64(&job->share->claim), &job->chunks))
+        return SHMND_IDLE;
+    enum shmnd_progress p = shmnd_tx_aim_push(qp, w);
+    if (p != SHMND_RUN)
+        return p;
+    uint64_t taken = shmnd_relaxed64(&qp->link.theirs->taken);
+    job->left_alone = job->left_alone && taken == qp->tx.taken_then;
+    qp->tx.taken_then = taken;
+    return shmnd_job_is_left_alone(job) ? shmnd_tx_begin_push(qp, true) : SHMND_IDLE;
+}
+
+/* Prepares a push of the first advertised large message of which this side has chunks to copy, if
+ * it has a receive by now: this side's half, and only then what the receiver leaves to it. */
+static inline enum shmnd_progress shmnd_tx_prepare_push(struct shmnd_qp *qp)
+{
+    for (struct shmnd_wqe *w; (w = shmnd_tx_next_large(qp, &qp->wq.push)); qp->wq.push++) {
+        if (!shmnd_job_has_chunks(&qp->tx.job, false))
+            continue;
+        enum shmnd_progress p = shmnd_tx_aim_push(qp, w);
+        if (p == SHMND_RUN)
+            return shmnd_tx_begin_push(qp, false);
+        if (p == SHMND_NEEDS_MAP)
+            return p;
+        break; /* it waits for a receive, and so do those behind it */
+    }
+    return shmnd_tx_prepare_takeover(qp);
 }
 
 /* ---- placing (without the interpreter's lock) ---------------------------------------- */

@@ -52,7 +52,6 @@ static inline void shmnd_tx_finish_push(struct shmnd_qp *qp, const struct shmnd_
     struct shmnd_wqe *w = &qp->wq.entries[job->request & qp->wq.mask];
     if (job->result != SHMND_SUCCESS && job->result != SHMND_PENDING)
         shmnd_tx_fail(w, job->result);
-    w->pushed = job->result == SHMND_SUCCESS;
     shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
 }
 
@@ -74,7 +73,7 @@ static inline void shmnd_tx_finish_job(struct shmnd_qp *qp)
     struct shmnd_job *job = &qp->tx.job;
     enum shmnd_job_kind kind = job->kind;
     qp->tx.started = false;
-    if (shmnd_job_is_unfinished(job))
+    if (shmnd_job_is_unfinished(job, false))
         return; /* still prepared: the next call runs another piece */
     qp->tx.busy = false;
     job->kind = SHMND_JOB_NONE;
@@ -239,11 +238,12 @@ static inline bool shmnd_tx_recall_after(struct shmnd_qp *qp, uint64_t pos)
             return false;
         if (w->state == SHMND_WQE_SENT) {
             w->state = SHMND_WQE_QUEUED;
-            w->large = w->pushed = false;
+            w->large = false;
         }
         qp->wq.next--;
     }
     qp->wq.push = qp->wq.push < qp->wq.next ? qp->wq.push : qp->wq.next;
+    qp->wq.whole = qp->wq.whole < qp->wq.next ? qp->wq.whole : qp->wq.next;
     return true;
 }
 

@@ -33,10 +33,11 @@
 #include "wire/layout.h"
 
 #define SHMND_MAX_SGE 16u
-/* Chunks of 64 KiB cost the least; a message of few chunks is faster in smaller ones. */
+/* A call that never waits copies at most about this much, which takes well under a millisecond,
+ * and leaves the rest to the next call. */
+#define SHMND_PIECE (2ull << 20)
+/* The chunks of a message of more than one piece. A shorter one has two, a half for each side. */
 #define SHMND_CHUNK_MIN (64u << 10)
-#define SHMND_CHUNK_OF_SHORT (32u << 10)
-#define SHMND_SHORT_LARGE (256u << 10)
 #define SHMND_CHUNKS_MAX 64u
 /* The limit of a chunk, however many chunks result: a call copies a few of them at most. */
 #define SHMND_CHUNK_MAX (1u << 20)
@@ -177,12 +178,21 @@ struct shmnd_chunks {
     uint32_t tag;
 };
 
+/* Has the message a half for each side? A side copies the other half only if the other side stays
+ * away. So in a buffer that is used again it finds the data that it copied the time before in its
+ * own cache, and takes no lines from the cache of the other core. */
+static inline bool shmnd_chunks_are_halves(const struct shmnd_chunks *c)
+{
+    return c->length <= SHMND_PIECE;
+}
+
 static inline struct shmnd_chunks shmnd_chunks_of(uint64_t length, uint64_t message)
 {
-    uint64_t size = (length + SHMND_CHUNKS_MAX - 1) / SHMND_CHUNKS_MAX;
-    uint64_t least = length < SHMND_SHORT_LARGE ? SHMND_CHUNK_OF_SHORT : SHMND_CHUNK_MIN;
-    size = size < least ? least : (size + 4095) & ~4095ull;
-    size = size > SHMND_CHUNK_MAX ? SHMND_CHUNK_MAX : size;
+    bool halves = length <= SHMND_PIECE;
+    uint64_t some = halves ? 2 : SHMND_CHUNKS_MAX, unit = halves ? 64 : 4096;
+    uint64_t least = halves ? unit : SHMND_CHUNK_MIN;
+    uint64_t size = ((length + some - 1) / some + unit - 1) & ~(unit - 1);
+    size = size < least ? least : size > SHMND_CHUNK_MAX ? SHMND_CHUNK_MAX : size;
     uint32_t count = (uint32_t)((length + size - 1) / size);
     return (struct shmnd_chunks){length, size, count, (uint32_t)message};
 }
@@ -211,6 +221,37 @@ static inline bool shmnd_chunks_unclaimed(uint64_t word, const struct shmnd_chun
 {
     return (uint32_t)(word >> 32) == c->tag &&
            shmnd_claimed_front(word) + shmnd_claimed_back(word) < c->count;
+}
+
+/* The chunks of one side's half. */
+static inline uint32_t shmnd_chunks_half(const struct shmnd_chunks *c, bool reading)
+{
+    return reading ? c->count / 2 : c->count - c->count / 2;
+}
+
+/* Is there a chunk that this side claims without waiting for the other one: of its own half, or any
+ * of a message of many chunks? */
+static inline bool shmnd_chunks_due(uint64_t word, const struct shmnd_chunks *c, bool reading)
+{
+    uint32_t mine = reading ? shmnd_claimed_back(word) : shmnd_claimed_front(word);
+    return shmnd_chunks_unclaimed(word, c) &&
+           (!shmnd_chunks_are_halves(c) || mine < shmnd_chunks_half(c, reading));
+}
+
+/* How many turns a side waits for the other one: a few microseconds, which is longer than a program
+ * takes from one message to the next. */
+#define SHMND_PATIENCE 100u
+
+/* Waits for the other side to claim what is left. False: it has not. */
+static inline bool shmnd_chunks_await_claim(const struct shmnd_share *share,
+                                            const struct shmnd_chunks *c, uint32_t turns)
+{
+    while (shmnd_chunks_unclaimed(shmnd_relaxed64(&share->claim), c)) {
+        if (turns-- == 0)
+            return false;
+        shmnd_pause();
+    }
+    return true;
 }
 
 /* Consecutive chunks that were claimed together. */

@@ -106,6 +106,9 @@ static void a_push_begins_when_the_receive_is_met(void)
     region_withdraw(s.d.pb, s.sink);
     CHECK(!lets_go(s.d.b, s.sink));
     sender_runs(&s);
+    CHECK(!lets_go(s.d.b, s.sink));
+    EQUAL(shmnd_tx_advance(&s.d.a->q), SHMND_RUN); /* the receiver leaves its half to the sender */
+    sender_runs(&s);
     CHECK(lets_go(s.d.b, s.sink));
     CHECK(filled(s.into, LENGTH, 1));
     close_scene(&s, s.into, SHMND_SUCCESS);
@@ -184,8 +187,10 @@ static void an_own_copy_is_over_when_its_thread_ends_it(void)
     announce(&s);
     meet(&s, SHMND_RUN);
     region_withdraw(s.d.pb, s.sink);
+    struct shmnd_job *copy = &s.d.b->q.rx.job;
+    EQUAL(shmnd_chunks_claim_one(copy->share, &copy->chunks, false), 0);
     s.d.b->q.rx.busy = true;
-    shmnd_put64(&s.d.b->q.rx.job.share->done, 1ull << 32);
+    shmnd_put64(&copy->share->done, 1ull << 32);
     CHECK(!lets_go(s.d.b, s.sink));
     shmnd_rx_run(&s.d.b->q);
     CHECK(!lets_go(s.d.b, s.sink));
@@ -276,6 +281,8 @@ static void a_send_that_is_over_is_not_taken_back(void)
     struct scene s;
     open_scene(&s, false);
     announce(&s);
+    sender_runs(&s);
+    EQUAL(shmnd_tx_advance(&s.d.a->q), SHMND_RUN); /* the receiver leaves its half to the sender */
     sender_runs(&s);
     region_withdraw(s.d.pa, s.source);
     CHECK(lets_go(s.d.a, s.source));

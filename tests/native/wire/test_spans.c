@@ -201,14 +201,14 @@ static void few_claims_of_a_long_message(void)
     uint32_t first;
     EQUAL(claims_of(4u << 20, 16, false, &first), 4);
     EQUAL(first, 16); /* of 64 */
-    EQUAL(claims_of(1u << 20, 16, false, &first), 2);
-    EQUAL(first, 8); /* of 16 */
+    EQUAL(claims_of(1u << 20, 1, false, &first), 2);
+    EQUAL(first, 1); /* of 2 */
     EQUAL(claims_of(3u << 20, 16, false, &first), 4);
     EQUAL(claims_of(256u << 10, 16, false, &first), 2);
     EQUAL(claims_of(64u << 10, 32, false, &first), 2);
     EQUAL(claims_of(64u << 20, 1, false, &first), 64);
     EQUAL(claims_of(4u << 20, 16, true, &first), 6);
-    EQUAL(claims_of(1u << 20, 16, true, &first), 4);
+    EQUAL(claims_of(2u << 20, 1, true, &first), 2);
 }
 
 /* Whatever a peer writes to the word, a claimed chunk belongs to the message. */
