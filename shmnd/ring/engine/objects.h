@@ -21,6 +21,7 @@
 #define SHMND_ENGINE_OBJECTS_H
 
 #include "wire/bell.h"
+#include "wire/copy_way.h"
 #include "wire/link_map.h"
 #include "wire/slots.h"
 #include "wire/scattered_copy.h"
@@ -383,6 +384,7 @@ struct shmnd_qp {
     struct shmnd_sending tx;
     struct shmnd_listed_sends backlog;
     struct shmnd_bounces bounces;
+    struct shmnd_ways ways; /* whether messages go there, or by the kernel */
     struct shmnd_used_shares shares;
 
     /* a batch: messages and receives that are written and not published */

@@ -166,7 +166,7 @@ static inline void shmnd_rx_begin_copy(struct shmnd_qp *qp, const struct shmnd_m
     job->chunks = shmnd_chunks_of(a->length, qp->taken);
     shmnd_spans_slice(&qp->rx.to, 0, a->length, &job->to);
     job->moved = 0;
-    job->takes_over = false;
+    job->takes_over = qp->shared; /* senders do not see the receives of a shared queue */
     job->kind = a->kind == SHMND_KIND_LISTED   ? SHMND_JOB_PULL
                 : job->from.total == a->length ? SHMND_JOB_CHUNKS
                                                : SHMND_JOB_NONE;

@@ -15,8 +15,6 @@
 #define SHMND_COPY_TWICE_MAX SHMND_EAGER_LONGEST
 /* From this length a message in a segment to a shared receive queue is copied by its reader. */
 #define SHMND_PULL_MIN 1024u
-/* From this length both sides may copy chunks. */
-#define SHMND_SHARE_MIN (32u << 10)
 /* Up to this length the sender places a message from private memory alone: it copies without a
  * system call, of which the reader needs several, and waits for the reader's chunks longer than
  * they save. */
@@ -74,16 +72,39 @@ static inline bool shmnd_tx_ring_fits(struct shmnd_qp *qp, uint32_t bytes)
     return shmnd_slots_have_room(&qp->out, slots == 1 ? 1 : slots + (uint32_t)known);
 }
 
+/* Of a message whose receive is known and which the bounce area could take: do both sides copy it
+ * faster by the kernel? */
+static inline bool shmnd_tx_prefers_kernel(struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                           const struct shmnd_sge *sges,
+                                           const struct shmnd_share *share)
+{
+    const struct shmnd_way *way = shmnd_way_of(&qp->ways, w->length);
+    return w->length >= SHMND_SHARE_MIN && way && shmnd_way_is_kernel(way) && share &&
+           shmnd_tx_peer_can_read(qp, sges, w->sges);
+}
+
+/* A message into private memory is issued by this protocol: times its way. */
+static inline void shmnd_tx_count_way(struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                      enum shmnd_protocol protocol)
+{
+    struct shmnd_way *way = shmnd_way_of(&qp->ways, w->length);
+    bool either = protocol == SHMND_PROTOCOL_BOUNCE || protocol == SHMND_PROTOCOL_LARGE;
+    if (either && w->length >= SHMND_SHARE_MIN && way && shmnd_way_count(way))
+        shmnd_way_note(way, shmnd_now_ns());
+}
+
 /* Does the bounce area, which has room, save a copy by the kernel? `fits`: the ring has room,
  * too. */
 static inline bool shmnd_tx_prefers_bounce(struct shmnd_qp *qp, const struct shmnd_wqe *w,
-                                           const struct shmnd_sge *sges, int aim, bool fits)
+                                           const struct shmnd_sge *sges, int aim, bool fits,
+                                           const struct shmnd_share *share)
 {
     if (w->length < (fits ? SHMND_BOUNCE_MIN : SHMND_PLACE_MIN) || w->length > SHMND_BOUNCE_MAX)
         return false;
     bool is_private =
         aim > 0 ? qp->tx.job.to.remote : shmnd_tx_has_private_memory(qp, sges, w->sges);
-    return is_private && shmnd_bounce_has_room(qp, w->length);
+    return is_private && !(aim > 0 && shmnd_tx_prefers_kernel(qp, w, sges, share)) &&
+           shmnd_bounce_has_room(qp, w->length);
 }
 
 /* The protocol of a Send from registered memory that is not being sent in parts. `aim` is the
@@ -96,7 +117,7 @@ static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp
     uint32_t prefix = w->flags & SHMND_OP_INVALIDATE ? sizeof w->remote_token : 0;
     uint64_t bytes = prefix + w->length;
     bool fits = bytes <= shmnd_eager_longest(&qp->out) && shmnd_tx_ring_fits(qp, (uint32_t)bytes);
-    if (shmnd_tx_prefers_bounce(qp, w, sges, aim, fits))
+    if (shmnd_tx_prefers_bounce(qp, w, sges, aim, fits, share))
         return SHMND_PROTOCOL_BOUNCE;
     if (aim > 0) {
         /* Is copying twice, through the ring, faster than once by a system call? */

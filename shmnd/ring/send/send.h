@@ -252,6 +252,8 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
         return SHMND_IDLE;
     if (way == SHMND_PROTOCOL_PARTS)
         return shmnd_tx_issue_parts(qp, w, &job->from);
+    if (aim > 0 && job->to.remote)
+        shmnd_tx_count_way(qp, w, way);
     if (way == SHMND_PROTOCOL_LARGE) {
         shmnd_tx_advertise_large(qp, w, sges, share);
         if (aim < 0)

@@ -36,7 +36,9 @@
 /* A call that never waits copies at most about this much, which takes well under a millisecond,
  * and leaves the rest to the next call. */
 #define SHMND_PIECE (2ull << 20)
-/* The chunks of a message of more than one piece. A shorter one has two, a half for each side. */
+/* From this length both sides copy chunks: two halves of up to one piece, and many of more. A
+ * shorter message that only one side can copy is one chunk. */
+#define SHMND_SHARE_MIN (32u << 10)
 #define SHMND_CHUNK_MIN (64u << 10)
 #define SHMND_CHUNKS_MAX 64u
 /* The limit of a chunk, however many chunks result: a call copies a few of them at most. */
@@ -189,7 +191,8 @@ static inline bool shmnd_chunks_are_halves(const struct shmnd_chunks *c)
 static inline struct shmnd_chunks shmnd_chunks_of(uint64_t length, uint64_t message)
 {
     bool halves = length <= SHMND_PIECE;
-    uint64_t some = halves ? 2 : SHMND_CHUNKS_MAX, unit = halves ? 64 : 4096;
+    uint64_t some = length < SHMND_SHARE_MIN ? 1 : halves ? 2 : SHMND_CHUNKS_MAX;
+    uint64_t unit = halves ? 64 : 4096;
     uint64_t least = halves ? unit : SHMND_CHUNK_MIN;
     uint64_t size = ((length + some - 1) / some + unit - 1) & ~(unit - 1);
     size = size < least ? least : size > SHMND_CHUNK_MAX ? SHMND_CHUNK_MAX : size;

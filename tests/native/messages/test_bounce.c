@@ -56,6 +56,44 @@ static void every_size_and_memory(void)
         }
 }
 
+/* Where the kernel was faster, both sides copy by it, if they can. */
+static void a_long_one_goes_by_the_faster_way(void)
+{
+    static const uint32_t sizes[] = {SHMND_SHARE_MIN - 1, SHMND_SHARE_MIN, 100000, SHMND_BOUNCE_MAX};
+    for (uint32_t i = 0; i < 4; i++)
+        for (int memory = 0; memory < 2; memory++) {
+            struct scene s;
+            open_scene(&s, sizes[i], memory, true);
+            NOTE("%u bytes, memory %d", sizes[i], memory);
+            *shmnd_way_of(&s.d.a->q.ways, sizes[i]) =
+                (struct shmnd_way){.messages = SHMND_WAY_TRIAL, .by_kernel = true};
+            receive_and_send(&s);
+            EQUAL(bounced(&s), sizes[i] < SHMND_SHARE_MIN);
+            EXPECT_RECEIVED(s.d.qb, 2, sizes[i]);
+            EXPECT(s.d.qa, SHMND_SEND, 1, SHMND_SUCCESS);
+            CHECK(memcmp(s.src, s.dst, sizes[i]) == 0);
+            duo_close(&s.d);
+        }
+}
+
+/* In a trial half of the messages go each way, whatever their memory holds. */
+static void a_trial_has_messages_of_both_ways(void)
+{
+    struct scene s;
+    open_scene(&s, 50000, true, true);
+    for (uint32_t i = 0; i < SHMND_WAY_TRIAL; i++) {
+        uint64_t before = bounced(&s);
+        fill(s.src, 50000, i);
+        receive_and_send(&s);
+        EQUAL(bounced(&s) - before, i / SHMND_WAY_BLOCK % 2 == 0);
+        EXPECT_RECEIVED(s.d.qb, 2, 50000);
+        EXPECT(s.d.qa, SHMND_SEND, 1, SHMND_SUCCESS);
+        CHECK(filled(s.dst, 50000, i));
+    }
+    EQUAL(shmnd_way_of(&s.d.a->q.ways, 50000)->messages, SHMND_WAY_TRIAL);
+    duo_close(&s.d);
+}
+
 /* From private memory to a receive that is not posted yet: it waits, and can be taken back. */
 static void before_its_receive(void)
 {
@@ -249,6 +287,8 @@ static void with_a_token_and_in_a_batch(void)
 
 static const struct check_test tests[] = {
     TEST(every_size_and_memory),
+    TEST(a_long_one_goes_by_the_faster_way),
+    TEST(a_trial_has_messages_of_both_ways),
     TEST(before_its_receive),
     TEST(places_never_overlap),
     TEST(long_ones_lie_behind_each_other),

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whether a message into private memory goes through the bounce area or by the kernel, learned from
+ * the messages before it.
+ *
+ * Through the bounce area its bytes are copied twice, by cheap copies; by the kernel once, half by
+ * each side, with a system call. The faster way depends on what the two cores share, and on what
+ * the program does with its buffers: of 128 KiB the kernel takes a third of the time between cores
+ * that are far from each other, and twice the time between near ones. A side cannot tell from its
+ * own copies, since much of the time is the other side's. So the sender times blocks of messages,
+ * from one post to another, by either way in turn: the rate of a stream, or of questions and
+ * answers. Then it takes the faster way for many messages, and tries again.
+ *
+ * Private memory of the sender: a wrong guess costs time and nothing else.
+ */
+#ifndef SHMND_WIRE_COPY_WAY_H
+#define SHMND_WIRE_COPY_WAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    /* The end of the first range, in bytes; each next range ends at twice as many. */
+    SHMND_WAYS_LEAST = 64 << 10,
+    SHMND_WAYS_RANGES = 5,
+    SHMND_WAY_BLOCK = 64,   /* messages of a block; the first ones, which wait for others that */
+    SHMND_WAY_SETTLES = 16, /* went the other way, are not timed */
+    SHMND_WAY_TRIAL = 4 * SHMND_WAY_BLOCK,
+    SHMND_WAY_STAYS = 4096, /* messages until the next trial */
+};
+
+/* What is known of one range of lengths. All zero at first: a trial begins. */
+struct shmnd_way {
+    uint64_t began_ns;
+    uint64_t least_ns[2]; /* of a block of the present trial, by the bounce area, by the kernel */
+    uint32_t messages;    /* since the trial began */
+    bool by_kernel;
+};
+
+struct shmnd_ways {
+    struct shmnd_way ranges[SHMND_WAYS_RANGES];
+};
+
+/* Returns the range of so many bytes; NULL for more than the last one has. */
+static inline struct shmnd_way *shmnd_way_of(struct shmnd_ways *ways, uint64_t bytes)
+{
+    for (int i = 0; i < SHMND_WAYS_RANGES; i++)
+        if (bytes <= (uint64_t)SHMND_WAYS_LEAST << i)
+            return &ways->ranges[i];
+    return NULL;
+}
+
+/* Does the next message go by the kernel? */
+static inline bool shmnd_way_is_kernel(const struct shmnd_way *w)
+{
+    return w->messages < SHMND_WAY_TRIAL ? w->messages / SHMND_WAY_BLOCK % 2 : w->by_kernel;
+}
+
+/* The next message is issued. True: call shmnd_way_note() with the time. */
+static inline bool shmnd_way_count(struct shmnd_way *w)
+{
+    if (++w->messages == SHMND_WAY_TRIAL + SHMND_WAY_STAYS)
+        *w = (struct shmnd_way){.by_kernel = w->by_kernel};
+    uint32_t of_block = w->messages % SHMND_WAY_BLOCK;
+    bool on_trial = w->messages && w->messages <= SHMND_WAY_TRIAL;
+    return on_trial && (of_block == SHMND_WAY_SETTLES || of_block == 0);
+}
+
+/* A block is timed from now on, or until now; the last one of a trial decides. */
+static inline void shmnd_way_note(struct shmnd_way *w, uint64_t now_ns)
+{
+    if (w->messages % SHMND_WAY_BLOCK) {
+        w->began_ns = now_ns;
+        return;
+    }
+    uint64_t *least = &w->least_ns[(w->messages / SHMND_WAY_BLOCK - 1) % 2];
+    uint64_t ns = now_ns - w->began_ns;
+    if (*least == 0 || ns < *least)
+        *least = ns;
+    if (w->messages == SHMND_WAY_TRIAL)
+        w->by_kernel = w->least_ns[1] < w->least_ns[0];
+}
+
+#endif
