@@ -304,8 +304,8 @@ struct shmnd_requests {
 /* The copy of the request that is issued next, or pushed. */
 struct shmnd_sending {
     struct shmnd_job job;
-    bool busy;    /* the job is prepared or running */
-    bool started; /* it is running; otherwise the next poll runs it */
+    bool busy;           /* the job is prepared or running */
+    bool started;        /* it is running; otherwise the next poll runs it */
     uint64_t taken_then; /* what the peer had taken when it was last waited for */
 };
 

@@ -59,7 +59,8 @@ static void every_size_and_memory(void)
 /* Where the kernel was faster, both sides copy by it, if they can. */
 static void a_long_one_goes_by_the_faster_way(void)
 {
-    static const uint32_t sizes[] = {SHMND_SHARE_MIN - 1, SHMND_SHARE_MIN, 100000, SHMND_BOUNCE_MAX};
+    static const uint32_t sizes[] = {SHMND_SHARE_MIN - 1, SHMND_SHARE_MIN, 100000,
+                                     SHMND_BOUNCE_MAX};
     for (uint32_t i = 0; i < 4; i++)
         for (int memory = 0; memory < 2; memory++) {
             struct scene s;
