@@ -30,7 +30,7 @@ enum {
     SHMND_WAY_STAYS = 4096, /* messages until the next trial */
 };
 
-/* What is known of one range of lengths. All zero at first: a trial begins. */
+/* The times of one range of lengths. All zero at first: a trial begins. */
 struct shmnd_way {
     uint64_t began_ns;
     uint64_t least_ns[2]; /* of a block of the present trial, by the bounce area, by the kernel */

@@ -245,7 +245,7 @@ static inline bool shmnd_chunks_due(uint64_t word, const struct shmnd_chunks *c,
  * takes from one message to the next. */
 #define SHMND_PATIENCE 100u
 
-/* Waits for the other side to claim what is left. False: it has not. */
+/* Waits for the other side to claim the other chunks. False: it has not. */
 static inline bool shmnd_chunks_await_claim(const struct shmnd_share *share,
                                             const struct shmnd_chunks *c, uint32_t turns)
 {
