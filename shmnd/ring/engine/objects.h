@@ -8,7 +8,7 @@
  * which make long copies without it. `tx.busy` and `rx.busy` are set while such a copy
  * is prepared or running, and no other function changes the state that they guard.
  *
- * A run copies at most one piece of a long job (SHMND_PIECE in access.h). The rest stays
+ * A run copies at most one piece of a long job (SHMND_PIECE). The rest stays
  * prepared (`tx.busy` without `tx.started`, or a kind in `rx.job`), and the next poll of
  * the queue pair runs it. Between two runs the job accesses no memory and sets no hazard
  * word.
@@ -26,6 +26,7 @@
 #include "wire/slots.h"
 #include "wire/scattered_copy.h"
 #include "engine/counters.h"
+#include "engine/job.h"
 #include "wire/tokens.h"
 #include "wire/process_memory.h"
 
@@ -231,34 +232,6 @@ struct shmnd_receives {
     uint64_t posted;
     uint64_t matched;
     bool starved; /* a message has waited for a receive since the last post */
-};
-
-/* A copy that is prepared under the lock and run without it. */
-enum shmnd_job_kind {
-    SHMND_JOB_NONE = 0,
-    SHMND_JOB_RDMA,
-    SHMND_JOB_PLACE,
-    SHMND_JOB_CHUNKS,
-    SHMND_JOB_PULL, /* a listed message, copied by its reader */
-};
-
-struct shmnd_job {
-    enum shmnd_job_kind kind;
-    struct shmnd_spans to, from;
-    const struct shmnd_grant *grant; /* RDMA */
-    uint32_t token;
-    uint64_t revision; /* PLACE and the sender's CHUNKS: `revision` of the receive it writes to */
-    uint64_t index;    /* PLACE: the number of the receive */
-    bool committed;    /* PLACE: once it is published it will not be recalled */
-    uint64_t request;  /* of the sender: position of the request */
-    uint32_t unmapped; /* the peer's `unmapped` when the addresses were resolved */
-    uint64_t moved;    /* RDMA, PLACE, PULL: bytes copied so far */
-    uint64_t piece;    /* bytes that the last run copied */
-    struct shmnd_chunks chunks;
-    struct shmnd_share *share; /* of the chunks */
-    bool takes_over;           /* CHUNKS: this side also copies the half of the other side, */
-    bool left_alone;           /* which stayed away when it was last waited for */
-    uint32_t result;           /* a status; SHMND_PENDING: try again later */
 };
 
 /* What the caller must do after a step. */

@@ -276,7 +276,8 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
     return SHMND_IDLE;
 }
 
-/* Finds the next large message from `*at` on that both sides copy, for a job. NULL: there is none. */
+/* Finds the next large message from `*at` on that both sides copy, for a job. NULL: there is none.
+ */
 static inline struct shmnd_wqe *shmnd_tx_next_large(struct shmnd_qp *qp, uint64_t *at)
 {
     struct shmnd_job *job = &qp->tx.job;
@@ -316,15 +317,16 @@ static inline enum shmnd_progress shmnd_tx_prepare_takeover(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx.job;
     struct shmnd_wqe *w;
+    uint64_t taken = shmnd_relaxed64(&qp->link.theirs->taken);
+    /* The share of a message that was taken may be that of a later one by now. */
     while ((w = shmnd_tx_next_large(qp, &qp->wq.whole)) &&
-           shmnd_chunks_finished(job->share, &job->chunks))
+           (w->message < taken || shmnd_chunks_finished(job->share, &job->chunks)))
         qp->wq.whole++;
     if (!w || !shmnd_chunks_unclaimed(shmnd_relaxed64(&job->share->claim), &job->chunks))
         return SHMND_IDLE;
     enum shmnd_progress p = shmnd_tx_aim_push(qp, w);
     if (p != SHMND_RUN)
         return p;
-    uint64_t taken = shmnd_relaxed64(&qp->link.theirs->taken);
     job->left_alone = job->left_alone && taken == qp->tx.taken_then;
     qp->tx.taken_then = taken;
     return shmnd_job_is_left_alone(job) ? shmnd_tx_begin_push(qp, true) : SHMND_IDLE;
