@@ -63,7 +63,7 @@ __all__ = [
     "written",
 ]
 
-VERSION: Final = 14
+VERSION: Final = 15
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 FIRST_FOR_TOOLS: Final = 1 << 31

@@ -189,8 +189,8 @@ static inline bool shmnd_job_is_unfinished(const struct shmnd_job *job, bool rea
  * is not waited for. */
 static inline bool shmnd_job_is_left_alone(struct shmnd_job *job)
 {
-    uint32_t turns = job->left_alone ? 0 : SHMND_PATIENCE;
-    job->left_alone = !shmnd_chunks_await_claim(job->share, &job->chunks, turns);
+    uint64_t patience_ns = job->left_alone ? 0 : SHMND_PATIENCE_NS;
+    job->left_alone = !shmnd_chunks_await_claim(job->share, &job->chunks, patience_ns);
     return job->left_alone;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A copy that is prepared under the lock of its queue pair and run without it. The lock guards
- * which thread may run it (objects.h); a run accesses only the job, and the memory that it names.
+ * A copy that is prepared under the lock of its queue pair and run without it. One thread runs it,
+ * and no other function changes what the run needs meanwhile (objects.h).
  */
 #ifndef SHMND_ENGINE_JOB_H
 #define SHMND_ENGINE_JOB_H

@@ -270,8 +270,8 @@ struct shmnd_requests {
     uint64_t released;    /* contexts of requests from here to `oldest` are still to be released */
     uint64_t held;        /* entries held for calls that have passed their checks (send/post.h) */
     uint64_t uncommitted; /* an issued Send with invalidation may precede this position */
-    uint64_t push;        /* this side has copied its half of large Sends before this position */
-    uint64_t whole;       /* large Sends before this position are whole */
+    uint64_t push;        /* this side's half of large Sends before this position is claimed */
+    uint64_t whole;       /* large Sends before this position are whole, or taken */
 };
 
 /* The copy of the request that is issued next, or pushed. */
@@ -279,6 +279,7 @@ struct shmnd_sending {
     struct shmnd_job job;
     bool busy;           /* the job is prepared or running */
     bool started;        /* it is running; otherwise the next poll runs it */
+    bool again;          /* a half was copied: the next poll may find another one to copy */
     uint64_t taken_then; /* what the peer had taken when it was last waited for */
 };
 

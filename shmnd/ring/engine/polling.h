@@ -308,7 +308,8 @@ static inline bool shmnd_qp_ends_without_wakeup(const struct shmnd_qp *qp)
 /* Is a piece of a copy left, which the next poll runs? */
 static inline bool shmnd_qp_has_unfinished_copy(const struct shmnd_qp *qp)
 {
-    return (qp->tx.busy && !qp->tx.started) || shmnd_rx_job_is_prepared(qp);
+    return (qp->tx.busy && !qp->tx.started) || shmnd_rx_job_is_prepared(qp) ||
+           (qp->tx.again && qp->wq.oldest != qp->wq.end);
 }
 
 /* The same for any queue pair of this queue. */

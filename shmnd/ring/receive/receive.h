@@ -5,8 +5,8 @@
  * Message k matches receive k plus the number of receives that a Flush cancelled, so
  * matching needs no search and has no races. The header of a message is checked against
  * its receive; a message that breaks a rule ends the connection and has no other effect.
- * No function waits: a message without a receive, or a large one that its sender is still
- * copying, is left for the next poll.
+ * No function waits, but for a few microseconds to leave half of a large message to its sender: a
+ * message without a receive, or one that its sender is still copying, is left for the next poll.
  *
  * A message that invalidates a window unbinds it when the message is whole, before its
  * receive completes: the grant is revoked and the sender's hazard word checked, as by

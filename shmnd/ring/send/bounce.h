@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bounce area: messages of up to 1 MiB whose receive is private memory, or whose source is
- * while the receive is unknown. Their sender copies them to shared memory and their receiver out of
- * it, which takes two copies and no system call; the ring would be too short for them, and a copy
- * by the kernel costs about 2 us before its first byte.
+ * The bounce area: messages of up to 1 MiB whose receive is private memory, unless the kernel
+ * copies them faster (wire/copy_way.h), or whose source is while the receive is unknown. Their
+ * sender copies them to shared memory and their receiver out of it, which takes two copies and no
+ * system call; the ring would be too short for them, and a copy by the kernel costs about 2 us
+ * before its first byte.
  *
  * The area of each side belongs to the link and is sparse. Pages are committed when they are first
  * needed, so a connection that sends nothing of this kind has none. Messages are in it one behind

@@ -305,7 +305,7 @@ static inline enum shmnd_progress shmnd_tx_aim_push(struct shmnd_qp *qp, const s
     int aim = shmnd_tx_resolve_receive(qp, w->message, w->recalled, w->length, job);
     if (aim <= 0)
         return aim == 0 ? SHMND_NEEDS_MAP : SHMND_IDLE;
-    /* If the source was deregistered meanwhile, the claiming side fails with it. */
+    /* A source that was deregistered meanwhile is left to the receiver, or the Send is recalled. */
     const struct shmnd_sge *sges = shmnd_wqe_sges(qp, job->request);
     return shmnd_local_spans(qp->registry, sges, w->sges, 0, &job->from) ? SHMND_RUN : SHMND_IDLE;
 }
@@ -344,7 +344,7 @@ static inline enum shmnd_progress shmnd_tx_prepare_push(struct shmnd_qp *qp)
             return shmnd_tx_begin_push(qp, false);
         if (p == SHMND_NEEDS_MAP)
             return p;
-        break; /* it waits for a receive, and so do those behind it */
+        break; /* its receive is unknown or not to be written now; mostly so are those behind it */
     }
     return shmnd_tx_prepare_takeover(qp);
 }

@@ -142,6 +142,7 @@ static __attribute__((noinline, cold, unused)) void shmnd_tx_request_poll(struct
  * are listed, and the peer is asked to copy the other chunks of a large message. */
 static inline void shmnd_tx_run_done(struct shmnd_qp *qp)
 {
+    qp->tx.again = qp->tx.job.kind == SHMND_JOB_CHUNKS;
     shmnd_tx_finish_job(qp);
     shmnd_tx_update_backlog(qp);
     if (qp->tx.busy && qp->tx.job.kind == SHMND_JOB_CHUNKS)
@@ -223,8 +224,11 @@ static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
         return qp->tx.started ? SHMND_IDLE : SHMND_RUN;
     enum shmnd_progress p = shmnd_tx_issue(qp);
     shmnd_tx_update_backlog(qp);
-    if (p == SHMND_IDLE && qp->wq.oldest != qp->wq.end)
-        shmnd_tx_request_poll(qp);
+    if (p == SHMND_IDLE) {
+        qp->tx.again = false;
+        if (qp->wq.oldest != qp->wq.end)
+            shmnd_tx_request_poll(qp);
+    }
     return p;
 }
 
@@ -241,9 +245,9 @@ static inline bool shmnd_tx_recall_after(struct shmnd_qp *qp, uint64_t pos)
             w->large = false;
         }
         qp->wq.next--;
+        qp->wq.push = qp->wq.push < qp->wq.next ? qp->wq.push : qp->wq.next;
+        qp->wq.whole = qp->wq.whole < qp->wq.next ? qp->wq.whole : qp->wq.next;
     }
-    qp->wq.push = qp->wq.push < qp->wq.next ? qp->wq.push : qp->wq.next;
-    qp->wq.whole = qp->wq.whole < qp->wq.next ? qp->wq.whole : qp->wq.next;
     return true;
 }
 

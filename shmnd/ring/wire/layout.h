@@ -13,7 +13,8 @@
 #include "wire/atomics.h"
 #include "wire/kill_point.h"
 
-#define SHMND_LAYOUT_VERSION 9u
+/* Of this layout, and of the division of a large message, which each side computes (chunks_of). */
+#define SHMND_LAYOUT_VERSION 10u
 #define SHMND_LINK_MAGIC 0x6b6e696c646e6d73ull /* "smndlink" */
 
 /* ---- the slot ring: one per direction of a link ------------------------- */

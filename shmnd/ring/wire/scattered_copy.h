@@ -30,14 +30,15 @@
 
 #include <string.h>
 
+#include "wire/clock.h"
 #include "wire/layout.h"
 
 #define SHMND_MAX_SGE 16u
 /* A call that never waits copies at most about this much, which takes well under a millisecond,
  * and leaves the rest to the next call. */
 #define SHMND_PIECE (2ull << 20)
-/* From this length both sides copy chunks: two halves of up to one piece, and many of more. A
- * shorter message that only one side can copy is one chunk. */
+/* Below this length a message has one chunk, from here to SHMND_PIECE two, of which each side
+ * copies one, and above many. */
 #define SHMND_SHARE_MIN (32u << 10)
 #define SHMND_CHUNK_MIN (64u << 10)
 #define SHMND_CHUNKS_MAX 64u
@@ -241,16 +242,17 @@ static inline bool shmnd_chunks_due(uint64_t word, const struct shmnd_chunks *c,
            (!shmnd_chunks_are_halves(c) || mine < shmnd_chunks_half(c, reading));
 }
 
-/* How many turns a side waits for the other one: a few microseconds, which is longer than a program
- * takes from one message to the next. */
-#define SHMND_PATIENCE 100u
+/* How long a side waits for the other one: longer than a program takes from one message to the
+ * next. */
+#define SHMND_PATIENCE_NS 4000u
 
 /* Waits for the other side to claim the other chunks. False: it has not. */
 static inline bool shmnd_chunks_await_claim(const struct shmnd_share *share,
-                                            const struct shmnd_chunks *c, uint32_t turns)
+                                            const struct shmnd_chunks *c, uint64_t patience_ns)
 {
+    uint64_t end_ns = patience_ns ? shmnd_now_ns() + patience_ns : 0;
     while (shmnd_chunks_unclaimed(shmnd_relaxed64(&share->claim), c)) {
-        if (turns-- == 0)
+        if (patience_ns == 0 || shmnd_now_ns() > end_ns)
             return false;
         shmnd_pause();
     }
@@ -276,11 +278,10 @@ static inline uint32_t shmnd_chunks_in_claim(uint32_t count, uint32_t mine, uint
 }
 
 /* Claims unclaimed chunks, at most `most`: the last ones for the reader, the first ones for the
- * sender. A side claims its
- * own half of the message first, which takes the fewest claims if both begin together. Then it
- * helps the other one, by half of those left, so that both finish at about the same time; but by a
- * quarter of `most`, or an eighth of the message, since the last claims would be many short ones
- * otherwise. */
+ * sender. A side claims its own half of the message first, which takes the fewest claims if both
+ * begin together. Then it helps the other one, by half of those left, so that both finish at about
+ * the same time; but by a quarter of `most`, or an eighth of the message, since the last claims
+ * would be many short ones otherwise. */
 static inline struct shmnd_claim shmnd_chunks_claim_up_to(struct shmnd_share *share,
                                                           const struct shmnd_chunks *c,
                                                           bool reading, uint32_t most)

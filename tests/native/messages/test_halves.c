@@ -132,7 +132,9 @@ static void the_sender_takes_nothing_of_a_receiver_that_copies(void)
     receiver_meets(&s);
     struct shmnd_job *copy = &s.d.b->q.rx.job;
     EQUAL(shmnd_chunks_claim_one(copy->share, &copy->chunks, true), 1);
+    CHECK(shmnd_qp_has_unfinished_copy(&s.d.a->q)); /* no wait sleeps before the next step */
     EQUAL(shmnd_tx_advance(&s.d.a->q), SHMND_IDLE);
+    CHECK(!shmnd_qp_has_unfinished_copy(&s.d.a->q));
     memcpy(s.into[0] + BYTES / 2, s.from[0] + BYTES / 2, BYTES / 2);
     shmnd_chunks_complete(copy->share, 1);
     shmnd_rx_run(&s.d.b->q);
