@@ -87,7 +87,10 @@ def _options(argv: list[str]) -> list[str]:
         if option in ("-rc", "--rc"):
             if not argv:
                 sys.exit(f"mpi4py.run: {option} needs an argument, as in: {option} threads=False")
-            rc.rc(**dict(map(_setting, argv.pop(0).split(","))))
+            try:
+                rc.rc(**dict(map(_setting, argv.pop(0).split(","))))
+            except TypeError as error:
+                sys.exit(f"mpi4py.run: {option}: {error}")
             continue
         text = _answer(option.lstrip("-"))
         if text is None:

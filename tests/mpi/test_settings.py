@@ -71,6 +71,13 @@ def test_the_command_line_sets_them(monkeypatch: pytest.MonkeyPatch, option: lis
     assert (found.threads, found.irecv_bufsz, found.errors) == (False, 5, "abort")
 
 
+@pytest.mark.parametrize("settings", ["", "thread=0"])
+def test_an_unknown_setting_of_the_command_line_is_named(settings: str) -> None:
+    name = settings.partition("=")[0]
+    with pytest.raises(SystemExit, match=f"mpi4py.run: --rc: .* no setting '{name}'; known are"):
+        run._options([f"--rc={settings}"])
+
+
 def test_an_option_without_its_settings_names_its_argument() -> None:
     with pytest.raises(SystemExit, match=r"mpi4py\.run: -rc needs an argument, as in: -rc \w+=\w+"):
         run._options(["-rc"])
