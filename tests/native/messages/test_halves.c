@@ -77,6 +77,15 @@ static bool receiver_copies(struct scene *s)
     return q->rx.job.takes_over;
 }
 
+/* The receiver takes the message that it has copied, while the sender makes no call. */
+static void receiver_takes(struct scene *s, uint64_t context)
+{
+    struct shmnd_cqe e;
+    struct shmnd_todo todo;
+    EQUAL(shmnd_cq_poll(&s->d.qb->cq, &e, 1, &todo), 1);
+    EQUAL((uintptr_t)e.context, context);
+}
+
 static void check_arrived(struct scene *s, uint32_t first, uint32_t end)
 {
     for (uint32_t i = first; i < end; i++) {
@@ -143,6 +152,28 @@ static void the_sender_takes_nothing_of_a_receiver_that_copies(void)
     duo_close(&s.d);
 }
 
+/* A call of the sender may end between two of these copies: the next poll is due at once. */
+static void a_sender_that_sleeps_continues(void)
+{
+    struct scene s;
+    open_scene(&s);
+    struct shmnd_cq *cq = &s.d.qa->cq;
+    post_sends(&s, 0, 2);
+    EQUAL(shmnd_tx_advance(&s.d.a->q), SHMND_IDLE); /* announced; there is no receive yet */
+    CHECK(!shmnd_cq_has_unfinished_copy(cq));
+    post_receives(&s, 2);
+    for (uint64_t i = 0; i < 4; i++) {
+        sender_copies(&s, i % 2, i > 1);
+        CHECK(shmnd_cq_has_unfinished_copy(cq));
+        CHECK(shmnd_cq_next_poll_ns(cq, 1) <= shmnd_now_ns());
+        CHECK(shmnd_cq_next_poll_ns(cq, 1));
+    }
+    EQUAL(shmnd_tx_advance(&s.d.a->q), SHMND_IDLE);
+    CHECK(!shmnd_cq_has_unfinished_copy(cq));
+    check_arrived(&s, 0, 2);
+    duo_close(&s.d);
+}
+
 /* Then it waits for the receiver once, until that takes a message. */
 static void the_sender_alone_is_sufficient(void)
 {
@@ -166,6 +197,35 @@ static void the_sender_alone_is_sufficient(void)
     shmnd_tx_run(&s.d.a->q);
     shmnd_tx_run_done(&s.d.a->q);
     check_arrived(&s, 2, 3);
+    duo_close(&s.d);
+}
+
+/* While its completion queue is full, messages that the receiver took alone stay in the sender's
+ * queue, and a later one uses the share words of the first. */
+static void a_full_queue_delays_no_copy(void)
+{
+    struct scene s;
+    open_scene(&s);
+    uint64_t limit = s.d.qa->cq.limit;
+    s.d.qa->cq.limit = 0;
+    for (uint32_t i = 0; i < SHMND_SHARES; i++)
+        post_sends(&s, 0, 1);
+    EQUAL(shmnd_tx_advance(&s.d.a->q), SHMND_IDLE);
+    for (uint32_t i = 0; i < SHMND_SHARES; i++) {
+        post_receives(&s, 1);
+        receiver_meets(&s);
+        CHECK(receiver_copies(&s));
+        CHECK(!receiver_copies(&s));
+        receiver_takes(&s, 10);
+    }
+    post_receives(&s, 1);
+    post_sends(&s, 0, 1);
+    sender_copies(&s, SHMND_SHARES, false);
+    sender_copies(&s, SHMND_SHARES, true);
+    s.d.qa->cq.limit = limit;
+    for (uint32_t i = 0; i < SHMND_SHARES; i++)
+        EXPECT(s.d.qa, SHMND_SEND, 20, SHMND_SUCCESS);
+    check_arrived(&s, 0, 1);
     duo_close(&s.d);
 }
 
@@ -202,10 +262,7 @@ static void the_receiver_alone_is_sufficient(void)
         CHECK(copy->left_alone);
         CHECK(!receiver_copies(&s));
         CHECK(copy->left_alone);
-        struct shmnd_cqe e;
-        struct shmnd_todo todo;
-        EQUAL(shmnd_cq_poll(&s.d.qb->cq, &e, 1, &todo), 1);
-        EQUAL((uintptr_t)e.context, 10 + i);
+        receiver_takes(&s, 10 + i);
         CHECK(filled(s.into[i], BYTES, i));
     }
     sender_copies(&s, 2, false);
@@ -222,7 +279,9 @@ static void the_receiver_alone_is_sufficient(void)
 static const struct check_test tests[] = {
     TEST(each_side_copies_its_own_half),
     TEST(the_sender_takes_nothing_of_a_receiver_that_copies),
+    TEST(a_sender_that_sleeps_continues),
     TEST(the_sender_alone_is_sufficient),
+    TEST(a_full_queue_delays_no_copy),
     TEST(a_message_without_a_receive_delays_no_other),
     TEST(the_receiver_alone_is_sufficient),
 };

@@ -195,6 +195,29 @@ static uint32_t claims_of(uint64_t length, uint32_t most, bool alone, uint32_t *
     return n;
 }
 
+/* Of two halves the first is the sender's and the last the reader's; a short message has one
+ * chunk, which is the sender's. Any chunk of a long message is due to both. */
+static void the_chunks_of_each_side(void)
+{
+    static const struct {
+        uint32_t length, count, sender, reader; /* chunks due before the other side claims any */
+    } cases[] = {
+        {1, 1, 1, 0},           {SHMND_SHARE_MIN - 1, 1, 1, 0}, {SHMND_SHARE_MIN, 2, 1, 1},
+        {SHMND_PIECE, 2, 1, 1}, {SHMND_PIECE + 1, 33, 33, 33},
+    };
+    for (uint32_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int reading = 0; reading < 2; reading++) {
+            struct shmnd_chunks c = shmnd_chunks_of(cases[i].length, 7);
+            struct shmnd_share share;
+            uint32_t due = 0;
+            shmnd_chunks_advertise(&share, &c);
+            EQUAL(c.count, cases[i].count);
+            for (; shmnd_chunks_due(shmnd_relaxed64(&share.claim), &c, reading); due++)
+                CHECK(shmnd_chunks_claim_one(&share, &c, reading) >= 0);
+            EQUAL(due, reading ? cases[i].reader : cases[i].sender);
+        }
+}
+
 /* Few system calls copy a long message, and still one side never takes most of it at once. */
 static void few_claims_of_a_long_message(void)
 {
@@ -294,6 +317,7 @@ static const struct check_test tests[] = {
     TEST(a_number_given_away_again),
     TEST(chunks_cover),
     TEST(both_ends),
+    TEST(the_chunks_of_each_side),
     TEST(few_claims_of_a_long_message),
     TEST(claims_of_a_hostile_peer),
     TEST(each_chunk_once),
