@@ -95,6 +95,60 @@ static void a_trial_has_messages_of_both_ways(void)
     duo_close(&s.d);
 }
 
+/* Not if its receive is unknown, or if all share words are in use, or if the peer cannot read. */
+static void it_goes_by_the_kernel_only_if_both_can_copy(void)
+{
+    for (int why = 0; why < 3; why++) {
+        struct scene s;
+        open_scene(&s, 50000, true, true);
+        struct shmnd_qp *q = &s.d.a->q;
+        *shmnd_way_of(&q->ways, 50000) =
+            (struct shmnd_way){.messages = SHMND_WAY_TRIAL, .by_kernel = true};
+        q->shares.count = why == 1 ? SHMND_SHARES : 0;
+        for (uint32_t i = 0; i < SHMND_SHARES; i++)
+            q->shares.message[i] = 1000;
+        if (why == 2)
+            shmnd_put32(&s.d.b->q.link.mine->reaches, 0);
+        if (why > 0)
+            EQUAL(post_receive(s.d.b, 2, &s.to, 1), SHMND_SUCCESS);
+        EQUAL(post_send(s.d.a, 1, &s.from, 1, 0), SHMND_SUCCESS);
+        EQUAL(bounced(&s), 1);
+        if (why == 0)
+            EQUAL(post_receive(s.d.b, 2, &s.to, 1), SHMND_SUCCESS);
+        EXPECT_RECEIVED(s.d.qb, 2, 50000);
+        EXPECT(s.d.qa, SHMND_SEND, 1, SHMND_SUCCESS);
+        CHECK(memcmp(s.src, s.dst, 50000) == 0);
+        duo_close(&s.d);
+    }
+}
+
+/* How many messages of this range has the sender counted? */
+static uint32_t counted(const struct scene *s)
+{
+    return shmnd_way_of(&s->d.a->q.ways, s->from.length)->messages;
+}
+
+/* A message that has no choice between the two ways is not timed. */
+static void only_messages_with_a_choice_are_counted(void)
+{
+    struct scene s;
+    for (int memory = 0; memory < 4; memory++) {
+        open_scene(&s, 50000, memory & 1, memory & 2);
+        receive_and_send(&s);
+        EQUAL(counted(&s), (memory & 2) != 0);
+        EXPECT_RECEIVED(s.d.qb, 2, 50000);
+        EXPECT(s.d.qa, SHMND_SEND, 1, SHMND_SUCCESS);
+        EQUAL(post_send(s.d.a, 1, &s.from, 1, 0), SHMND_SUCCESS); /* its receive is unknown */
+        EQUAL(counted(&s), (memory & 2) != 0);
+        duo_close(&s.d);
+    }
+    open_scene(&s, SHMND_SHARE_MIN - 1, true, true);
+    receive_and_send(&s);
+    EQUAL(bounced(&s), 1);
+    EQUAL(counted(&s), 0);
+    duo_close(&s.d);
+}
+
 /* From private memory to a receive that is not posted yet: it waits, and can be taken back. */
 static void before_its_receive(void)
 {
@@ -290,6 +344,8 @@ static const struct check_test tests[] = {
     TEST(every_size_and_memory),
     TEST(a_long_one_goes_by_the_faster_way),
     TEST(a_trial_has_messages_of_both_ways),
+    TEST(it_goes_by_the_kernel_only_if_both_can_copy),
+    TEST(only_messages_with_a_choice_are_counted),
     TEST(before_its_receive),
     TEST(places_never_overlap),
     TEST(long_ones_lie_behind_each_other),

@@ -246,6 +246,26 @@ static void a_message_without_a_receive_delays_no_other(void)
     duo_close(&s.d);
 }
 
+/* Messages that were recalled are looked at again when they are announced again. */
+static void what_is_recalled_is_copied_again(void)
+{
+    struct scene s;
+    open_scene(&s);
+    struct shmnd_qp *q = &s.d.a->q;
+    post_sends(&s, 0, MESSAGES);
+    EQUAL(shmnd_tx_advance(q), SHMND_IDLE);
+    q->wq.push = q->wq.whole = MESSAGES; /* as after copies into receives that were withdrawn */
+    CHECK(shmnd_tx_recall_after(q, 0));
+    EQUAL(q->wq.push, 1);
+    EQUAL(q->wq.whole, 1);
+    EQUAL(shmnd_tx_advance(q), SHMND_IDLE);
+    post_receives(&s, MESSAGES);
+    for (uint64_t i = 1; i < MESSAGES; i++)
+        sender_copies(&s, i, false);
+    check_arrived(&s, 0, MESSAGES);
+    duo_close(&s.d);
+}
+
 /* Then it waits for the sender once, until it finds the sender's half claimed. */
 static void the_receiver_alone_is_sufficient(void)
 {
@@ -283,6 +303,7 @@ static const struct check_test tests[] = {
     TEST(the_sender_alone_is_sufficient),
     TEST(a_full_queue_delays_no_copy),
     TEST(a_message_without_a_receive_delays_no_other),
+    TEST(what_is_recalled_is_copied_again),
     TEST(the_receiver_alone_is_sufficient),
 };
 MAIN(tests)

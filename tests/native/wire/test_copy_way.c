@@ -35,7 +35,7 @@ static void the_faster_way_is_taken_until_the_next_trial(void)
             issue(w, &now, SHMND_WAY_TRIAL, ns, SHMND_WAY_TRIAL / 2);
             issue(w, &now, SHMND_WAY_STAYS, ns, faster ? SHMND_WAY_STAYS : 0);
             faster = !faster;
-            ns[faster] = ns[!faster] / 2;
+            ns[!faster] = ns[faster] * 2; /* what was measured before counts no more */
         }
     }
 }

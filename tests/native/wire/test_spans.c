@@ -310,6 +310,35 @@ static void each_chunk_once(void)
     guard_free_all();
 }
 
+static void *late_claimer(void *unused)
+{
+    (void)unused;
+    while (!shmnd_acquire64(&turn_number))
+        sched_yield();
+    CHECK(shmnd_chunks_claim_one(share, &shared_chunks, true) >= 0);
+    return NULL;
+}
+
+/* A side waits as many turns as it is told to, and no longer than until the last claim. */
+static void a_claim_is_awaited(void)
+{
+    pthread_t thread;
+    share = guard_alloc(sizeof *share);
+    shared_chunks = shmnd_chunks_of(SHMND_SHARE_MIN, 1);
+    shmnd_chunks_advertise(share, &shared_chunks);
+    EQUAL(shmnd_chunks_claim_one(share, &shared_chunks, false), 0);
+    CHECK(!shmnd_chunks_await_claim(share, &shared_chunks, 0));
+    CHECK(!shmnd_chunks_await_claim(share, &shared_chunks, SHMND_PATIENCE));
+    shmnd_release64(&turn_number, 0);
+    CHECK(pthread_create(&thread, NULL, late_claimer, NULL) == 0);
+    shmnd_release64(&turn_number, 1);
+    CHECK(shmnd_chunks_await_claim(share, &shared_chunks, UINT32_MAX));
+    CHECK(shmnd_chunks_await_claim(share, &shared_chunks, 0));
+    pthread_join(thread, NULL);
+    shmnd_release64(&turn_number, 0);
+    guard_free_all();
+}
+
 static const struct check_test tests[] = {
     TEST(mapped_copies),
     TEST(remote_copies),
@@ -318,6 +347,7 @@ static const struct check_test tests[] = {
     TEST(chunks_cover),
     TEST(both_ends),
     TEST(the_chunks_of_each_side),
+    TEST(a_claim_is_awaited),
     TEST(few_claims_of_a_long_message),
     TEST(claims_of_a_hostile_peer),
     TEST(each_chunk_once),
