@@ -319,7 +319,7 @@ static void *late_claimer(void *unused)
     return NULL;
 }
 
-/* A side waits as many turns as it is told to, and no longer than until the last claim. */
+/* A side waits no longer than it is allowed, and than until the last claim. */
 static void a_claim_is_awaited(void)
 {
     pthread_t thread;
@@ -328,11 +328,11 @@ static void a_claim_is_awaited(void)
     shmnd_chunks_advertise(share, &shared_chunks);
     EQUAL(shmnd_chunks_claim_one(share, &shared_chunks, false), 0);
     CHECK(!shmnd_chunks_await_claim(share, &shared_chunks, 0));
-    CHECK(!shmnd_chunks_await_claim(share, &shared_chunks, SHMND_PATIENCE));
+    CHECK(!shmnd_chunks_await_claim(share, &shared_chunks, SHMND_PATIENCE_NS));
     shmnd_release64(&turn_number, 0);
     CHECK(pthread_create(&thread, NULL, late_claimer, NULL) == 0);
     shmnd_release64(&turn_number, 1);
-    CHECK(shmnd_chunks_await_claim(share, &shared_chunks, UINT32_MAX));
+    CHECK(shmnd_chunks_await_claim(share, &shared_chunks, 60000000000ull));
     CHECK(shmnd_chunks_await_claim(share, &shared_chunks, 0));
     pthread_join(thread, NULL);
     shmnd_release64(&turn_number, 0);
