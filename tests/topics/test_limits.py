@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import resource
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,18 +53,18 @@ def _receive_without_descriptors(name: str, overflow: str, steps: Any) -> None:
         assert sub.lost == 0
 
 
-@pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "block"])
-def test_a_sample_waits_for_a_free_descriptor(name: str, overflow: str) -> None:
+def _send_to_a_child(name: str, receive: Callable[..., None], *arguments: str) -> None:
+    """Send three samples, each in new memory, to a forked subscriber that has reported once."""
     fork = multiprocessing.get_context("fork")
     steps, theirs = fork.Pipe()
-    child = fork.Process(target=_receive_without_descriptors, args=(name, overflow, theirs))
+    child = fork.Process(target=receive, args=(name, *arguments, theirs))
     with steps, theirs, ipc.Publisher(name, "i8") as pub:
         child.start()
         try:
             pub.wait_for_subscribers(timeout=PATIENCE)
             assert steps.poll(PATIENCE)
             for number in range(3):
-                pub.send(np.full(10_000 << number, number))  # new memory for each
+                pub.send(np.full(10_000 << number, number))
             steps.send("the samples are sent")
             child.join(PATIENCE)
             assert child.exitcode == 0
@@ -71,6 +72,11 @@ def test_a_sample_waits_for_a_free_descriptor(name: str, overflow: str) -> None:
             child.kill()
             child.join(PATIENCE)
             child.close()
+
+
+@pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "block"])
+def test_a_sample_waits_for_a_free_descriptor(name: str, overflow: str) -> None:
+    _send_to_a_child(name, _receive_without_descriptors, overflow)
 
 
 def _receive_where_no_socket_can_be_polled(name: str, steps: Any) -> None:
@@ -89,22 +95,7 @@ def _receive_where_no_socket_can_be_polled(name: str, steps: Any) -> None:
 
 
 def test_a_sample_is_kept_where_a_system_call_fails(name: str) -> None:
-    fork = multiprocessing.get_context("fork")
-    steps, theirs = fork.Pipe()
-    child = fork.Process(target=_receive_where_no_socket_can_be_polled, args=(name, theirs))
-    with steps, theirs, ipc.Publisher(name, "i8") as pub:
-        child.start()
-        try:
-            pub.wait_for_subscribers(timeout=PATIENCE)
-            for number in range(3):
-                pub.send(np.full(10_000 << number, number))
-            steps.send("the samples are sent")
-            child.join(PATIENCE)
-            assert child.exitcode == 0
-        finally:
-            child.kill()
-            child.join(PATIENCE)
-            child.close()
+    _send_to_a_child(name, _receive_where_no_socket_can_be_polled)
 
 
 # -- subscribers --
