@@ -8,9 +8,8 @@
  *
  * Chunks: the sender of a large message publishes a claim word, tagged with the message's number.
  * Each side claims chunks by compare-and-swap and counts each chunk that it has copied. The sender
- * claims from the front and the reader from the back, until they meet. So each copies one
- * contiguous half: in a reused buffer it finds the bytes that it copied last time in its own cache,
- * and the two sides do not write neighbouring pages.
+ * claims from the front and the reader from the back, until they meet: so each copies one
+ * contiguous half.
  *
  * Argument. The counts of both ends are in one word, and a claim swaps the word in which it found
  * chunks left: no chunk is claimed twice, also when the two ends meet. A claim succeeds only while
