@@ -32,7 +32,6 @@ from cpython.buffer cimport (PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBuffer_Rele
                              PyObject_GetBuffer)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memcpy
 
 from collections import deque
 
@@ -191,7 +190,7 @@ cdef class Messages:
         owed = self.owed
         begin = self.outgoing + <uint64_t>self.place * self.piece
         (<uint64_t *>(self.base + begin))[0] = what | <uint64_t>owed << 16 | left << 28
-        memcpy(self.base + begin + WORD, data, nbytes)
+        c.shmnd_copy_bytes(self.base + begin + WORD, data, nbytes)
         sge.address = self.address + begin
         sge.length = <uint32_t>(nbytes + WORD)
         sge.token = self.token
@@ -381,8 +380,9 @@ cdef class Messages:
             self.partial = None
             self.ended = "the peer sent fragments that do not fit together"
             return 0
-        memcpy(PyBytes_AS_STRING(self.partial) + (PyBytes_GET_SIZE(self.partial) - left),
-               self.base + begin, nbytes)
+        c.shmnd_copy_bytes(
+            PyBytes_AS_STRING(self.partial) + (PyBytes_GET_SIZE(self.partial) - left),
+            self.base + begin, nbytes)
         if nbytes == left:
             self.inbox.append(self.partial)
             self.partial = None

@@ -155,6 +155,7 @@ cdef extern from "send/post.h" nogil:
     void shmnd_spans_clear(shmnd_spans *s)
     void shmnd_spans_add(shmnd_spans *s, uint64_t at, uint64_t length)
     void shmnd_ring_doorbell(int fd)
+    void shmnd_copy_bytes(void *to, const void *from_, size_t n)
     int shmnd_vm_copy_here(void *to, const void *from_, uint64_t length)
     void shmnd_spans_add_remote(shmnd_spans *s, uint64_t at, uint64_t length)
     struct shmnd_process:

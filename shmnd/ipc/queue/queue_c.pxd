@@ -6,6 +6,9 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.ipc.common.gate_c cimport cbool, word32, word64
 
+cdef extern from "wire/copy_bytes.h" nogil:
+    void shmnd_copy_bytes(void *to, const void *from_, size_t n)
+
 cdef extern from "blocks.h" nogil:
     uint64_t SHMND_QUEUE_MAGIC
     uint32_t SHMND_QUEUE_PAGE, SHMND_QUEUE_MEMBERS, SHMND_QUEUE_HOLDS

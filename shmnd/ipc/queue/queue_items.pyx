@@ -251,10 +251,10 @@ cdef class QueueItems(QueueMemory):
         block.whole = whole
         to = <char *>block + at
         if nbytes < LONG_COPY:
-            memcpy(to, first, nbytes)
+            shmnd_copy_bytes(to, first, nbytes)
         else:
             with nogil:
-                memcpy(to, first, nbytes)
+                shmnd_copy_bytes(to, first, nbytes)
         lengths = <uint64_t *>(<char *>block + 64)
         at += nbytes
         for number in range(count):
@@ -263,10 +263,10 @@ cdef class QueueItems(QueueMemory):
             to = <char *>block + at
             lengths[number] = found.len
             if <size_t>found.len < OUT_OF_BAND:
-                memcpy(to, found.buf, found.len)
+                shmnd_copy_bytes(to, found.buf, found.len)
             else:
                 with nogil:
-                    memcpy(to, found.buf, found.len)
+                    shmnd_copy_bytes(to, found.buf, found.len)
             at += found.len
             PyBuffer_Release(&found)
         return packed
@@ -393,7 +393,7 @@ cdef class QueueItems(QueueMemory):
             part.size = size
             return np.ndarray(tuple([dims[axis] for axis in range(head.ndim)]), dtype, part)
         array = new_array(dtype, <int>head.ndim, dims, NULL, 0)
-        memcpy(cnp.PyArray_DATA(array), <char *>block + at, size)
+        shmnd_copy_bytes(cnp.PyArray_DATA(array), <char *>block + at, size)
         shmnd_block_free(block)
         return array
 
@@ -415,6 +415,6 @@ cdef class QueueItems(QueueMemory):
 cdef _copy_long(char *to, const char *source, size_t nbytes, bint others):
     if others and nbytes >= LONG_COPY:
         with nogil:
-            memcpy(to, source, nbytes)
+            shmnd_copy_bytes(to, source, nbytes)
     else:
-        memcpy(to, source, nbytes)
+        shmnd_copy_bytes(to, source, nbytes)

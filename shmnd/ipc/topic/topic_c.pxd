@@ -17,6 +17,9 @@ cdef extern from "wire/atomics.h" nogil:
     void shmnd_store_then_load()
     void shmnd_prefetch_to_own(const void *at)
 
+cdef extern from "wire/copy_bytes.h" nogil:
+    void shmnd_copy_bytes(void *to, const void *from_, size_t n)
+
 cdef extern from "wire/clock.h" nogil:
     uint64_t shmnd_now_ns()
 

@@ -227,10 +227,10 @@ cdef class WriterCore(WriterBoard):
             try:
                 if nbytes > _LONG_COPY:
                     with nogil:
-                        memcpy(base, data, nbytes)
+                        shmnd_copy_bytes(base, data, nbytes)
                     self.enter(call)
                 else:
-                    memcpy(base, data, nbytes)
+                    shmnd_copy_bytes(base, data, nbytes)
                 self.tail(base + nbytes, &head if has_header else NULL, meta)
                 self.fill(&sample, slot, kind, nbytes, ndim, shape, header_bytes, meta_bytes)
                 position = self.publish(&sample, slot, timeout, call)
@@ -247,7 +247,7 @@ cdef class WriterCore(WriterBoard):
     cdef int tail(self, unsigned char *at, Py_buffer *head, bytes meta) except -1:
         """Write the header and the description behind a payload."""
         if head != NULL:
-            memcpy(at, head.buf, head.len)
+            shmnd_copy_bytes(at, head.buf, head.len)
             at += head.len
         if meta is not None:
             memcpy(at, <const char *>meta, len(meta))

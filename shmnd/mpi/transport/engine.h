@@ -16,6 +16,7 @@
 #include "transport/copying/choose_way.h"
 #include "transport/lane.h"
 #include "transport/match.h"
+#include "wire/copy_bytes.h"
 
 /* What could not be written to a full lane, in order. */
 struct shmpi_unsent {
@@ -252,7 +253,8 @@ static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_unsent *
     r->a = o->a;
     r->b = o->b;
     if (o->payload)
-        memcpy(r + 1, o->kind == SHMPI_EAGER ? (const void *)o->req->buffer : o->words, o->payload);
+        shmnd_copy_bytes(r + 1, o->kind == SHMPI_EAGER ? (const void *)o->req->buffer : o->words,
+                         o->payload);
     shmpi_out_show(&p->out, r, o->kind, o->flags, o->payload);
     shmpi_wake(p->rank);
     return true;

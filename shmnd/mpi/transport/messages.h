@@ -60,14 +60,14 @@ static inline void shmpi_deliver(struct shmpi_engine *e, struct shmpi_message *m
                       m->waits && m->share & SHMPI_MAPPED);
     if (m->self) {
         if (r->got)
-            memmove(r->buffer, m->self->buffer, r->got);
+            shmnd_copy_bytes(r->buffer, m->self->buffer, r->got);
         shmpi_finish(e, m->self);
         shmpi_finish(e, r);
     } else if (m->waits) {
         shmpi_begin_copy(e, r, m->theirs, m->address, m->share);
     } else {
         if (r->got)
-            memcpy(r->buffer, m->data, r->got);
+            shmnd_copy_bytes(r->buffer, m->data, r->got);
         if (m->sync)
             shmpi_send_notice(e, m->source, SHMPI_TAKEN, m->theirs, 0);
         shmpi_finish(e, r);
@@ -113,7 +113,7 @@ static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag,
         else
             shmpi_matched(r, source, tag, n, whole, false);
         if (r->got)
-            memcpy(r->buffer, data, r->got);
+            shmnd_copy_bytes(r->buffer, data, r->got);
         if (flags & SHMPI_SYNC)
             shmpi_send_notice(e, source, SHMPI_TAKEN, theirs, 0);
         shmpi_finish(e, r);
@@ -127,7 +127,7 @@ static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag,
     m->spoils = flags & SHMPI_SPOILS;
     m->theirs = theirs;
     if (n)
-        memcpy(m->data, data, n);
+        shmnd_copy_bytes(m->data, data, n);
     return true;
 }
 

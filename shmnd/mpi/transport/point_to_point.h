@@ -32,7 +32,7 @@ static inline bool shmpi_send_to_self(struct shmpi_engine *e, struct shmpi_req *
         else
             shmpi_matched(other, e->rank, r->tag, r->bytes, shmpi_sched_whole(r), false);
         if (other->got)
-            memmove(other->buffer, r->buffer, other->got);
+            shmnd_copy_bytes(other->buffer, r->buffer, other->got);
         shmpi_finish(e, other);
         shmpi_finish(e, r);
         return true;
@@ -46,7 +46,7 @@ static inline bool shmpi_send_to_self(struct shmpi_engine *e, struct shmpi_req *
     m->spoils = r->spoils;
     if (whole) {
         if (r->bytes)
-            memcpy(m->data, r->buffer, r->bytes);
+            shmnd_copy_bytes(m->data, r->buffer, r->bytes);
         shmpi_finish(e, r);
     } else {
         m->self = r;
@@ -113,7 +113,7 @@ static inline bool shmpi_send_now(struct shmpi_engine *e, int peer, uint32_t con
     r->context = context;
     r->b = 0;
     if (bytes)
-        memcpy(r + 1, data, bytes);
+        shmnd_copy_bytes(r + 1, data, bytes);
     shmpi_out_show(&p->out, r, SHMPI_EAGER, 0, bytes);
     shmpi_wake(p->rank);
     return true;

@@ -124,7 +124,7 @@ static inline uint32_t shmnd_copy_write(struct shmnd_peer *peer, const struct sh
         return SHMND_SUCCESS;
     }
     uint8_t last = src[n - 1]; /* before, in case the two overlap */
-    memmove(dst, src, n - 1);
+    shmnd_copy_bytes(dst, src, n - 1);
     SHMND_KILL_POINT("write-before-last-byte");
     /* SYNC watched: release, pairs with acquire in shmnd_byte_at() */
     shmnd_release_byte(dst + n - 1, last);

@@ -21,10 +21,10 @@
 #define SHMND_ENGINE_OBJECTS_H
 
 #include "wire/bell.h"
-#include "wire/copy_way.h"
 #include "wire/link_map.h"
 #include "wire/slots.h"
 #include "wire/scattered_copy.h"
+#include "engine/copy_way.h"
 #include "engine/counters.h"
 #include "engine/job.h"
 #include "wire/tokens.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The bounce area: messages of up to 1 MiB whose receive is private memory, unless the kernel
- * copies them faster (wire/copy_way.h), or whose source is while the receive is unknown. Their
+ * copies them faster (engine/copy_way.h), or whose source is while the receive is unknown. Their
  * sender copies them to shared memory and their receiver out of it, which takes two copies and no
  * system call; the ring would be too short for them, and a copy by the kernel costs about 2 us
  * before its first byte.

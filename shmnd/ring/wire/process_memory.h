@@ -91,6 +91,30 @@ static inline int shmnd_vm_run(struct shmnd_process *process, struct shmnd_vm_li
     return 0;
 }
 
+/* Copies one range by way of a stage. */
+static __attribute__((noinline, unused)) int shmnd_vm_copy_close(struct shmnd_process *process,
+                                                                 uint8_t *here, uint8_t *there,
+                                                                 uint64_t length, bool writing)
+{
+    struct shmnd_stage stage;
+    struct shmnd_vm_list list;
+    for (uint64_t done = 0, n; done < length; done += n) {
+        n = length - done < SHMND_STAGE_BYTES ? length - done : SHMND_STAGE_BYTES;
+        uint8_t *staged = shmnd_stage_at(&stage, there + done);
+        if (writing)
+            shmnd_copy_bytes(staged, here + done, n);
+        list.here[0] = (struct iovec){staged, n};
+        list.there[0] = (struct iovec){there + done, n};
+        list.count = 1;
+        int error = shmnd_vm_run(process, &list, writing);
+        if (error)
+            return error;
+        if (!writing)
+            shmnd_copy_bytes(here + done, staged, n);
+    }
+    return 0;
+}
+
 /* Copies within this process by a system call, which returns an error where a load or store would
  * raise SIGBUS because the memory was truncated. Returns 0 or an errno value. */
 static inline int shmnd_vm_copy_here(void *to, const void *from, uint64_t length)
@@ -144,11 +168,20 @@ static inline int shmnd_vm_copy(struct shmnd_process *process, const struct shmn
             continue;
         }
         if (!s.remote) {
-            memmove(s.to, s.from, s.length);
+            shmnd_copy_bytes(s.to, s.from, s.length);
             continue;
         }
         void *here = writing ? (void *)(uintptr_t)s.from : s.to;
         void *there = writing ? s.to : (void *)(uintptr_t)s.from;
+        if (!s.fragile && shmnd_copy_is_close(s.to, s.from, s.length)) {
+            /* In order: a thread may wait for the last byte of a Write. */
+            int error = shmnd_vm_run(process, &list, writing);
+            list.count = 0;
+            error = error ? error : shmnd_vm_copy_close(process, here, there, s.length, writing);
+            if (error)
+                return error;
+            continue;
+        }
         list.here[list.count] = (struct iovec){here, s.length};
         list.there[list.count++] = (struct iovec){there, s.length};
     }

@@ -30,6 +30,7 @@
 #include <string.h>
 
 #include "wire/clock.h"
+#include "wire/copy_bytes.h"
 #include "wire/layout.h"
 
 #define SHMND_MAX_SGE 16u
@@ -166,7 +167,7 @@ static inline void shmnd_spans_copy_mapped(const struct shmnd_spans *to,
     struct shmnd_walk w = shmnd_walk_of(to, from);
     struct shmnd_stretch s;
     while (shmnd_walk_next(&w, &s)) {
-        memmove(s.to, s.from, s.length);
+        shmnd_copy_bytes(s.to, s.from, s.length);
         SHMND_KILL_POINT("copy-midway");
     }
 }

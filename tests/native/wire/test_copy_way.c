@@ -3,7 +3,7 @@
  * The learned choice between the bounce area and the kernel.
  */
 #include "check.h"
-#include "wire/copy_way.h"
+#include "engine/copy_way.h"
 
 #define RANGE 100000u
 
@@ -33,11 +33,32 @@ static void the_faster_way_is_taken_until_the_next_trial(void)
         ns[faster] = 6900;
         for (int trial = 0; trial < 3; trial++) {
             issue(w, &now, SHMND_WAY_TRIAL, ns, SHMND_WAY_TRIAL / 2);
-            issue(w, &now, SHMND_WAY_STAYS, ns, faster ? SHMND_WAY_STAYS : 0);
+            EQUAL(w->stays, SHMND_WAY_STAYS_LEAST);
+            issue(w, &now, w->stays, ns, faster ? w->stays : 0);
             faster = !faster;
             ns[!faster] = ns[faster] * 2; /* what was measured before counts no more */
         }
     }
+}
+
+/* The time from trial to trial doubles up to its limit, and begins again after a change. */
+static void trials_become_rare_while_they_agree(void)
+{
+    struct shmnd_ways ways = {0};
+    struct shmnd_way *w = shmnd_way_of(&ways, RANGE);
+    uint32_t ns[2] = {3000, 9000}, stays = SHMND_WAY_STAYS_LEAST;
+    uint64_t now = 0;
+    for (int trial = 0; trial < 9; trial++) {
+        issue(w, &now, SHMND_WAY_TRIAL, ns, SHMND_WAY_TRIAL / 2);
+        EQUAL(w->stays, stays);
+        issue(w, &now, stays, ns, 0);
+        stays = stays < SHMND_WAY_STAYS_MOST ? 2 * stays : stays;
+    }
+    EQUAL(stays, SHMND_WAY_STAYS_MOST);
+    ns[0] = 12000;
+    issue(w, &now, SHMND_WAY_TRIAL, ns, SHMND_WAY_TRIAL / 2);
+    EQUAL(w->stays, SHMND_WAY_STAYS_LEAST);
+    issue(w, &now, w->stays, ns, w->stays);
 }
 
 /* A pause of the program in one block of each way decides nothing. */
@@ -85,6 +106,7 @@ static void each_range_has_its_way(void)
 
 static const struct check_test tests[] = {
     TEST(the_faster_way_is_taken_until_the_next_trial),
+    TEST(trials_become_rare_while_they_agree),
     TEST(a_pause_is_not_taken_for_a_slow_way),
     TEST(the_beginning_of_a_block_is_not_timed),
     TEST(each_range_has_its_way),

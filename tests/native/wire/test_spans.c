@@ -82,6 +82,55 @@ static void remote_copies(void)
     copies(true);
 }
 
+/* Ranges that the kernel would copy byte by byte go by a stage, in pieces, and in their order. */
+static void remote_copies_of_close_addresses(void)
+{
+    enum { LONG = 3 * SHMND_STAGE_BYTES + 99, ROOM = LONG + 4 * SHMND_COPY_PAGE };
+    struct shmnd_process me = shmnd_this_process();
+    uint8_t *here = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *there = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(here != MAP_FAILED && there != MAP_FAILED);
+    for (uint32_t turn = 0; turn < 48; turn++) {
+        bool writing = turn & 1;
+        uint32_t distance = turn / 2 * 3 + 1, n = turn % 3 ? LONG : 6049 + turn;
+        uint8_t *target = writing ? there : here, *source = writing ? here : there;
+        struct shmnd_spans to, from;
+        shmnd_spans_clear(&to);
+        shmnd_spans_clear(&from);
+        for (uint32_t i = 0; i < n; i++)
+            source[i] = (uint8_t)((i + turn) * 2654435761u >> 13);
+        memset(target, 0, ROOM);
+        uint32_t first = turn % 5 * 700; /* a range before it, of another distance */
+        shmnd_spans_add(&from, (uintptr_t)source + 1, first);
+        shmnd_spans_add(&to, (uintptr_t)target + 1, first);
+        shmnd_spans_add(&from, (uintptr_t)source + first + 100, n - first - 100);
+        shmnd_spans_add(&to, (uintptr_t)target + first + 100 + distance, n - first - 100);
+        *(writing ? &to.remote : &from.remote) = 3;
+        EQUAL(shmnd_vm_copy(&me, &to, &from), 0);
+        CHECK(memcmp(target + 1, source + 1, first) == 0);
+        CHECK(memcmp(target + first + 100 + distance, source + first + 100, n - first - 100) == 0);
+        EQUAL(target[first + 1], 0);
+        EQUAL(target[n + distance], 0);
+    }
+    CHECK(munmap(there + SHMND_STAGE_BYTES, ROOM - SHMND_STAGE_BYTES) == 0);
+    for (uint32_t writing = 0; writing < 2; writing++) {
+        uint8_t *target = writing ? there : here, *source = writing ? here : there;
+        struct shmnd_spans to, from;
+        shmnd_spans_clear(&to);
+        shmnd_spans_clear(&from);
+        memset(here, 1 + (int)writing, ROOM);
+        memset(there, 7 + (int)writing, SHMND_STAGE_BYTES);
+        shmnd_spans_add(&from, (uintptr_t)source, 8);
+        shmnd_spans_add(&to, (uintptr_t)target, 8);
+        shmnd_spans_add(&from, (uintptr_t)source + 64, LONG);
+        shmnd_spans_add(&to, (uintptr_t)target + 80, LONG);
+        *(writing ? &to.remote : &from.remote) = 3;
+        EQUAL(shmnd_vm_copy(&me, &to, &from), EFAULT);
+        EQUAL(target[7], source[7]); /* what precedes a failed range was copied */
+    }
+    CHECK(munmap(there, SHMND_STAGE_BYTES) == 0 && munmap(here, ROOM) == 0);
+}
+
 static void remote_failures(void)
 {
     uint8_t *here = guard_alloc(64);
@@ -342,6 +391,7 @@ static void a_claim_is_awaited(void)
 static const struct check_test tests[] = {
     TEST(mapped_copies),
     TEST(remote_copies),
+    TEST(remote_copies_of_close_addresses),
     TEST(remote_failures),
     TEST(a_number_given_away_again),
     TEST(chunks_cover),

@@ -246,7 +246,7 @@ static inline void shmpi_sched_step(struct shmpi_engine *e, struct shmpi_sched *
 {
     struct shmpi_req *r;
     switch (step->kind) {
-    case SHMPI_STEP_COPY: memmove(step->to, step->from, step->n); return;
+    case SHMPI_STEP_COPY: shmnd_copy_bytes(step->to, step->from, step->n); return;
     case SHMPI_STEP_REDUCE:
         if (s->reduce(s->arg, step->from, step->to, step->into_from ? step->from : step->to,
                       step->n) &&

@@ -84,7 +84,7 @@ static inline bool shmpi_receive_now(struct shmpi_engine *e, int source, uint32_
     if (!shmpi_tags_agree(tag, came->tag))
         return false;
     if (payload)
-        memcpy(buffer, record + 1, payload);
+        shmnd_copy_bytes(buffer, record + 1, payload);
     if (shmpi_in_pass(in, mark))
         shmpi_wake(e->peers[source].rank);
     return true;

@@ -192,7 +192,7 @@ static inline int shmpi_read(struct shmpi_engine *e, struct shmpi_req *r, uint64
     if (c->by_pieces)
         shmpi_merge_piece(r, c->mapped + c->low, c->low, n);
     else
-        memcpy(r->buffer + c->low, c->mapped + c->low, n);
+        shmnd_copy_bytes(r->buffer + c->low, c->mapped + c->low, n);
     return 0;
 }
 
@@ -261,7 +261,7 @@ static inline void shmpi_take_piece(struct shmpi_engine *e, int source, uint64_t
     if (!r || !r->receives || offset != r->copy.moved || r->copy.moved > r->copy.low ||
         n > r->copy.low - r->copy.moved)
         return;
-    memcpy(r->buffer + offset, data, n);
+    shmnd_copy_bytes(r->buffer + offset, data, n);
     r->copy.moved += n;
     e->came = true;
     if (shmpi_is_whole(r))

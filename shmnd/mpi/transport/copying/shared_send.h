@@ -101,7 +101,7 @@ static inline bool shmpi_push_one(struct shmpi_engine *e, struct shmpi_req *r, u
         SHMND_KILL_POINT("unit-taken");
         record->a = c->theirs;
         record->b = c->moved;
-        memcpy(record + 1, r->buffer + c->moved, n);
+        shmnd_copy_bytes(record + 1, r->buffer + c->moved, n);
         shmpi_out_show(&p->out, record, SHMPI_PIECE, 0, n);
         SHMND_KILL_POINT("piece-shown");
         shmpi_wake(p->rank);
@@ -123,7 +123,7 @@ static inline bool shmpi_place(struct shmpi_engine *e, struct shmpi_req *r, uint
     struct shmpi_copy *c = &r->copy;
     struct shmpi_peer *p = &e->peers[r->peer];
     if (c->mapped) {
-        memcpy(c->mapped + c->moved, r->buffer + c->moved, n);
+        shmnd_copy_bytes(c->mapped + c->moved, r->buffer + c->moved, n);
         return true;
     }
     int why =

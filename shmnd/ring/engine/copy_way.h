@@ -9,12 +9,14 @@
  * takes a third of the time for 128 KiB, and between near ones the area is faster. A side cannot
  * tell from its own copies, since much of the time is the other side's. So the sender times blocks
  * of messages, from one to another, by either way in turn: the rate of a stream, or of questions
- * and answers. Then it takes the faster way for many messages, and tries again.
+ * and answers. Then it takes the faster way for some messages, and tries again: for twice as many
+ * after each trial with the same result, and few after a change. The first trial of a queue pair
+ * times the pages of its bounce area, too, as they are committed.
  *
  * Private memory of the sender: a wrong guess costs time and nothing else.
  */
-#ifndef SHMND_WIRE_COPY_WAY_H
-#define SHMND_WIRE_COPY_WAY_H
+#ifndef SHMND_ENGINE_COPY_WAY_H
+#define SHMND_ENGINE_COPY_WAY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +29,9 @@ enum {
     SHMND_WAY_BLOCK = 64,   /* messages of a block; the first ones, which wait for others that */
     SHMND_WAY_SETTLES = 16, /* went the other way, are not timed */
     SHMND_WAY_TRIAL = 4 * SHMND_WAY_BLOCK,
-    SHMND_WAY_STAYS = 4096, /* messages until the next trial */
+    /* Messages until the next trial, after a change and at most. */
+    SHMND_WAY_STAYS_LEAST = SHMND_WAY_TRIAL,
+    SHMND_WAY_STAYS_MOST = 32 * SHMND_WAY_TRIAL,
 };
 
 /* The times of one range of lengths. All zero at first: a trial begins. */
@@ -35,6 +39,7 @@ struct shmnd_way {
     uint64_t began_ns;
     uint64_t least_ns[2]; /* of a block of the present trial, by the bounce area, by the kernel */
     uint32_t messages;    /* since the trial began */
+    uint32_t stays;       /* messages from its end to the next one */
     bool by_kernel;
 };
 
@@ -60,8 +65,8 @@ static inline bool shmnd_way_is_kernel(const struct shmnd_way *w)
 /* The next message is issued. True: call shmnd_way_note() with the time. */
 static inline bool shmnd_way_count(struct shmnd_way *w)
 {
-    if (++w->messages == SHMND_WAY_TRIAL + SHMND_WAY_STAYS)
-        *w = (struct shmnd_way){.by_kernel = w->by_kernel};
+    if (++w->messages > SHMND_WAY_TRIAL && w->messages == SHMND_WAY_TRIAL + w->stays)
+        *w = (struct shmnd_way){.by_kernel = w->by_kernel, .stays = w->stays};
     uint32_t of_block = w->messages % SHMND_WAY_BLOCK;
     bool on_trial = w->messages && w->messages <= SHMND_WAY_TRIAL;
     return on_trial && (of_block == SHMND_WAY_SETTLES || of_block == 0);
@@ -78,8 +83,14 @@ static inline void shmnd_way_note(struct shmnd_way *w, uint64_t now_ns)
     uint64_t ns = now_ns - w->began_ns;
     if (*least == 0 || ns < *least)
         *least = ns;
-    if (w->messages == SHMND_WAY_TRIAL)
-        w->by_kernel = w->least_ns[1] < w->least_ns[0];
+    if (w->messages < SHMND_WAY_TRIAL)
+        return;
+    bool by_kernel = w->least_ns[1] < w->least_ns[0];
+    if (!w->stays || by_kernel != w->by_kernel)
+        w->stays = SHMND_WAY_STAYS_LEAST;
+    else if (w->stays < SHMND_WAY_STAYS_MOST)
+        w->stays *= 2;
+    w->by_kernel = by_kernel;
 }
 
 #endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A copy within this process's address space: memmove(), except where that is slow.
+ *
+ * From about 2 KiB on the C library copies by one instruction for a whole string (`rep movsb`). If
+ * the target lies less than 32 bytes behind its source in their pages, newer processors of AMD
+ * carry that out byte by byte: 256 KiB take 75 us in place of 5. Glibc avoids it from version 2.39
+ * on. A message whose header of 8 bytes precedes a buffer that begins a page meets this each time
+ * that it is received at the beginning of a page. Such a copy is made here with vectors.
+ *
+ * The kernel copies by the same instruction, within each page. A copy between two processes is
+ * therefore made by way of a stage: memory of this process that has the same place in its page as
+ * the memory of the other one.
+ */
+#ifndef SHMND_WIRE_COPY_BYTES_H
+#define SHMND_WIRE_COPY_BYTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Shorter copies are made without the instruction. */
+#define SHMND_COPY_LONG 2048u
+#define SHMND_COPY_PAGE 4096u
+/* A target less than so many bytes behind its source, in their pages, is copied to slowly. */
+#define SHMND_COPY_CLOSE 32u
+
+typedef uint64_t shmnd_vector __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint64_t shmnd_aligned_vector __attribute__((vector_size(16), may_alias));
+
+/* Copies two vectors or more. The ranges do not overlap, or the target is before the source. */
+static __attribute__((noinline, unused)) void shmnd_copy_vectors(uint8_t *to, const uint8_t *from,
+                                                                 size_t n)
+{
+    enum { V = sizeof(shmnd_vector) };
+    shmnd_vector first = *(const shmnd_vector *)from, last = *(const shmnd_vector *)(from + n - V);
+    shmnd_vector *begin = (shmnd_vector *)to, *end = (shmnd_vector *)(to + n - V);
+    size_t skip = V - ((uintptr_t)to & (V - 1)); /* to where the target is aligned */
+    to += skip;
+    from += skip;
+    for (n -= skip; n >= 4 * (size_t)V; n -= 4 * (size_t)V, to += 4 * V, from += 4 * V) {
+        shmnd_vector a = *(const shmnd_vector *)from, b = *(const shmnd_vector *)(from + V),
+                     c = *(const shmnd_vector *)(from + 2 * V),
+                     d = *(const shmnd_vector *)(from + 3 * V);
+        *(shmnd_aligned_vector *)to = a;
+        *(shmnd_aligned_vector *)(to + V) = b;
+        *(shmnd_aligned_vector *)(to + 2 * V) = c;
+        *(shmnd_aligned_vector *)(to + 3 * V) = d;
+    }
+    for (; n >= V; n -= V, to += V, from += V)
+        *(shmnd_aligned_vector *)to = *(const shmnd_vector *)from;
+    *end = last;
+    *begin = first;
+}
+
+/* Is a copy by `rep movsb` slow? The two may be addresses in different processes. */
+static inline bool shmnd_copy_is_close(const void *to, const void *from, size_t n)
+{
+    uintptr_t behind = ((uintptr_t)to - (uintptr_t)from) & (SHMND_COPY_PAGE - 1);
+    return n > SHMND_COPY_LONG && behind - 1 < SHMND_COPY_CLOSE - 1;
+}
+
+/* Would memmove() copy so? A target that begins within its source it copies from the end. */
+static inline bool shmnd_copy_is_slow(const void *to, const void *from, size_t n)
+{
+    return shmnd_copy_is_close(to, from, n) && (uintptr_t)to - (uintptr_t)from >= n;
+}
+
+/* Copies `n` bytes. The two ranges may overlap. */
+static inline void shmnd_copy_bytes(void *to, const void *from, size_t n)
+{
+    if (shmnd_copy_is_slow(to, from, n))
+        shmnd_copy_vectors((uint8_t *)to, (const uint8_t *)from, n);
+    else
+        memmove(to, from, n);
+}
+
+#define SHMND_STAGE_BYTES (64u << 10)
+
+struct shmnd_stage {
+    _Alignas(SHMND_COPY_PAGE) uint8_t pages[SHMND_STAGE_BYTES + SHMND_COPY_PAGE];
+};
+
+/* Returns where SHMND_STAGE_BYTES may be staged on their way to an address or from it. */
+static inline uint8_t *shmnd_stage_at(struct shmnd_stage *stage, const void *there)
+{
+    return stage->pages + ((uintptr_t)there & (SHMND_COPY_PAGE - 1));
+}
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies of bytes at every distance of the two addresses in their pages, against a plain reference:
+ * that the same bytes arrive as by memmove(), no other byte changes, and the vectors are used.
+ */
+#include <stdlib.h>
+
+#include "check.h"
+#include "wire/copy_bytes.h"
+
+#define ROOM (4u * SHMND_COPY_PAGE)
+
+static uint8_t *whole_pages(uint32_t pages)
+{
+    uint8_t *memory = aligned_alloc(SHMND_COPY_PAGE, pages * (size_t)SHMND_COPY_PAGE);
+    CHECK(memory);
+    return memory;
+}
+
+static void fill(uint8_t *memory, uint32_t n, uint32_t seed)
+{
+    for (uint32_t i = 0; i < n; i++)
+        memory[i] = (uint8_t)((i + seed) * 2654435761u >> 13);
+}
+
+/* Copies within one memory of ROOM bytes, or from another one, and compares all of it. */
+static void copy_and_compare(uint32_t to, uint32_t from, uint32_t n, bool within)
+{
+    uint8_t *memory = whole_pages(4), *other = whole_pages(4), *expected = whole_pages(4);
+    fill(memory, ROOM, 1);
+    fill(other, ROOM, 7);
+    memcpy(expected, memory, ROOM);
+    const uint8_t *source = (within ? memory : other) + from;
+    for (uint32_t i = 0; i < n; i++)
+        expected[to + i] = source[i];
+    shmnd_copy_bytes(memory + to, source, n);
+    CHECK(memcmp(memory, expected, ROOM) == 0);
+    free(memory);
+    free(other);
+    free(expected);
+}
+
+static void every_distance_and_many_lengths(void)
+{
+    static const uint32_t lengths[] = {0, 1, 2047, 2048, 2049, 2063, 2064, 2080, 2111, 2112, 2113};
+    for (uint32_t from = 0; from < 2; from++)
+        for (uint32_t distance = 0; distance < 70; distance++)
+            for (uint32_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
+                copy_and_compare(from * 17 + distance, from * 17, lengths[i], false);
+    for (uint32_t n = 2049; n < 2049 + 130; n++)
+        copy_and_compare(3, SHMND_COPY_PAGE - 5, n, false);
+}
+
+/* Of two ranges that overlap, the source is the one from before the copy. */
+static void ranges_that_overlap(void)
+{
+    for (uint32_t distance = 1; distance < 40; distance += 3) {
+        copy_and_compare(distance, 0, 3000, true);
+        copy_and_compare(0, distance, 3000, true);
+        copy_and_compare(SHMND_COPY_PAGE + distance, 0, 6000, true);
+        copy_and_compare(distance, SHMND_COPY_PAGE, 6000, true); /* close, and before its source */
+    }
+}
+
+/* The copies that the C library makes slowly, and no others, are made with vectors. */
+static void vectors_for_a_target_close_behind_its_source(void)
+{
+    uint8_t *to = whole_pages(2), *from = whole_pages(2);
+    for (uint32_t i = 0; i < SHMND_COPY_PAGE; i++) {
+        bool close = i > 0 && i < SHMND_COPY_CLOSE;
+        EQUAL(shmnd_copy_is_slow(to + i, from, SHMND_COPY_LONG + 1), close);
+        EQUAL(shmnd_copy_is_slow(to + i, from, SHMND_COPY_LONG), false);
+        EQUAL(shmnd_copy_is_slow(to, from + SHMND_COPY_PAGE - i, SHMND_COPY_LONG + 1), close);
+    }
+    EQUAL(shmnd_copy_is_slow(to + 8, to, SHMND_COPY_LONG + 1), false);
+    EQUAL(shmnd_copy_is_slow(to + SHMND_COPY_PAGE + 8, to, SHMND_COPY_PAGE + 8), true);
+    EQUAL(shmnd_copy_is_slow(to + SHMND_COPY_PAGE + 8, to, SHMND_COPY_PAGE + 9), false);
+    free(to);
+    free(from);
+}
+
+/* A stage has the place in its page that the address has, and room behind it. */
+static void a_stage_for_any_address(void)
+{
+    struct shmnd_stage stage;
+    for (uintptr_t at = 0; at < 2 * SHMND_COPY_PAGE; at += 37) {
+        uint8_t *staged = shmnd_stage_at(&stage, (const void *)at);
+        EQUAL((uintptr_t)staged % SHMND_COPY_PAGE, at % SHMND_COPY_PAGE);
+        CHECK(staged >= stage.pages);
+        CHECK(staged + SHMND_STAGE_BYTES <= stage.pages + sizeof stage.pages);
+    }
+}
+
+static const struct check_test tests[] = {
+    TEST(every_distance_and_many_lengths),
+    TEST(ranges_that_overlap),
+    TEST(a_stage_for_any_address),
+    TEST(vectors_for_a_target_close_behind_its_source),
+};
+MAIN(tests)
