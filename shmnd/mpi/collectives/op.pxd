@@ -21,6 +21,8 @@ cdef class OpState(State):
     cdef int apply_to(
         self, const void *left, const void *right, void *to, Py_ssize_t count, TypeState type
     ) except -1
+    # Whether it is one of windows alone: NO_OP, REPLACE.
+    cdef bint is_of_windows(self) noexcept
     # Why the operation does not take a type; None: it does.
     cdef str refusal(self, TypeState type)
     # The loop for items of a type, to be called without the interpreter; NULL if there is none.

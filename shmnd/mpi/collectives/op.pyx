@@ -48,8 +48,11 @@ cdef class OpState(State):
             return NULL
         return mpi_kernels[self.number][type.basic]
 
+    cdef bint is_of_windows(self) noexcept:
+        return self.number == MPI_OP_REPLACE or self.number == MPI_OP_NO_OP
+
     cdef str refusal(self, TypeState type):
-        if self.number < 0 or self.number == MPI_OP_REPLACE or self.number == MPI_OP_NO_OP:
+        if self.number < 0 or self.is_of_windows():
             return None
         if self.number == MPI_OP_MAXLOC or self.number == MPI_OP_MINLOC:
             if type.pair_value:
@@ -189,7 +192,7 @@ cdef class Op(Handle):
                 f"Op.Reduce_local: {first.count} items in, {second.count} items in and out"
             )
         cdef str why = (<OpState> self.ob).refusal(first.type)
-        if (<OpState> self.ob).number in (MPI_OP_REPLACE, MPI_OP_NO_OP):
+        if (<OpState> self.ob).is_of_windows():
             why = "the operation is one of windows alone"
         if why is not None:
             raise MPIException(constants.ERR_OP, f"Op.Reduce_local: {why}")

@@ -31,7 +31,6 @@ from shmnd.mpi.point_to_point.waiting cimport wait_op
 from shmnd.mpi.point_to_point.status cimport Status
 
 from shmnd.mpi import constants
-from shmnd.mpi.collectives.op import NO_OP as _NO_OP, REPLACE as _REPLACE
 from shmnd.mpi.objects.info import require_info
 
 cdef list _left = []
@@ -163,7 +162,7 @@ cdef int set_op(Plan plan, object op, TypeState type) except -1:
     if not isinstance(op, Op):
         raise TypeError(f"{plan.whole_name()}: op {op!r} is not an operation of MPI")
     cdef str why
-    if (<Op>op).ob is None or op == _NO_OP or op == _REPLACE:
+    if (<Op>op).ob is None or (<OpState>(<Op>op).ob).is_of_windows():
         why = "is null" if (<Op>op).ob is None else "is one of windows alone"
         mpi_error(plan.comm, constants.ERR_OP, f"{plan.whole_name()}: the operation {why}")
     plan.op = <OpState>(<Op>op).ob

@@ -141,13 +141,17 @@ cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_):
     return ""
 
 
+cdef str _counted(object number, str thing):
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 cdef str outstanding_requests(ProgressCore pair, bint requests, bint receives):
     """Return which requests are outstanding, and with which process."""
     cdef list parts = []
     if requests:
-        parts.append(f"{pair.q.wq.end - pair.q.wq.oldest} requests")
+        parts.append(_counted(pair.q.wq.end - pair.q.wq.oldest, "request"))
     if receives and not pair.q.shared:
-        parts.append(f"{c.shmnd_receives_outstanding(&pair.q.own)} Receives")
+        parts.append(_counted(c.shmnd_receives_outstanding(&pair.q.own), "Receive"))
     name = "" if pair.context is None else f" {shown(pair.context)}"
     return (f"{' and '.join(parts) or 'nothing'} of the {pair.title}{name} outstanding "
             f"with process {pair.peer.pid}")

@@ -89,7 +89,7 @@ def test_wait_one_names_the_requests_it_waited_for(connected: Pair) -> None:
     with pytest.raises(TimeoutError) as caught:
         connected.active.cq.wait_one(0.01)
     assert re.search(
-        r"CompletionQueue.wait_one: no result within 0.01 s; .*\b1 Receives of the QueuePair"
+        r"CompletionQueue.wait_one: no result within 0.01 s; .*\b1 Receive of the QueuePair"
         r".* with process \d+",
         str(caught.value),
     )
