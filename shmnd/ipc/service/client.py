@@ -39,6 +39,7 @@ _SENT: Final = 1024
 none more, and servers do not wait for it."""
 _LONGEST: Final = 1e6
 """Seconds of a wait that has an end: a lock takes no infinite time-out."""
+_NO_ROOM: Final = "no room for one more request to"
 
 
 class Client(Answers, Closing):
@@ -119,7 +120,7 @@ class Client(Answers, Closing):
             self._requests._put_noted(item, True, timeout, noted, self._unsent.process)
         except queue.Full:
             pending._over = True
-            raise self._late(call) from None
+            raise self._late(call, _NO_ROOM) from None
         except (ValueError, RuntimeError):
             self._check(call)  # another thread has closed it, or a child has not asked
             raise
@@ -143,7 +144,7 @@ class Client(Answers, Closing):
             await self._requests._put_in_loop(put, timeout, self._pid)
         except queue.Full:
             pending._over = True
-            raise self._late(call) from None
+            raise self._late(call, _NO_ROOM) from None
         except (ValueError, RuntimeError):
             self._check(call)  # another thread has closed it, or this is a child by now
             raise
@@ -353,7 +354,7 @@ class Client(Answers, Closing):
             )
         return PeerLost(why)
 
-    def _late(self, call: str) -> TimeoutError:
+    def _late(self, call: str, why: str = "no answer of") -> TimeoutError:
         try:
             servers = sum(entry.data.get("role") == "server" for entry in self._named.entries())
         except NdError as exc:
@@ -361,8 +362,7 @@ class Client(Answers, Closing):
             self._check(call)  # closed meanwhile
             raise
         there = {0: "no server is", 1: "1 server is"}.get(servers, f"{servers} servers are")
-        why = f"the time-out ended; no answer of {self.name!r}, {there} there"
-        return TimeoutError(f"{call}: {why}")
+        return TimeoutError(f"{call}: the time-out ended; {why} {self.name!r}, {there} there")
 
     # -- the end --
 
