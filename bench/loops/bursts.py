@@ -26,10 +26,10 @@ def compiled(lane: Lane, count: int, first: bool, burst: int, batch: bool) -> No
     """Do the same in the compiled module."""
     if first:
         queues = lane.qp, lane.initiator_cq
-        loops.burst_send(*queues, lane.outgoing, count, burst, batch, lane.flags)
+        loops.burst_send(*queues, lane.whole()[0], count, burst, batch, lane.flags)
         receive_acknowledgement(lane)
     else:
-        loops.burst_receive(lane.qp, lane.receive_cq, lane.incoming, count, batch)
+        loops.burst_receive(lane.qp, lane.receive_cq, lane.whole()[1], count, batch)
         send_acknowledgement(lane)
 
 

@@ -16,24 +16,21 @@ import numpy
 
 import shmnd
 
-from ..measure.how import Memory, Wait
+from ..measure.how import Wait
 from ..measure.question import Question
+from .memory import LIMIT, pieces, places
 
 if TYPE_CHECKING:
-    from shmnd import Adapter, CompletionQueue, Connector, MemoryRegion, QueuePair, Result, Sge, nd1
+    from shmnd import Adapter, CompletionQueue, Connector, QueuePair, Result, Sge
 
+    from .memory import Elements, Place
     from .nd1_lane import Ticket
-
-LIMIT = 20.0
-"""Seconds for any step of the set-up."""
 
 MARKS = 255
 """How many marks there are for Writes."""
 
 _READ_LIMITS = 16, 16
-_RIGHTS = shmnd.MrFlag.ALLOW_REMOTE_READ | shmnd.MrFlag.ALLOW_REMOTE_WRITE
 _PRIVATE = struct.Struct("<QI")  # address and token of the inbox
-_LINE = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,17 +113,14 @@ class Lane:
     arrival: Callable[[], Result]
     flags: int
     """Of each Send and Write: INLINE for messages as short as that was asked for, else none."""
-    send: Callable[[Sge], None]
-    write: Callable[[Sge, int, int], None]
+    send: Callable[[Elements], None]
+    write: Callable[[Elements, int, int], None]
     depths: Depths
-    region: MemoryRegion
-    """Of the inbox."""
-    outbox_region: MemoryRegion
+    places: tuple[Place, Place]
     outbox: numpy.ndarray
     inbox: numpy.ndarray
-    outgoing: Sge
-    incoming: Sge
-    inbox_address: int
+    outgoing: Elements
+    incoming: Elements
     connector: Connector
     remote_address: int = 0
     remote_token: int = 0
@@ -143,16 +137,15 @@ class Lane:
     ) -> Lane:
         """Make all objects and post the first Receives; results carry the `place` of the lane."""
         size, how = question.size, question.how
-        span = span_of(size)
-        into = how.into or how.memory
-        memory = allocate(adapter, span if into is not how.memory else 2 * span, how.memory)
-        region = register(adapter, memory)
-        inbox, inbox_region, begin = memory, region, span
-        if into is not how.memory:
-            inbox, begin = allocate(adapter, span, into), 0
-            inbox_region = register(adapter, inbox)
+        outbox, inbox = places(adapter, size, how.memory, how.into or how.memory)
         if depths.by_default:
-            qp = adapter.create_queue_pair(queues.receive, queues.initiator, context=place)
+            qp = adapter.create_queue_pair(
+                queues.receive,
+                queues.initiator,
+                context=place,
+                max_receive_sge=pieces(inbox),
+                max_initiator_sge=pieces(outbox),
+            )
         else:
             qp = adapter.create_queue_pair(
                 queues.receive,
@@ -160,6 +153,8 @@ class Lane:
                 context=place,
                 receive_depth=depths.receives,
                 initiator_depth=depths.sends,
+                max_receive_sge=pieces(inbox),
+                max_initiator_sge=pieces(outbox),
                 inline_size=how.inline,
             )
         inline = 0 < size <= how.inline
@@ -173,18 +168,22 @@ class Lane:
             send=_send_inline(qp) if inline else qp.send,
             write=_write_inline(qp) if inline else qp.write,
             depths=depths,
-            region=inbox_region,
-            outbox_region=region,
-            outbox=memory[:size],
-            inbox=inbox[begin : begin + size],
-            outgoing=region.sge(0, size),
-            incoming=inbox_region.sge(begin, size),
-            inbox_address=inbox_region.address + begin,
+            places=(outbox, inbox),
+            outbox=outbox.data,
+            inbox=inbox.data,
+            outgoing=outbox.elements,
+            incoming=inbox.elements,
             connector=adapter.create_connector(),
         )
         for _ in range(depths.receives):
             qp.receive(lane.incoming)
         return lane
+
+    def whole(self) -> tuple[Sge, Sge]:
+        """Return the elements to send and to receive, of memory in one piece."""
+        if isinstance(self.outgoing, tuple) or isinstance(self.incoming, tuple):
+            raise TypeError("the compiled loops take one element a message")
+        return self.outgoing, self.incoming
 
     def first_mark(self, count: int) -> int:
         """Return the first of the marks that the next `count` Writes carry in their last byte.
@@ -197,7 +196,7 @@ class Lane:
         return first
 
     def _private_data(self) -> bytes:
-        return _PRIVATE.pack(self.inbox_address, self.region.remote_token)
+        return _PRIVATE.pack(self.places[1].address, self.places[1].region.remote_token)
 
     def _learn(self) -> None:
         self.remote_address, self.remote_token = _PRIVATE.unpack_from(
@@ -218,40 +217,19 @@ class Lane:
         self.connector.accept(self.qp, *_READ_LIMITS, self._private_data()).result(LIMIT)
 
 
-def span_of(size: int) -> int:
-    """Return the bytes that a message takes in memory, so that the next begins on a line."""
-    return -(-max(size, 1) // _LINE) * _LINE
-
-
-def register(adapter: Adapter, memory: numpy.ndarray) -> MemoryRegion:
-    """Return a region of memory that peers may read and write."""
-    region = adapter.create_memory_region()
-    region.register(memory, _RIGHTS).result(LIMIT)
-    return region
-
-
-def allocate(adapter: Adapter | nd1.Adapter, nbytes: int, memory: Memory) -> numpy.ndarray:
-    """Return memory of which every page is there before the clock runs."""
-    if memory is Memory.PRIVATE:
-        return numpy.full(nbytes, 0, numpy.uint8)
-    shared = adapter.allocate(nbytes)
-    shared[:] = 0
-    return shared
-
-
-def _send_inline(qp: QueuePair) -> Callable[[Sge], None]:
+def _send_inline(qp: QueuePair) -> Callable[[Elements], None]:
     send, inline = qp.send, shmnd.OpFlag.INLINE
 
-    def post(sge: Sge) -> None:
+    def post(sge: Elements) -> None:
         send(sge, flags=inline)
 
     return post
 
 
-def _write_inline(qp: QueuePair) -> Callable[[Sge, int, int], None]:
+def _write_inline(qp: QueuePair) -> Callable[[Elements, int, int], None]:
     write, inline = qp.write, shmnd.OpFlag.INLINE
 
-    def post(sge: Sge, address: int, token: int) -> None:
+    def post(sge: Elements, address: int, token: int) -> None:
         write(sge, address, token, flags=inline)
 
     return post

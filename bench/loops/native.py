@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None, rate: float = 0.0) -> None:
     """Send and Receive to and fro."""
     queues = lane.receive_cq, lane.initiator_cq
-    memory = lane.outgoing, lane.incoming
+    memory = lane.whole()
     loops.pingpong(lane.qp, *queues, *memory, count, first, lane.flags, stamps, rate)
 
 
@@ -32,7 +32,7 @@ def write_pingpong(
     watch, mark = lane.inbox[-1:], lane.first_mark(count)
     queues = lane.qp, lane.initiator_cq
     loops.write_pingpong(
-        *queues, lane.outgoing, *target, watch, mark, count, first, lane.flags, stamps, rate
+        *queues, lane.whole()[0], *target, watch, mark, count, first, lane.flags, stamps, rate
     )
 
 
@@ -42,7 +42,7 @@ def read(lane: Lane, count: int, first: bool, stamps: Stamps | None, rate: float
         receive_acknowledgement(lane)
         return
     target = lane.remote_address, lane.remote_token
-    loops.read(lane.qp, lane.initiator_cq, lane.outgoing, *target, count, stamps, rate)
+    loops.read(lane.qp, lane.initiator_cq, lane.whole()[0], *target, count, stamps, rate)
     send_acknowledgement(lane)
 
 
@@ -72,7 +72,7 @@ def stream(lanes: Sequence[Lane], *, credit: bool) -> Callable[[int, bool], obje
     lane, together = lanes[0], _together(lanes)
     step = quota(lane) if credit else 0
     sender = lane.depths.sends, lane.depths.receives, step, lane.flags
-    empty = lane.region.sge(0, 0)
+    empty = lane.places[1].region.sge(0, 0)
 
     def loop(count: int, first: bool) -> None:
         if first:
@@ -100,6 +100,5 @@ def rdma(lanes: Sequence[Lane], *, reading: bool) -> Callable[[int, bool], objec
 
 def _together(lanes: Sequence[Lane]) -> loops.Lanes:
     return loops.Lanes(
-        (lane.qp, lane.outgoing, lane.incoming, lane.remote_address, lane.remote_token)
-        for lane in lanes
+        (lane.qp, *lane.whole(), lane.remote_address, lane.remote_token) for lane in lanes
     )

@@ -9,7 +9,8 @@ import shmnd.nd1 as nd
 from shmnd import RequestType
 
 from ..measure.question import Kind
-from .lane import LIMIT, MARKS, allocate, check, span_of
+from .lane import MARKS, check
+from .memory import LIMIT, allocate, span_of
 
 if TYPE_CHECKING:
     import numpy

@@ -24,6 +24,10 @@ class Wait(enum.StrEnum):
     """Await a Notify in an event loop that polls for a while first: what it does of itself."""
 
 
+HEADER: Final = 8
+"""Bytes of the header in mixed memory."""
+
+
 class Memory(enum.StrEnum):
     """Where messages lie."""
 
@@ -33,6 +37,8 @@ class Memory(enum.StrEnum):
     """In an ordinary array."""
     NUMPY = "numpy"
     """In an array of numpy, in the memory that its library takes."""
+    MIXED = "mixed"
+    """A short header in an ordinary array, and the rest in shared memory, from a page on."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

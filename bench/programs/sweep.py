@@ -37,6 +37,8 @@ _WAYS: Final = {
     "private-shared": How(memory=Memory.PRIVATE, into=Memory.SEGMENT),
     "shared-private": How(into=Memory.PRIVATE),
     "shared-shared": How(),
+    "mixed-shared": How(memory=Memory.MIXED, into=Memory.SEGMENT),
+    "mixed-mixed": How(memory=Memory.MIXED),
 }
 _HEADINGS: Final = ("loop", "kind", "memory", "sizes", "time", "without added bytes", "")
 

@@ -74,7 +74,8 @@ class MeshEnd:
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:
         """Connect to those before this one in their order, then accept the others."""
-        from ..loops.lane import LIMIT, Depths, Lane, Queues
+        from ..loops.lane import Depths, Lane, Queues
+        from ..loops.memory import LIMIT
 
         others = question.how.processes - 1
         # More processes than cores must not poll for long: those they wait for need the cores.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ..measure.environment import shared_memory_used
-from ..measure.how import Wait
+from ..measure.how import HEADER, Memory, Wait
 from ..measure.question import Kind, Question
 from ..measure.reading import Reading, Stamps, counters, intervals, make_stamps
 from ..workers.worker import CLIENT
@@ -41,7 +41,10 @@ class Shmnd(WorkerSubject):
         super().__init__({"engine": self.engine, "namespace": namespace})
 
     def answers(self, question: Question) -> bool:
-        """Everything but what needs a crowd."""
+        """Everything but what needs a crowd; of mixed memory, Sends longer than its header."""
+        if question.how.memory is Memory.MIXED:
+            sends = question.kind in (Kind.PINGPONG, Kind.STREAM) and question.size > HEADER
+            return sends and self.engine == "python" and not question.idle
         return question.kind in TRAFFIC and not question.idle
 
 
@@ -150,7 +153,7 @@ class ShmndEnd:
         offer: dict[str, Any],
     ) -> Any:
         """Make one connection."""
-        from ..loops.lane import LIMIT
+        from ..loops.memory import LIMIT
 
         lane = self.lane(question, depths, queues, place)
         if self.listener is not None:

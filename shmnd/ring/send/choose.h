@@ -93,13 +93,13 @@ static inline void shmnd_tx_count_way(struct shmnd_qp *qp, const struct shmnd_wq
         shmnd_way_note(way, shmnd_now_ns());
 }
 
-/* Does the bounce area, which has room, save a copy by the kernel? `fits`: the ring has room,
- * too. */
+/* Does the bounce area, which has room, save a copy by the kernel? `in_ring`: the ring would, too.
+ */
 static inline bool shmnd_tx_prefers_bounce(struct shmnd_qp *qp, const struct shmnd_wqe *w,
-                                           const struct shmnd_sge *sges, int aim, bool fits,
+                                           const struct shmnd_sge *sges, int aim, bool in_ring,
                                            const struct shmnd_share *share)
 {
-    if (w->length < (fits ? SHMND_BOUNCE_MIN : SHMND_PLACE_MIN) || w->length > SHMND_BOUNCE_MAX)
+    if (w->length < (in_ring ? SHMND_BOUNCE_MIN : SHMND_PLACE_MIN) || w->length > SHMND_BOUNCE_MAX)
         return false;
     bool is_private =
         aim > 0 ? qp->tx.job.to.remote : shmnd_tx_has_private_memory(qp, sges, w->sges);
@@ -117,7 +117,8 @@ static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp
     uint32_t prefix = w->flags & SHMND_OP_INVALIDATE ? sizeof w->remote_token : 0;
     uint64_t bytes = prefix + w->length;
     bool fits = bytes <= shmnd_eager_longest(&qp->out) && shmnd_tx_ring_fits(qp, (uint32_t)bytes);
-    if (shmnd_tx_prefers_bounce(qp, w, sges, aim, fits, share))
+    bool in_ring = fits && (aim > 0 || bytes <= shmnd_eager_max(&qp->out));
+    if (shmnd_tx_prefers_bounce(qp, w, sges, aim, in_ring, share))
         return SHMND_PROTOCOL_BOUNCE;
     if (aim > 0) {
         /* Is copying twice, through the ring, faster than once by a system call? */

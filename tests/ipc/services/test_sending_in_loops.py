@@ -148,14 +148,17 @@ def test_a_task_of_another_loop_learns_that_its_request_is_never_sent(name: str)
 
 
 def test_an_error_says_that_there_was_no_room_for_a_request() -> None:
+    def fill() -> None:
+        for number in range(10_000):
+            client.send(number, timeout=0)
+
     async def ask() -> None:
         await client.acall("one more", timeout=0.01)
 
     no_room = "the time-out ended; no room for one more request to 'full', no server is there"
     with ipc.Client("full") as client:
         with pytest.raises(TimeoutError, match=f"Client.send: {no_room}"):
-            for number in range(10_000):
-                client.send(number, timeout=0)
+            fill()
         with pytest.raises(TimeoutError, match=f"Client.call: {no_room}"):
             client.call("one more", timeout=0.01)
         with pytest.raises(TimeoutError, match=f"Client.acall: {no_room}"):

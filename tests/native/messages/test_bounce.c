@@ -174,6 +174,35 @@ static void before_its_receive(void)
     }
 }
 
+/* A ring that is sized for few messages holds a short one only if its receive is known. */
+static void before_its_receive_and_with_a_small_ring(void)
+{
+    struct world_options small = {.segment_bytes = 4096, .fitting_rings = true};
+    for (uint32_t known = 0; known < 2; known++) {
+        struct scene s;
+        duo_open_with(&s.d, small, pair_usual, pair_usual);
+        uint32_t longest = shmnd_eager_max(&s.d.a->q.out);
+        CHECK(longest >= SHMND_PLACE_MIN && longest + 1 < SHMND_BOUNCE_MIN);
+        for (uint32_t n = longest; n <= longest + 1; n++) {
+            s.src = guard_alloc(n);
+            s.dst = guard_alloc(n);
+            s.from = sge(s.src, n, region_new(s.d.pa, s.src, n, SHMND_MR_LOCAL_WRITE));
+            s.to = sge(s.dst, n, region_new(s.d.pb, s.dst, n, SHMND_MR_LOCAL_WRITE));
+            fill(s.src, n, n);
+            if (known)
+                EQUAL(post_receive(s.d.b, 2, &s.to, 1), SHMND_SUCCESS);
+            EQUAL(post_send(s.d.a, 1, &s.from, 1, 0), SHMND_SUCCESS);
+            EQUAL(bounced(&s), !known && n > longest);
+            if (!known)
+                EQUAL(post_receive(s.d.b, 2, &s.to, 1), SHMND_SUCCESS);
+            EXPECT_RECEIVED(s.d.qb, 2, n);
+            EXPECT(s.d.qa, SHMND_SEND, 1, SHMND_SUCCESS);
+            CHECK(memcmp(s.src, s.dst, n) == 0);
+        }
+        duo_close(&s.d);
+    }
+}
+
 /* Messages that are not taken never share a byte, whatever their lengths and however many were
  * taken: the area is full at some time, and begins again when it is empty, for a short message at
  * once and for a long one at its end. */
@@ -347,6 +376,7 @@ static const struct check_test tests[] = {
     TEST(it_goes_by_the_kernel_only_if_both_can_copy),
     TEST(only_messages_with_a_choice_are_counted),
     TEST(before_its_receive),
+    TEST(before_its_receive_and_with_a_small_ring),
     TEST(places_never_overlap),
     TEST(long_ones_lie_behind_each_other),
     TEST(with_few_pages),
