@@ -42,12 +42,33 @@ static inline bool shmnd_tx_prefers_pull(const struct shmnd_qp *qp, const struct
            !shmnd_tx_has_private_memory(qp, sges, w->sges);
 }
 
-/* Does the sender copy the message, whose receive it can write, rather than both sides? */
-static inline bool shmnd_tx_prefers_place(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
+/* Has the ring room for a message, with one slot left for each further message whose receive is
+ * known, so that these can be placed? A message of one slot has no protocol that needs less. */
+static inline bool shmnd_tx_ring_fits(struct shmnd_qp *qp, uint32_t bytes)
+{
+    uint32_t slots = shmnd_slots_for(bytes);
+    uint64_t known = qp->messages < qp->seen.credit ? qp->seen.credit - qp->messages - 1 : 0;
+    return shmnd_slots_have_room(&qp->out, slots == 1 ? 1 : slots + (uint32_t)known);
+}
+
+/* The bytes in the ring that announce a large message. */
+static inline uint32_t shmnd_tx_announced_bytes(const struct shmnd_wqe *w)
+{
+    uint32_t prefix = w->flags & SHMND_OP_INVALIDATE ? sizeof w->remote_token : 0;
+    return prefix + 8 + w->sges * (uint32_t)sizeof(struct shmnd_extent);
+}
+
+/* Does the sender copy the message, whose receive it can write, rather than both sides? Also where
+ * the announcement of a long list would take the slots of further messages: those could not be sent
+ * before their receiver makes a call. */
+static inline bool shmnd_tx_prefers_place(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                           const struct shmnd_sge *sges,
                                           const struct shmnd_share *share)
 {
-    if (w->length < SHMND_SHARE_MIN || (!share && w->length <= SHMND_PIECE))
+    if (w->length < SHMND_SHARE_MIN)
+        return true;
+    bool announces = share && shmnd_tx_ring_fits(qp, shmnd_tx_announced_bytes(w));
+    if (!announces && w->length <= SHMND_PIECE)
         return true;
     return w->length <= SHMND_PLACE_PRIVATE_MAX && !qp->tx.job.to.remote &&
            shmnd_tx_has_private_memory(qp, sges, w->sges);
@@ -62,15 +83,6 @@ enum shmnd_protocol {
     SHMND_PROTOCOL_PARTS,    /* several messages of the ring: neither side can access the other's */
     SHMND_PROTOCOL_MAP,      /* a segment of the peer must be mapped first */
 };
-
-/* Has the ring room for a message, with one slot left for each further message whose receive is
- * known, so that these can be placed? A message of one slot has no protocol that needs less. */
-static inline bool shmnd_tx_ring_fits(struct shmnd_qp *qp, uint32_t bytes)
-{
-    uint32_t slots = shmnd_slots_for(bytes);
-    uint64_t known = qp->messages < qp->seen.credit ? qp->seen.credit - qp->messages - 1 : 0;
-    return shmnd_slots_have_room(&qp->out, slots == 1 ? 1 : slots + (uint32_t)known);
-}
 
 /* Of a message whose receive is known and which the bounce area could take: do both sides copy it
  * faster by the kernel? */
@@ -137,10 +149,20 @@ static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp
         return qp->link.their_srq || qp->messages < qp->seen.credit ? SHMND_PROTOCOL_PARTS
                                                                     : SHMND_PROTOCOL_NONE;
     }
-    uint32_t payload = 8 + w->sges * (uint32_t)sizeof(struct shmnd_extent);
-    return share && shmnd_slots_have_room(&qp->out, shmnd_slots_for(prefix + payload))
+    return share && shmnd_slots_have_room(&qp->out, shmnd_slots_for(shmnd_tx_announced_bytes(w)))
                ? SHMND_PROTOCOL_LARGE
                : SHMND_PROTOCOL_NONE;
+}
+
+/* The protocol of a Send whose bytes are in its request, when the ring has no room for it and for
+ * the messages behind it. */
+static inline enum shmnd_protocol shmnd_tx_choose_for_inline(struct shmnd_qp *qp, uint32_t bytes,
+                                                             int aim)
+{
+    if (aim > 0)
+        return shmnd_slots_have_room(&qp->out, 1) ? SHMND_PROTOCOL_PLACE : SHMND_PROTOCOL_NONE;
+    bool room = shmnd_slots_have_room(&qp->out, shmnd_slots_for(bytes));
+    return room ? SHMND_PROTOCOL_EAGER : SHMND_PROTOCOL_NONE;
 }
 
 /* The protocol of any Send that is not yet sent completely. */
@@ -150,19 +172,19 @@ static inline enum shmnd_protocol shmnd_tx_choose_protocol(struct shmnd_qp *qp,
                                                            struct shmnd_share **share_p)
 {
     uint32_t prefix = w->flags & SHMND_OP_INVALIDATE ? sizeof w->remote_token : 0;
+    uint32_t bytes = prefix + (uint32_t)w->length;
+    bool inlined = w->flags & SHMND_OP_INLINE;
     if (w->moved)
         return SHMND_PROTOCOL_PARTS;
-    if (w->flags & SHMND_OP_INLINE) {
-        bool room = shmnd_slots_have_room(&qp->out, shmnd_slots_for(prefix + (uint32_t)w->length));
-        return room ? SHMND_PROTOCOL_EAGER : SHMND_PROTOCOL_NONE;
-    }
-    if (w->length < SHMND_PLACE_MIN && shmnd_tx_ring_fits(qp, prefix + (uint32_t)w->length))
+    if ((inlined || w->length < SHMND_PLACE_MIN) && shmnd_tx_ring_fits(qp, bytes))
         return SHMND_PROTOCOL_EAGER;
     *aim_p = qp->link.their_srq
                  ? -1
                  : shmnd_tx_resolve_receive(qp, qp->messages, qp->recalled, w->length, &qp->tx.job);
     if (*aim_p == 0)
         return SHMND_PROTOCOL_MAP;
+    if (inlined)
+        return shmnd_tx_choose_for_inline(qp, bytes, *aim_p);
     *share_p = shmnd_tx_next_share(qp);
     return shmnd_tx_choose_for_memory(qp, w, sges, *aim_p, *share_p);
 }

@@ -224,6 +224,17 @@ static inline enum shmnd_progress shmnd_tx_begin_push(struct shmnd_qp *qp, bool 
 
 /* ---- issuing ------------------------------------------------------------------------- */
 
+/* Stores the ranges of the source of a Send in `from`. False: its memory is not registered. */
+static inline bool shmnd_tx_source(struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                   const struct shmnd_sge *sges, struct shmnd_spans *from)
+{
+    if (!(w->flags & SHMND_OP_INLINE))
+        return shmnd_local_spans(qp->registry, sges, w->sges, 0, from);
+    shmnd_spans_clear(from);
+    shmnd_spans_add(from, (uint64_t)(uintptr_t)shmnd_wqe_inline(qp, qp->wq.next), w->length);
+    return true;
+}
+
 static __attribute__((noinline, unused)) enum shmnd_progress
 shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
@@ -235,8 +246,7 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
      * rejected again and again. */
     if (shmnd_relaxed32(&qp->link.theirs->closing))
         return SHMND_IDLE;
-    bool inlined = w->flags & SHMND_OP_INLINE;
-    if (!inlined && !shmnd_local_spans(qp->registry, sges, w->sges, 0, &job->from)) {
+    if (!shmnd_tx_source(qp, w, sges, &job->from)) {
         if (shmnd_backlog_reclaim(qp, w)) {
             shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
             qp->wq.next++;
@@ -269,10 +279,11 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
     }
     if (way == SHMND_PROTOCOL_BOUNCE)
         shmnd_tx_issue_bounced(qp, w);
-    else if (!inlined && job->from.remote)
+    else if (job->from.remote)
         shmnd_tx_issue_staged(qp, w);
     else
-        shmnd_tx_issue_eager(qp, w, sges, inlined ? shmnd_wqe_inline(qp, qp->wq.next) : NULL);
+        shmnd_tx_issue_eager(qp, w, sges,
+                             w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq.next) : NULL);
     return SHMND_IDLE;
 }
 
