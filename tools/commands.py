@@ -168,6 +168,8 @@ def in_order(given: Sequence[str]) -> list[str]:
         follows = rest[1] if rest[1:] else "-"
         if follows.startswith("-") and follows not in ("-h", "--help"):
             rest.insert(1, _USUAL_VERB[rest[0]])
+    if rest[:1] == ["mpiexec"]:  # its line ends with one of another program
+        return [*rest[:1], *before, *rest[1:]]
     return rest + before
 
 

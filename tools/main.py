@@ -60,7 +60,7 @@ def _text_of(exc: Exception) -> str:
 
 
 def _run(line: list[str]) -> int:
-    if line[:1] == ["mpiexec"] and line[1:] not in (["-h"], ["--help"]):
+    if _starts_ranks(line):
         return _mpiexec(line[1:])
     with ended_by_ctrl_c():
         from shmnd.broker.access import access_of  # the ranks of a job need none of this
@@ -69,6 +69,9 @@ def _run(line: list[str]) -> int:
         from .commands import in_order, parser_of
 
         given = in_order(line)
+    if _starts_ranks(given):
+        return _mpiexec(given[1:])
+    with ended_by_ctrl_c():
         wanted = next((word for word in given if not word.startswith("-")), None)
         args = parser_of(wanted).parse_args(given)
     with _namespace_given(args):
@@ -77,6 +80,11 @@ def _run(line: list[str]) -> int:
             access_of()
         code: int = args.run(args)
     return code
+
+
+def _starts_ranks(line: Sequence[str]) -> bool:
+    """Return whether a line is one of the launcher; its help alone has the options' exit codes."""
+    return [*line[:1]] == ["mpiexec"] and [*line[1:]] not in (["-h"], ["--help"])
 
 
 def _mpiexec(arguments: Sequence[str]) -> int:

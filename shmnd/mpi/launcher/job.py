@@ -12,6 +12,7 @@ import os
 import selectors
 import signal
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -230,12 +231,16 @@ class Job:
         self._ending.fail(code)
 
 
-def main(arguments: list[str], prog: str = "shmnd mpiexec") -> int:
+def main(
+    arguments: list[str],
+    prog: str = "shmnd mpiexec",
+    readers: Mapping[str, Callable[[str], str]] | None = None,
+) -> int:
     """Run the launcher with a command line; return the exit code."""
     from shmnd.mpi.launcher import elsewhere
     from shmnd.mpi.launcher.options import parse
 
-    options = parse(arguments, prog)
+    options = parse(arguments, prog, readers)
     if elsewhere.is_wanted(options.hosts):
         elsewhere.hand_over(options)
     return Job(options).run(exits=True)

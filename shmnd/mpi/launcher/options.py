@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
@@ -96,6 +96,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a file of hosts; others than this one: the real mpiexec runs it",
     )
     add(
+        "--namespace",
+        help="namespace of the ranks (default: SHMND_NAMESPACE, or the default namespace)",
+    )
+    add("--group", help="group of the namespace of the ranks (default: SHMND_GROUP, or none)")
+    add(
         "-m",
         dest="module",
         nargs=argparse.REMAINDER,
@@ -123,21 +128,12 @@ def options_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Job
     command = _command(args, parser)
     if ":" in command and not hosts:  # the real mpiexec of several hosts takes the parts
         parser.error("a job has one program: the parts after a : cannot be started")
-    environment = {}
-    for each in args.environment:
-        name, equals, value = each.partition("=")
-        if not name:
-            parser.error(f"--env {each}: a name is missing before the =")
-        if equals:
-            environment[name] = value
-        elif name in os.environ:  # ranks do not see a variable that is not set here
-            environment[name] = os.environ[name]
     if args.folder is not None and not Path(args.folder).is_dir():
         parser.error(f"--wdir {args.folder}: there is no such folder")
     return JobOptions(
         ranks=ranks,
         command=command,
-        environment=environment,
+        environment=_environment(args, parser),
         folder=args.folder,
         bind=args.bind,
         oversubscribe=args.oversubscribe,
@@ -150,18 +146,42 @@ def options_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Job
     )
 
 
-def parse(arguments: Sequence[str], prog: str) -> JobOptions:
-    """Parse a command line of the launcher; end the program where it is wrong."""
+def parse(
+    arguments: Sequence[str], prog: str, readers: Mapping[str, Callable[[str], str]] | None = None
+) -> JobOptions:
+    """Parse a command line of the launcher; end the program where it is wrong.
+
+    The `readers` of options check values that this room knows nothing of.
+    """
     parser = _Parser(
         prog=prog,
         description="Start a program as N ranks that talk by MPI, on this host.",
         allow_abbrev=False,
     )
     configure(parser)
+    for option, read in (readers or {}).items():
+        parser._option_string_actions[option].type = read
     args, unknown = parser.parse_known_args(list(arguments))
     if unknown:
         parser.error(f"{unknown[0]!r} is not an option here; --help lists the options")
     return options_of(args, parser)
+
+
+def _environment(args: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, str]:
+    """Return the variables that the ranks get besides those of the launcher, or in their place."""
+    environment = {}
+    for each in args.environment:
+        name, equals, value = each.partition("=")
+        if not name:
+            parser.error(f"--env {each}: a name is missing before the =")
+        if equals:
+            environment[name] = value
+        elif name in os.environ:  # ranks do not see a variable that is not set here
+            environment[name] = os.environ[name]
+    for name, value in (("SHMND_NAMESPACE", args.namespace), ("SHMND_GROUP", args.group)):
+        if value is not None:
+            environment[name] = value
+    return environment
 
 
 def _seconds(text: str) -> float:

@@ -56,6 +56,14 @@ def test_a_variable_that_is_not_set_stays_so_in_the_ranks(monkeypatch: pytest.Mo
     assert options.environment == {"SHMND_TEST_SET": "1"}
 
 
+def test_the_namespace_and_the_group_that_are_given_are_those_of_the_ranks() -> None:
+    group = str(os.getgid())
+    words = ["-x", "SHMND_NAMESPACE=other", "--namespace", "given", "--group", group]
+    options = parse(["-n", "1", *words, "true", "--namespace", "of-the-program"], "mpiexec")
+    assert options.environment == {"SHMND_NAMESPACE": "given", "SHMND_GROUP": group}
+    assert options.command == ["true", "--namespace", "of-the-program"]
+
+
 def test_a_file_of_hosts_with_invalid_slots_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
 
 
 COMMANDS = [*commands(whole_parser())]
+RANK = ["-n", "1", "b"]
 VERBS = [command for command in COMMANDS if command.get_default("run")]
 
 
@@ -65,6 +66,8 @@ def test_every_verb_has_an_example_that_is_right(command: argparse.ArgumentParse
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["mpiexec", "--namespace", "a/b", *RANK], "'a/b': 1 to 64 letters, digits, dots"),
+        (["mpiexec", "--group", "no-such-group", *RANK], "does not exist on this host"),
         (["top", "--interval", "0"], "'0' is not a number of seconds from 0.01 to 3,600"),
         (["top", "--interval", "soon"], "'soon' is not a number of seconds from 0.01 to 3,600"),
         (["top", "--count", "0"], "'0' is not a whole number from 1 on"),
@@ -215,12 +218,28 @@ def test_tables_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         (["broker", "stop"], ["broker", "stop"]),
         (["broker", "--help"], ["broker", "--help"]),
         (["bench", "pingpong", "-n", "1"], ["bench", "pingpong", "-n", "1"]),
+        (["--namespace", "a", "mpiexec", "-n", "1", "b"], ["mpiexec", "--namespace", "a", *RANK]),
+        (["mpiexec", *RANK], ["mpiexec", *RANK]),
         (["--format"], ["--format"]),
         ([], ["--help"]),
     ],
 )
 def test_options_before_the_noun_and_an_omitted_verb(given: list[str], meant: list[str]) -> None:
     assert in_order(given) == meant
+
+
+@pytest.mark.parametrize("given", [["mpiexec"], ["--namespace", "a", "mpiexec"]])
+def test_the_launcher_lists_the_options_that_it_takes(
+    given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for words in ([*given, "--help"], [*given, "-n", "1", "--help"]):
+        with pytest.raises(SystemExit) as exited:
+            main(words)
+        assert exited.value.code == 0
+        said.append(set(re.findall(r"^  (-.+?)(?:  |$)", capsys.readouterr().out, re.M)))
+    assert said[0] == said[1]
+    assert "--namespace NAMESPACE" in said[0]
 
 
 @pytest.mark.parametrize("words", [["info", "127.0.0.2"], ["info", "--host", "127.0.0.2"]])
