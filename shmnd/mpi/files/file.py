@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from operator import index
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 from shmnd.common.interruption import pass_on
 from shmnd.mpi import constants
@@ -35,8 +35,7 @@ def _close(state: FileState) -> None:
 
 def _resize(state: FileState, size: int, call: str) -> None:
     """Have the first rank cut or extend the file, and all wait for that."""
-    wanted = index(size)
-    state.agree(call, wanted)
+    wanted = state.agree(call, lambda: index(size))
     if not 0 <= wanted < 1 << 63:
         state.fail(constants.ERR_ARG, call, f"a size of {wanted} bytes; expected 0 to 2**63 - 1")
     if state.amode & constants.MODE_RDONLY:
@@ -48,8 +47,7 @@ def _resize(state: FileState, size: int, call: str) -> None:
 
 
 def _set_atomicity(state: FileState, flag: bool) -> None:
-    state.agree("Set_atomicity", bool(flag))
-    state.atomic = bool(flag)
+    state.atomic = state.agree("Set_atomicity", lambda: bool(flag))
 
 
 def _sync(state: FileState) -> None:
@@ -128,9 +126,10 @@ class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
             os.unlink(filename)  # noqa: PTH108
         except OSError as error:
             pass_on(error)
-            why = f"File.Delete({filename!r}): {error.strerror}"
-            handlers.handle_by(_default.errhandler, FILE_NULL, class_of(error), why)
-            raise MPIException(class_of(error), why) from error
+            _cannot_delete(filename, class_of(error), error.strerror, error)
+        except ValueError as error:  # a zero byte, or letters that names of files cannot have
+            pass_on(error)
+            _cannot_delete(filename, constants.ERR_BAD_FILE, error, error)
 
     # -- the file --
 
@@ -230,6 +229,12 @@ class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
         It is called with the file and the error code.
         """
         return super().Create_errhandler(errhandler_fn)
+
+
+def _cannot_delete(filename: Any, code: int, why: object, cause: Exception) -> NoReturn:
+    text = f"File.Delete({filename!r}): {why}"
+    handlers.handle_by(_default.errhandler, FILE_NULL, code, text)
+    raise MPIException(code, text) from cause
 
 
 FILE_NULL: Final = constant(File(), "FILE_NULL")

@@ -7,7 +7,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.owned import Owned
@@ -19,6 +19,8 @@ from shmnd.mpi.files.shared_pointer import SharedPointer
 from shmnd.mpi.files.view import View
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.handle import State
+
+_Value = TypeVar("_Value")
 
 _ERRORS: Final = {
     errno.ENOENT: constants.ERR_NO_SUCH_FILE,
@@ -72,6 +74,10 @@ def _open(path: str, amode: int, creates: bool) -> Owned:
             class_of(error),
             f"File.Open({path!r}, {amode}): {error.strerror}{remedy_of_call(error)}",
         ) from None
+    except ValueError as error:  # a zero byte, or letters that names of files cannot have
+        pass_on(error)
+        why = f"File.Open({path!r}, {amode}): {error}"
+        raise MPIException(constants.ERR_BAD_FILE, why) from None
 
 
 class FileState(State):
@@ -92,9 +98,10 @@ class FileState(State):
         self.lock = threading.Lock()  # of the individual pointer, between threads of the rank
         self.rank = comm.Get_rank()
         first = self.rank == 0
-        failure = self._attempt(True) if first else None
+        own: list[Exception] = []
+        failure = self._attempt(True, own) if first else None
         # Each rank waits for all here: one that is behind the others by a collective hears of it.
-        failure = comm.allgather(failure)[0] or (None if first else self._attempt(False))
+        failure = comm.allgather(failure)[0] or (None if first else self._attempt(False, own))
         found = comm.allgather((failure, amode))
         failure = failure or next((each for each, _ in found if each), None)
         if failure is None and any(each != amode for _, each in found):
@@ -105,7 +112,7 @@ class FileState(State):
             )
         if failure is not None:
             self.close()
-            raise MPIException(*failure)
+            raise own.pop() if own else MPIException(*failure)
         self.pointer = SharedPointer(comm)
         self.comm = self.pointer.comm
         self.view = View(0, BYTE.ob, BYTE.ob, "native")
@@ -116,11 +123,16 @@ class FileState(State):
                 self.pointer.set(self.position)
             self.comm._barrier_as("File.Open", self)
 
-    def _attempt(self, creates: bool) -> tuple[int, str] | None:
+    def _attempt(self, creates: bool, own: list[Exception]) -> tuple[int, str] | None:
+        """Open the file; return an error as all ranks raise it, and keep one that is not of MPI."""
         try:
             self._file = _open(self.path, self.amode, creates)
         except MPIException as error:
             return error.Get_error_class(), error.detail
+        except Exception as error:  # of a wrong argument, or of a handler of a signal
+            own.append(error)
+            place = f"File.Open({self.path!r}): it failed at rank {self.rank}"
+            return constants.ERR_OTHER, f"{place}: {type(error).__name__}: {error}"
         return None
 
     @property
@@ -151,11 +163,16 @@ class FileState(State):
 
     # -- what all ranks do together --
 
-    def agree(self, call: str, value: Any) -> None:
-        """Raise Exception(ERR_NOT_SAME) at all ranks unless all have come with the same value."""
-        found = self.comm.allgather(value)
-        if any(each != value for each in found):
+    def agree(self, call: str, make: Callable[[], _Value]) -> _Value:
+        """Return the value of all ranks; raise Exception(ERR_NOT_SAME) at all where they differ.
+
+        Where a rank has none, it raises its own error, and the others ERR_OTHER with the text.
+        """
+        found: list[_Value] = self.comm._allgather_of(make)
+        own: _Value = found[self.rank]
+        if any(each != own for each in found):
             self.fail(constants.ERR_NOT_SAME, call, f"the ranks name {found}; expected one value")
+        return own
 
     def once(self, call: str, act: Callable[[], None]) -> None:
         """Have the first rank carry out a step; its error is raised at all ranks."""

@@ -41,7 +41,7 @@ def _seek(state: FileState, offset: int, whence: int) -> None:
 
 
 def _seek_shared(state: FileState, offset: int, whence: int) -> None:
-    state.agree("Seek_shared", (index(offset), whence))
+    state.agree("Seek_shared", lambda: (index(offset), index(whence)))
     raised: list[Exception] = []
     if state.rank == 0:
         try:
@@ -56,11 +56,21 @@ def _seek_shared(state: FileState, offset: int, whence: int) -> None:
 
 
 def _set_view(
-    state: FileState, disp: int, etype: Datatype, filetype: Datatype | None, datarep: str
+    state: FileState,
+    disp: int,
+    etype: Datatype,
+    filetype: Datatype | None,
+    datarep: str,
+    info: Info,
 ) -> None:
     require_no_split(state, "Set_view")
+    hints: dict[str, str] = {}
 
     def make() -> View:
+        for given in (etype, filetype):
+            if given is not None and not isinstance(given, Datatype):
+                raise TypeError(f"File.Set_view: {given!r} is not a datatype")
+        hints.update(hints_of(info, "File.Set_view"))
         start = disp
         if disp == constants.DISPLACEMENT_CURRENT:
             if not state.amode & constants.MODE_SEQUENTIAL:
@@ -73,6 +83,7 @@ def _set_view(
         return View(index(start), etype.ob, (filetype or etype).ob, datarep)
 
     state.show(make)
+    state.info.update(hints)
 
 
 class PointerCalls(Failing):
@@ -90,12 +101,7 @@ class PointerCalls(Failing):
 
         All ranks call it together, with one size of etype. It sets all pointers to 0.
         """
-        for given in (etype, filetype):
-            if given is not None and not isinstance(given, Datatype):
-                raise TypeError(f"File.Set_view: {given!r} is not a datatype")
-        hints = hints_of(info, "File.Set_view")
-        self._run("Set_view", _set_view, disp, etype, filetype, datarep)
-        self.ob.info.update(hints)
+        self._run("Set_view", _set_view, disp, etype, filetype, datarep, info)
 
     def Get_view(self) -> tuple[int, Datatype, Datatype, str]:
         """Return the file view: displacement, etype, filetype and datarep."""

@@ -116,6 +116,69 @@ assert file.Get_size() == 4 * (size - 1)
 file.Close()
 """
 
+CANNOT_OPEN: Final = """
+def opened(name, amode=RDWR):
+    try:
+        MPI.File.Open(comm, name, amode).Close()
+    except (MPI.Exception, TypeError, ValueError) as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+cases = [
+    ("a\\0b", RDWR, 23, "embedded null byte"),
+    ("a\\ud800", RDWR, 23, "surrogates not allowed"),
+    (path, None, 16, f"it failed at rank {size - 1}: TypeError"),
+]
+assert (MPI.ERR_BAD_FILE, MPI.ERR_OTHER) == (23, 16)
+for name, amode, code, words in cases:
+    last = rank == size - 1
+    kind, text = opened(name if last else path, amode if last else RDWR)
+    if amode is None and last:
+        assert kind == "TypeError", (kind, text)
+    else:
+        assert kind == "Exception" and words in text, (kind, text)
+        assert text.startswith(MPI.Get_error_string(code)), text
+    assert opened(path) == ("", "")
+    kind, text = opened(name, amode)
+    assert kind, (name, amode)
+    assert comm.allgather(rank) == list(range(size))
+for name, _, code, words in cases[:2]:
+    try:
+        MPI.File.Delete(name)
+    except MPI.Exception as error:
+        assert error.Get_error_class() == code and words in str(error)
+    else:
+        raise AssertionError(name)
+"""
+
+WRONG_AT_ONE: Final = """
+file = MPI.File.Open(comm, path, RDWR)
+last = rank == size - 1
+calls = [
+    lambda: file.Set_size("long" if last else 3),
+    lambda: file.Preallocate(None if last else 3),
+    lambda: file.Seek_shared(0.5 if last else 0),
+    lambda: file.Seek_shared(0, "end" if last else MPI.SEEK_SET),
+    lambda: file.Set_atomicity(np.zeros(2) if last else True),
+    lambda: file.Set_view(0, "d" if last else MPI.DOUBLE),
+    lambda: file.Set_view(0, MPI.BYTE, info=5 if last else MPI.INFO_NULL),
+]
+for number, call in enumerate(calls):
+    try:
+        call()
+    except (TypeError, ValueError) as error:
+        assert last, (number, error)
+    except MPI.Exception as error:
+        assert not last, (number, error)
+        assert error.Get_error_class() == MPI.ERR_OTHER
+        assert f"failed at rank {size - 1}" in str(error)
+    else:
+        raise AssertionError(number)
+    assert comm.allgather(number) == [number] * size  # of another communicator than the file's
+assert (file.Get_size(), file.atomicity, file.Get_view()[1]) == (0, False, MPI.BYTE)
+file.Close()
+"""
+
 COMPUTES: Final = """
 import pathlib, time
 file = MPI.File.Open(comm, path, RDWR)
@@ -168,6 +231,17 @@ def test_no_atomic_call_sees_a_part_of_another_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_where_ranks_differ_all_have_an_error(ranks: int, tmp_path: Path) -> None:
     launch(ranks, "-c", HEAD + AGREEMENT, str(tmp_path / "file"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_what_one_rank_cannot_open_is_an_error_of_all(ranks: int, tmp_path: Path) -> None:
+    launch(ranks, "-c", HEAD + CANNOT_OPEN, str(tmp_path / "file"))
+
+
+@pytest.mark.slow
+def test_an_argument_that_is_wrong_at_one_rank_is_an_error_of_all(tmp_path: Path) -> None:
+    launch(3, "--timeout", "30", "-c", HEAD + WRONG_AT_ONE, str(tmp_path / "file"))
 
 
 @pytest.mark.slow
