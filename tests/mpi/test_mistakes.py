@@ -299,6 +299,7 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
     (TypeError, lambda: comm.Send(a, 0, None), "Comm.Send: tag None is not an integer"),
     (TypeError, lambda: comm.bcast(1, "0"), "Comm.bcast: root '0' is not an integer"),
     (TypeError, lambda: comm.Bcast(a, None), "Comm.Bcast: root None is not an integer"),
+    (TypeError, lambda: comm.Agree("a"), "Comm.Agree: flag 'a' is not an integer"),
     (TypeError, lambda: comm.Split("a"), "Comm.Split: color 'a' is not an integer"),
     (TypeError, lambda: comm.Create_cart("x"), "Comm.Create_cart: dims 'x' is not a sequence of"),
     (TypeError, lambda: comm.Send(None, 0), "Comm.Send: expected a buffer or a list, not N"),

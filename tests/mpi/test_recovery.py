@@ -361,6 +361,16 @@ def test_abort_ends_a_job_with_recovery_all_the_same() -> None:
     launch(2, "comm.Abort(5) if comm.rank else comm.recv()", "--enable-recovery", expect=5)
 
 
+def test_what_cannot_be_agreed_on_does_not_reach_the_launcher() -> None:
+    program = """
+try:
+    comm.Agree("x")
+except TypeError:
+    print(comm.Agree(4 + comm.rank))
+"""
+    assert launch(2, program, "--enable-recovery").stdout == "4\n" * 2
+
+
 def test_a_revoked_communicator_fails_at_all_ranks_and_the_job_continues() -> None:
     program = """
 own = comm.Dup()
