@@ -3,12 +3,14 @@
 
 import argparse
 import contextlib
+import math
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from shmnd import ipc
 from shmnd.ipc.topic.seats import MOST_BUFFER
@@ -27,6 +29,8 @@ MORE_CODES = {
     0: "success; Ctrl-C and SIGTERM end a recording",
     130: "ended by Ctrl-C before the recording began",
 }
+_TURN: Final = 64
+"""Samples of a topic that are recorded before those of the next one."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,53 +63,86 @@ def run(args: argparse.Namespace) -> int:
         return 0 if _record(subs, args) else 1
 
 
+class _Recorder:
+    """Takes samples of some topics, writes them, and counts them."""
+
+    def __init__(
+        self,
+        subs: list[ipc.Subscriber],
+        writer: Writer,
+        ready: ipc.WaitSet,
+        args: argparse.Namespace,
+    ) -> None:
+        self._subs: Final = subs
+        self._writer: Final = writer
+        self._ready: Final = ready
+        self._most: Final[int | None] = args.count
+        self._ends: Final = math.inf if args.seconds is None else time.monotonic() + args.seconds
+        self._numbers: dict[ipc.Subscriber, int] = {}
+        self._samples = self._nbytes = 0
+        self.changed: Final[set[ipc.Subscriber]] = set()
+        """Topics of which no more is recorded."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all is recorded that was asked for."""
+        ended = self._samples == self._most or time.monotonic() >= self._ends
+        return ended or len(self.changed) == len(self._subs)
+
+    def take_turns(self) -> None:
+        """Record some samples of each topic: a fast one keeps none of the others waiting."""
+        self._ready.wait(min(0.2, max(0.0, self._ends - time.monotonic())))
+        for sub in self._subs:
+            for _ in range(_TURN):
+                if self.is_over or (sample := self._next_sample(sub)) is None:
+                    break
+                with sample:
+                    self._add(sub, sample)
+
+    def _next_sample(self, sub: ipc.Subscriber) -> ipc.Sample | None:
+        """Return the next sample if there is one; a topic of a recording has one type."""
+        if sub in self.changed:
+            return None
+        try:
+            return sub.try_receive()
+        except ipc.TypeMismatch as exc:
+            self.changed.add(sub)
+            self._ready.remove(sub)
+            print(f"shmnd: no more is recorded of {sub.name!r}: {exc}", file=sys.stderr)
+            return None
+
+    def _add(self, sub: ipc.Subscriber, sample: ipc.Sample) -> None:
+        if not _is_readable(sample, sub.name):
+            return
+        if sub not in self._numbers:
+            self._numbers[sub] = self._writer.add_topic(_described(sub))
+        self._nbytes += self._writer.add(self._numbers[sub], sample)
+        self._samples += 1
+
+    def print_progress(self, end: str) -> None:
+        """Print how much was recorded, and how much was lost."""
+        lost = sum(sub.lost for sub in self._subs)
+        text = f"{self._samples} samples, {self._nbytes:,} bytes, {lost} lost"
+        print(text, file=sys.stderr, end=end, flush=True)
+
+
 def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> bool:
     """Return whether all topics were recorded to the end."""
-    numbers: dict[ipc.Subscriber, int] = {}
-    changed: set[ipc.Subscriber] = set()
-    samples = nbytes = 0
-    began = reported = time.monotonic()
+    reported = time.monotonic()
     with Writer(args.file) as writer, ipc.WaitSet(*subs) as ready, _ended_by_sigterm():
+        recorder = _Recorder(subs, writer, ready, args)
         try:
-            while len(changed) < len(subs) and samples != args.count:
+            while not recorder.is_over:
                 now = time.monotonic()
-                if args.seconds is not None and now - began >= args.seconds:
-                    break
                 if sys.stderr.isatty() and now - reported > 1:
                     reported = now
-                    _print_progress(samples, nbytes, subs, end="\r")
-                ready.wait(0.2)
-                for sub in subs:
-                    while sample := _next_sample(sub, changed, ready):
-                        with sample:
-                            if not _is_readable(sample, sub.name):
-                                continue
-                            if sub not in numbers:
-                                numbers[sub] = writer.add_topic(_described(sub))
-                            nbytes += writer.add(numbers[sub], sample)
-                        samples += 1
-                        if samples == args.count:
-                            break
+                    recorder.print_progress(end="\r")
+                recorder.take_turns()
         except KeyboardInterrupt:
             pass  # the index is written, and the file is whole
         finally:
-            _print_progress(samples, nbytes, subs, end="\n")
-    return not changed
-
-
-def _next_sample(
-    sub: ipc.Subscriber, changed: set[ipc.Subscriber], ready: ipc.WaitSet
-) -> ipc.Sample | None:
-    """Return the next sample if there is one; a topic of a recording has one type."""
-    if sub in changed:
-        return None
-    try:
-        return sub.try_receive()
-    except ipc.TypeMismatch as exc:
-        changed.add(sub)
-        ready.remove(sub)
-        print(f"shmnd: no more is recorded of {sub.name!r}: {exc}", file=sys.stderr)
-        return None
+            recorder.print_progress(end="\n")
+    return not recorder.changed
 
 
 @contextlib.contextmanager
@@ -136,8 +173,3 @@ def _described(sub: ipc.Subscriber) -> dict[str, object]:
     assert sub.type is not None  # a sample has come
     attributes = dict(found.attributes) if found is not None else {}
     return {"name": sub.name, "type": sub.type.description, "attributes": attributes}
-
-
-def _print_progress(samples: int, nbytes: int, subs: list[ipc.Subscriber], end: str) -> None:
-    lost = sum(sub.lost for sub in subs)
-    print(f"{samples} samples, {nbytes:,} bytes, {lost} lost", file=sys.stderr, end=end, flush=True)
