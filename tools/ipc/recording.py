@@ -3,11 +3,11 @@
 
 `SHMNDREC`, then items. An item is a structured array of numpy's format (`np.save`) with one element
 of `ENTRY`, the header of the sample, and its value as another such array; an item of a topic has
-its description as JSON there. A type that the format has no words for, whose fields overlap or are
-out of order, is an item of its own, and the elements of such arrays are plain bytes. The index is
-an array of `PLACE`, behind it 16 bytes: where it begins, and `SHMNDEND`. A file without its end, as
-of a recorder that was killed, is read through. A sample that could not be written whole, because
-the disk was full, is cut off again.
+its description as JSON there, and its time is that at which the recording began. A type that the
+format has no words for, whose fields overlap or are out of order, is an item of its own, and the
+elements of such arrays are plain bytes. The index is an array of `PLACE`, behind it 16 bytes: where
+it begins, and `SHMNDEND`. A file without its end, as of a recorder that was killed, is read
+through. A sample that could not be written whole, because the disk was full, is cut off again.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ import io
 import json
 import os
 import struct
+import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
 from shmnd import ipc
-from shmnd.ipc.common.limits import attributes_of, checked_name
 from shmnd.ipc.types.layouts import dtype_from_layout, layout_of
 
-from ..sample_kinds import ARRAYS, BYTES, KINDS, OBJECT
+from ..sample_kinds import KINDS
+from .described import is_of, type_of
 from .npy import read_array, read_exactly
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ _BEFORE: Final = 10
 """Bytes of an item in front of this text."""
 _PIECE: Final = 1 << 20
 _MOST_LISTED: Final = 20
-_TOPIC_KEYS: Final = {"name", "type", "attributes"}
 PLACE: Final = np.dtype([("offset", "u8"), ("topic", "u4"), ("kind", "u4"), ("when_ns", "u8")])
 _PLACE: Final = struct.Struct("=QIIQ")
 
@@ -71,12 +71,13 @@ class Writer:
         self._places = bytearray()  # of a sample, 24 bytes: there may be billions
         self._topics = 0
         self._layouts: dict[str, int] = {}
+        self._began: Final = time.monotonic_ns()
         self.write(BEGIN)
 
     def add_topic(self, description: dict[str, Any]) -> int:
         """Write what a topic is; return its number."""
         self._topics += 1
-        self._add(TOPIC, self._topics, 0, 0, b"", _text(description))
+        self._add(TOPIC, self._topics, 0, self._began, b"", _text(description))
         return self._topics
 
     def _layout(self, dtype: np.dtype[Any]) -> int:
@@ -182,40 +183,8 @@ class Recorded:
         return self.at, self.topic, self.kind | self.layout << KIND_BITS, self.timestamp_ns
 
 
-def _type_of(description: Any) -> ipc.TopicType:
-    """Return the type of a topic; ValueError or TypeError where its description makes no sense."""
-    if not isinstance(description, dict) or not description.keys() >= _TOPIC_KEYS:
-        raise ValueError(f"it has no {', '.join(sorted(_TOPIC_KEYS))}")
-    checked_name(description["name"], "topic")
-    attributes_of(description["attributes"], "topic")
-    return ipc.TopicType.from_description(description["type"])
-
-
-def _is_of(type_: ipc.TopicType, sample: Recorded) -> bool:
-    """Return whether a sample is of the type of its topic."""
-    array = sample.array
-    word = type_.description
-    if sample.kind in (BYTES, OBJECT):
-        plain = array.dtype == np.uint8 and array.ndim == 1
-        if not plain or word not in ("bytes" if sample.kind == BYTES else "object", "any"):
-            return False
-        return sample.kind == BYTES or _is_packed(array)
-    if sample.kind not in ARRAYS or word in ("bytes", "object"):
-        return False
-    typed = type_.dtype is None or type_.dtype == array.dtype
-    return typed and type_.shape in (None, array.shape)
-
-
-def _is_packed(array: Any) -> bool:
-    try:
-        ipc.PackedObject(array)
-    except ValueError:
-        return False
-    return True
-
-
 class Recording:
-    """A file of samples; iterate over it.
+    """A file of samples; iterate over it, in the order of their times.
 
     Damage is left out, and `complain` is called with a line that says what and where: once
     for each place. OSError and ValueError name the file where all of it cannot be read.
@@ -230,6 +199,8 @@ class Recording:
         self.topics: dict[int, dict[str, Any]] = {}
         """Names, types and attributes."""
         self.types: dict[int, ipc.TopicType] = {}
+        self.began_ns = 0
+        """When the recording began, or 0; samples that are older come from histories."""
         self._lost_topics: set[int] = set()
         self._layouts: dict[int, np.dtype[Any]] = {}
         self._ends: Any = None
@@ -261,7 +232,9 @@ class Recording:
         # First those whose number is that of their order: a damaged one may have that of another.
         for at in np.argsort(topics["topic"] != np.arange(1, len(topics) + 1), kind="stable"):
             self._take_topic(topics[at])
-        self.index: Any = index[~described]
+        # A recorder takes the samples of one topic after those of another.
+        samples = index[~described]
+        self.index: Any = samples[np.argsort(samples["when_ns"], kind="stable")]
 
     def _take_layout(self, place: Any) -> None:
         found = self._item(place)
@@ -280,8 +253,9 @@ class Recording:
         if found is not None:
             try:
                 description = json.loads(found.array.tobytes())
-                self.types[found.topic] = _type_of(description)
+                self.types[found.topic] = type_of(description)
                 self.topics[found.topic] = description
+                self.began_ns = max(self.began_ns, found.timestamp_ns)
                 self._lost_topics.discard(found.topic)
             except Exception as exc:  # whatever a parser of damaged text raises
                 self._report_damage(
@@ -398,7 +372,7 @@ class Recording:
             if type_ is None:
                 self._lost_topics.add(found.topic)  # reported once
                 self._report_damage(found.at, f"topic {found.topic} of a sample is not described")
-            elif not _is_of(type_, found):
+            elif not is_of(type_, found):
                 name = self.topics[found.topic]["name"]
                 self._report_damage(found.at, f"a sample of {name!r} is not of its type")
             else:

@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Publish the samples in the order and at the pace of the recording."""
+    """Publish the samples in the order of their times and at the pace of the recording."""
     try:
         with Recording(args.file, _complain) as recording, contextlib.ExitStack() as stack:
             if recording.unread:
@@ -104,7 +104,8 @@ def _play(recording: Recording, pubs: dict[int, ipc.Publisher], speed: float) ->
         if pub is None:
             continue
         if first is None or began is None:
-            first, began = sample.timestamp_ns, time.monotonic()
+            first = max(sample.timestamp_ns, recording.began_ns)
+            began = time.monotonic()
         if speed > 0:
             sleep_until(began + (sample.timestamp_ns - first) / 1e9 / speed)
         send(pub, sample)
