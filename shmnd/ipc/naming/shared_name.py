@@ -3,7 +3,8 @@
 
 Each process that has the memory announces its descriptor at the broker; a process that opens the
 name takes a descriptor of its own from one of them through /proc, as only a process of the same
-user can. So the memory exists as long as one of them does, and nothing stays of it.
+user can. To root the kernel permits more, and root refuses it: a pickle runs code of its sender.
+So the memory exists as long as one of them does, and nothing stays of it.
 
 Two processes that open a name at once must not make two. They take numbers, as in a bakery
 (Lamport, 1974), whose registers are records of the broker: a process announces that it chooses,
@@ -335,6 +336,7 @@ def open_of_process(
     """Open a file that a process holds under a descriptor; None when it is another file by now.
 
     FileNotFoundError when that process is not seen (a number of 0), or has closed it.
+    PermissionError also where the kernel lets root have the file of another user.
     """
     # Non-blocking: it may be any file by now.
     path = f"/proc/{pid}/fd/{number}"
@@ -342,7 +344,12 @@ def open_of_process(
     kind = Owned if heir else Descriptor
     file = kind.of(os.open, path, flags, heir=heir)
     found = os.fstat(file.fd)
-    return file if (found.st_dev, found.st_ino) == wanted else None
+    if (found.st_dev, found.st_ino) != wanted:
+        return None
+    if found.st_uid != os.geteuid():
+        del file  # closed at once: the exception keeps what this call has
+        raise PermissionError(errno.EACCES, f"user {found.st_uid} made it")
+    return file
 
 
 def is_seen(entry: Entry) -> bool:
