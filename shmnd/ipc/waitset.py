@@ -61,8 +61,13 @@ class WaitSet(Closing):
         self._groups: list[WaiterGroup] = []
         self._waker = _Waker()
         self._has_left = False
-        for each in objects:
-            self.add(each)
+        try:
+            for each in objects:
+                self.add(each)
+        except BaseException:
+            self.close()
+            del self._waker  # no wait has it: the exception keeps this object
+            raise
 
     def add(self, obj: Any) -> None:
         """Add an object or a descriptor. Harmless when it is there already."""

@@ -47,6 +47,7 @@ class Board:
         self.pid: Final = entry.pid
         self.number = 0
         """Which of the writers it is that the reader has met, from 1."""
+        file = table_file = None
         try:
             file = named.open_from(entry, "", os.O_RDONLY)
             table_file = named.open_from(entry, TABLE, os.O_RDWR)
@@ -73,6 +74,9 @@ class Board:
             self.table.join(call)
         except BaseException:
             self.close()
+            for each in (file, table_file):
+                if each is not None:
+                    each.close()  # the exception keeps this frame
             raise
         self.keys: dict[str, Key] = {}
         self._keys_read = 0

@@ -56,10 +56,14 @@ class BlackboardReader(Closing):
             "BlackboardReader", BLACKBOARD, name, namespace=namespace, group=group
         )
         self._pid = os.getpid()
-        # Reports writers that come; one that is there is watched as a member.
-        self._writers = self._named.directory.watch(BLACKBOARD, name)
-        self._waiter = Waiter(self._named.adapter, self._news)
-        self._search()
+        try:
+            # Reports writers that come; one that is there is watched as a member.
+            self._writers = self._named.directory.watch(BLACKBOARD, name)
+            self._waiter = Waiter(self._named.adapter, self._news)
+            self._search()
+        except BaseException:
+            self.close()
+            raise
 
     def _news(self) -> bool:
         return bool(self._writers.pending)
