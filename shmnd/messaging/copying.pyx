@@ -14,9 +14,9 @@ from cpython.buffer cimport (
     PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.string cimport memcpy
 
 from shmnd.messaging.messages cimport Messages
+from shmnd.ring cimport c
 
 from shmnd.common.objects import holds_objects
 
@@ -70,6 +70,6 @@ cdef class Copied:
         nbytes = PyBytes_GET_SIZE(message)
         if nbytes > self.view.len:
             raise StopIteration
-        memcpy(self.view.buf, PyBytes_AS_STRING(message), nbytes)
+        c.shmnd_copy_bytes(self.view.buf, PyBytes_AS_STRING(message), nbytes)
         self.messages.inbox.popleft()
         return nbytes

@@ -9,7 +9,6 @@ element; windows named by a descriptor and an offset.
 
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint32_t, uint64_t
-from libc.string cimport memcpy
 
 from shmnd.ring cimport c
 from shmnd.ring.shared_memory cimport sge as elements
@@ -178,7 +177,7 @@ cdef class Staging:
         for i in range(n):
             if list_[i].token == self.token:
                 list_[i].address += at
-        memcpy(<void *><size_t>(self.address + at), <char *>data, len(data))
+        c.shmnd_copy_bytes(<void *><size_t>(self.address + at), <char *>data, len(data))
 
     def close(self) -> None:
         """End the registration."""

@@ -17,7 +17,6 @@ from cpython.bytes cimport (
 )
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 
 from shmnd.mpi.transport.engine cimport arena
 
@@ -27,6 +26,9 @@ from pickle import loads as _py_loads
 
 cdef extern from "stdbool.h":
     ctypedef unsigned char flag "bool"
+
+cdef extern from "wire/copy_bytes.h" nogil:
+    void shmnd_copy_bytes(void *to, const void *from_, size_t n)
 
 cdef extern from "transport/copying/arena.h" nogil:
     struct shmpi_arena:
@@ -57,10 +59,10 @@ cdef set _large = set()  # types of which the last pickle was large
 
 cdef int _copy(char *to, const char *source, Py_ssize_t n) except -1:
     if n < _LONG_COPY:
-        memcpy(to, source, n)
+        shmnd_copy_bytes(to, source, n)
     else:
         with nogil:
-            memcpy(to, source, n)
+            shmnd_copy_bytes(to, source, n)
     return 0
 
 
@@ -110,7 +112,7 @@ cdef class PickleFile:
 
     cdef void put(self, const char *data, Py_ssize_t n) noexcept:
         """Write some bytes for which there is room."""
-        memcpy(self.base + self.used, data, n)
+        shmnd_copy_bytes(self.base + self.used, data, n)
         self.used += n
 
     cdef void give_back(self) noexcept:

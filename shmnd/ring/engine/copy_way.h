@@ -30,7 +30,7 @@ enum {
     SHMND_WAY_SETTLES = 16, /* went the other way, are not timed */
     SHMND_WAY_TRIAL = 4 * SHMND_WAY_BLOCK,
     /* Messages until the next trial, after a change and at most. */
-    SHMND_WAY_STAYS_LEAST = SHMND_WAY_TRIAL,
+    SHMND_WAY_STAYS_LEAST = 4 * SHMND_WAY_TRIAL,
     SHMND_WAY_STAYS_MOST = 32 * SHMND_WAY_TRIAL,
 };
 

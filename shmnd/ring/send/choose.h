@@ -42,13 +42,26 @@ static inline bool shmnd_tx_prefers_pull(const struct shmnd_qp *qp, const struct
            !shmnd_tx_has_private_memory(qp, sges, w->sges);
 }
 
+/* The receives behind that of the next message, as this side saw them at its last look. */
+static inline uint32_t shmnd_tx_known_receives(const struct shmnd_qp *qp)
+{
+    return qp->messages < qp->seen.credit ? (uint32_t)(qp->seen.credit - qp->messages - 1) : 0;
+}
+
 /* Has the ring room for a message, with one slot left for each further message whose receive is
- * known, so that these can be placed? A message of one slot has no protocol that needs less. */
+ * posted, so that these can be placed? A message of one slot has no protocol that needs less. */
 static inline bool shmnd_tx_ring_fits(struct shmnd_qp *qp, uint32_t bytes)
 {
     uint32_t slots = shmnd_slots_for(bytes);
-    uint64_t known = qp->messages < qp->seen.credit ? qp->seen.credit - qp->messages - 1 : 0;
-    return shmnd_slots_have_room(&qp->out, slots == 1 ? 1 : slots + (uint32_t)known);
+    if (slots == 1)
+        return shmnd_slots_have_room(&qp->out, 1);
+    if (!shmnd_slots_have_room(&qp->out, slots + shmnd_tx_known_receives(qp)))
+        return false;
+    if (shmnd_slots_have_room(&qp->out, slots + qp->link.their_posted_mask + 1))
+        return true; /* whatever was posted since the last look */
+    uint64_t cancelled;
+    shmnd_tx_update_credit(qp, &cancelled);
+    return shmnd_slots_have_room(&qp->out, slots + shmnd_tx_known_receives(qp));
 }
 
 /* The bytes in the ring that announce a large message. */

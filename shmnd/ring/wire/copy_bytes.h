@@ -35,7 +35,8 @@ static __attribute__((noinline, unused)) void shmnd_copy_vectors(uint8_t *to, co
 {
     enum { V = sizeof(shmnd_vector) };
     shmnd_vector first = *(const shmnd_vector *)from, last = *(const shmnd_vector *)(from + n - V);
-    shmnd_vector *begin = (shmnd_vector *)to, *end = (shmnd_vector *)(to + n - V);
+    shmnd_vector *end = (shmnd_vector *)(to + n - V);
+    *(shmnd_vector *)to = first;                 /* no source of what follows lies there */
     size_t skip = V - ((uintptr_t)to & (V - 1)); /* to where the target is aligned */
     to += skip;
     from += skip;
@@ -51,7 +52,6 @@ static __attribute__((noinline, unused)) void shmnd_copy_vectors(uint8_t *to, co
     for (; n >= V; n -= V, to += V, from += V)
         *(shmnd_aligned_vector *)to = *(const shmnd_vector *)from;
     *end = last;
-    *begin = first;
 }
 
 /* Is a copy by `rep movsb` slow? The two may be addresses in different processes. */
@@ -76,7 +76,8 @@ static inline void shmnd_copy_bytes(void *to, const void *from, size_t n)
         memmove(to, from, n);
 }
 
-#define SHMND_STAGE_BYTES (64u << 10)
+/* A thread may have a small stack. */
+#define SHMND_STAGE_BYTES (32u << 10)
 
 struct shmnd_stage {
     _Alignas(SHMND_COPY_PAGE) uint8_t pages[SHMND_STAGE_BYTES + SHMND_COPY_PAGE];

@@ -174,7 +174,7 @@ static inline int shmnd_vm_copy(struct shmnd_process *process, const struct shmn
         void *here = writing ? (void *)(uintptr_t)s.from : s.to;
         void *there = writing ? s.to : (void *)(uintptr_t)s.from;
         if (!s.fragile && shmnd_copy_is_close(s.to, s.from, s.length)) {
-            /* In order: a thread may wait for the last byte of a Write. */
+            /* In their order, as one call copies a list. */
             int error = shmnd_vm_run(process, &list, writing);
             list.count = 0;
             error = error ? error : shmnd_vm_copy_close(process, here, there, s.length, writing);

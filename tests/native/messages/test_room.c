@@ -90,8 +90,49 @@ static void inline_sends_leave_room(void)
         }
 }
 
+/* Receives that were posted after the sender has looked for them count, too. */
+static void receives_of_a_moment_ago_have_their_room(void)
+{
+    struct duo d;
+    struct pair_options o = pair_usual;
+    o.receives = o.requests = DEPTH;
+    o.inline_size = 1024;
+    duo_open_with(&d, (struct world_options){.segment_bytes = 2 * DEPTH * 1152}, o, o);
+    uint8_t *from = shared_bytes(d.pa, 1024), *into = shared_bytes(d.pb, DEPTH * 1024);
+    uint32_t token = region_new(d.pb, into, DEPTH * 1024, SHMND_MR_LOCAL_WRITE);
+    uint32_t early = 13;
+    for (uint32_t i = 0; i < DEPTH; i++) {
+        struct shmnd_sge m = sge(from, 1024, 0);
+        struct shmnd_sge r = sge(into + i * 1024, 1024, token);
+        EQUAL(post_receive(d.b, 100 + i, &r, 1), SHMND_SUCCESS);
+        if (i == 0) {
+            fill(from, 1024, 0);
+            EQUAL(post_send(d.a, 0, &m, 1, SHMND_OP_INLINE), SHMND_SUCCESS);
+            EXPECT(d.qa, SHMND_SEND, 0, SHMND_SUCCESS);
+            EXPECT_RECEIVED(d.qb, 100, 1024);
+        }
+        if (i == early) /* the sender looks */
+            shmnd_tx_has_receive(&d.a->q, d.a->q.messages, 0, 1024);
+    }
+    for (uint32_t i = 1; i < DEPTH; i++) {
+        struct shmnd_sge m = sge(from, 1024, 0);
+        fill(from, 1024, i);
+        EQUAL(post_send(d.a, i, &m, 1, SHMND_OP_INLINE), SHMND_SUCCESS);
+    }
+    for (uint32_t turn = 0; turn < 4 * DEPTH && d.qa->got < DEPTH - 1; turn++)
+        queue_turn(d.qa);
+    EQUAL(d.qa->got, DEPTH - 1);
+    for (uint32_t i = 1; i < DEPTH; i++) {
+        EXPECT(d.qa, SHMND_SEND, i, SHMND_SUCCESS);
+        EXPECT_RECEIVED(d.qb, 100 + i, 1024);
+        CHECK(filled(into + i * 1024, 1024, i));
+    }
+    duo_close(&d);
+}
+
 static const struct check_test tests[] = {
     TEST(long_lists_leave_room),
     TEST(inline_sends_leave_room),
+    TEST(receives_of_a_moment_ago_have_their_room),
 };
 MAIN(tests)

@@ -6,9 +6,29 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 
 #include "check.h"
+
+static uint32_t calls; /* of the kernel, to copy */
+
+static ssize_t counted_readv(pid_t pid, const struct iovec *here, unsigned long n,
+                             const struct iovec *there, unsigned long m, unsigned long flags)
+{
+    calls++;
+    return process_vm_readv(pid, here, n, there, m, flags);
+}
+
+static ssize_t counted_writev(pid_t pid, const struct iovec *here, unsigned long n,
+                              const struct iovec *there, unsigned long m, unsigned long flags)
+{
+    calls++;
+    return process_vm_writev(pid, here, n, there, m, flags);
+}
+
+#define process_vm_readv counted_readv
+#define process_vm_writev counted_writev
 #include "wire/process_memory.h"
 
 #define BYTES 4096u
@@ -106,7 +126,11 @@ static void remote_copies_of_close_addresses(void)
         shmnd_spans_add(&from, (uintptr_t)source + first + 100, n - first - 100);
         shmnd_spans_add(&to, (uintptr_t)target + first + 100 + distance, n - first - 100);
         *(writing ? &to.remote : &from.remote) = 3;
+        calls = 0;
         EQUAL(shmnd_vm_copy(&me, &to, &from), 0);
+        bool close = distance < SHMND_COPY_CLOSE && n - first - 100 > SHMND_COPY_LONG;
+        uint32_t stages = (n - first - 100 + SHMND_STAGE_BYTES - 1) / SHMND_STAGE_BYTES;
+        EQUAL(calls, close ? (first > 0) + stages : 1);
         CHECK(memcmp(target + 1, source + 1, first) == 0);
         CHECK(memcmp(target + first + 100 + distance, source + first + 100, n - first - 100) == 0);
         EQUAL(target[first + 1], 0);
