@@ -108,9 +108,10 @@ def add_sizes(parser: argparse.ArgumentParser, default: int) -> None:
     )
     group.add_argument(
         "--memory",
-        choices=[memory.value for memory in Memory],
+        choices=[Memory.SEGMENT.value, Memory.PRIVATE.value, Memory.MIXED.value],
         default=Memory.SEGMENT.value,
-        help="memory of the messages: allocated from the adapter, or an ordinary array",
+        help="memory of the messages: allocated from the adapter, an ordinary array, or mixed: "
+        "a header of 8 bytes in an array and the rest allocated, for Sends of the loop in Python",
     )
     group.add_argument(
         "--validate", action="store_true", help="first send messages whose every byte is checked"

@@ -16,8 +16,8 @@ import numpy
 
 import shmnd
 
-from ..measure.how import Wait
-from ..measure.question import Question
+from ..measure.how import HEADER, Wait
+from ..measure.question import Kind, Question
 from .memory import LIMIT, pieces, places
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ MARKS = 255
 """How many marks there are for Writes."""
 
 _READ_LIMITS = 16, 16
+_SENDS = Kind.PINGPONG, Kind.STREAM
 _PRIVATE = struct.Struct("<QI")  # address and token of the inbox
 
 
@@ -137,6 +138,8 @@ class Lane:
     ) -> Lane:
         """Make all objects and post the first Receives; results carry the `place` of the lane."""
         size, how = question.size, question.how
+        if how.is_mixed and (question.kind not in _SENDS or size <= HEADER):
+            raise ValueError(f"mixed memory is for Sends of more than {HEADER} bytes")
         outbox, inbox = places(adapter, size, how.memory, how.into or how.memory)
         if depths.by_default:
             qp = adapter.create_queue_pair(

@@ -76,6 +76,11 @@ class How:
     subscribers: int = 1
     """Subscribers of a topic."""
 
+    @property
+    def is_mixed(self) -> bool:
+        """Return whether one of the two ends has mixed memory."""
+        return Memory.MIXED in {self.memory, self.into}
+
     def as_json(self) -> dict[str, Any]:
         """Return what differs from the usual."""
         pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))

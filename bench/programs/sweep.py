@@ -104,16 +104,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
             dest=f"{name}_size",
             help=f"bytes, as in 40 or 64K (default {format_size(usual)})",
         )
-    for name, known, text in (
-        ("kinds", _KINDS, "one message after another, and streams"),
-        ("ways", _WAYS, "memory of the sender and of the receiver"),
+    mixed = [way for way, how in _WAYS.items() if how.is_mixed]
+    plain = [way for way in _WAYS if way not in mixed]
+    also = f"; with --engine python also {','.join(mixed)}"
+    for name, known, default, more, text in (
+        ("kinds", _KINDS, [*_KINDS], "", "one message after another, and streams"),
+        ("ways", _WAYS, plain, also, "memory of the sender and of the receiver"),
     ):
         parser.add_argument(
             f"--{name}",
             type=options.words(known),
-            default=[*known],
+            default=default,
             metavar=f"{name[:-1].upper()},…",
-            help=f"{text} (default {','.join(known)})",
+            help=f"{text} (default {','.join(default)}{more})",
         )
     options.add_engine(parser)
     parser.set_defaults(engine="native")

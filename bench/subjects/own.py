@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ..measure.environment import shared_memory_used
-from ..measure.how import HEADER, Memory, Wait
+from ..measure.how import Wait
 from ..measure.question import Kind, Question
 from ..measure.reading import Reading, Stamps, counters, intervals, make_stamps
 from ..workers.worker import CLIENT
@@ -41,10 +41,7 @@ class Shmnd(WorkerSubject):
         super().__init__({"engine": self.engine, "namespace": namespace})
 
     def answers(self, question: Question) -> bool:
-        """Everything but what needs a crowd; of mixed memory, Sends longer than its header."""
-        if question.how.memory is Memory.MIXED:
-            sends = question.kind in (Kind.PINGPONG, Kind.STREAM) and question.size > HEADER
-            return sends and self.engine == "python" and not question.idle
+        """Everything but what needs a crowd."""
         return question.kind in TRAFFIC and not question.idle
 
 

@@ -100,6 +100,9 @@ def test_a_command_measures_and_reports(
 
 
 MANNERS: Final = [
+    ["pingpong", "--memory", "mixed", "-s", "9,600,20K", "--validate"],
+    ["ping", "--memory", "mixed", "-s", "600,20K", "--validate"],
+    ["sweep", "--from", "600", "--to", "800", "--ways", "mixed-shared", "--engine", "python"],
     ["rpingpong", "--rate", "5000", "--engine", "both"],
     ["read-lat", "--rate", "5000", "-s", "4K", "--engine", "both"],
     ["pingpong", "-I", "64", "-s", "64,100", "--engine", "both"],

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shmnd_bench.command import frame
-from shmnd_bench.measure.how import HEADER, How, Memory
+from shmnd_bench.measure.how import How, Memory
 from shmnd_bench.measure.question import Kind, Question
 from shmnd_bench.programs import sweep
 from shmnd_bench.programs.sweep import FACTOR, Series, Step, sizes_between, steps_of, summary
@@ -102,7 +102,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[list[Questi
     return asked[0], asked[1]
 
 
-def test_all_ways_of_both_kinds_are_asked_of_the_compiled_loop(
+def test_all_ways_of_both_kinds_are_measured_by_the_compiled_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     questions, subjects = asked_for(monkeypatch)
@@ -113,8 +113,6 @@ def test_all_ways_of_both_kinds_are_asked_of_the_compiled_loop(
         How(memory=Memory.PRIVATE, into=Memory.SEGMENT),
         How(into=Memory.PRIVATE),
         How(),
-        How(memory=Memory.MIXED, into=Memory.SEGMENT),
-        How(memory=Memory.MIXED),
     ]
     assert questions == [
         Question(kind, size, how=how)
@@ -124,17 +122,13 @@ def test_all_ways_of_both_kinds_are_asked_of_the_compiled_loop(
     ]
 
 
-def test_mixed_memory_is_measured_by_the_loop_in_python() -> None:
-    mixed = How(memory=Memory.MIXED)
-    for kind, size, asked in (
-        (Kind.PINGPONG, HEADER + 1, True),
-        (Kind.STREAM, 1 << 20, True),
-        (Kind.STREAM, HEADER, False),
-        (Kind.WRITE, 1 << 20, False),
-    ):
-        question = Question(kind, size, how=mixed)
-        assert Shmnd().answers(question) is asked
-        assert not ShmndNative().answers(question)
+def test_mixed_memory_is_measured_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = ["--from", "600", "--to", "800"]
+    questions, _ = asked_for(monkeypatch, *sizes, "--ways", "mixed-shared,mixed-mixed")
+    assert {question.how for question in questions} == {
+        How(memory=Memory.MIXED, into=Memory.SEGMENT),
+        How(memory=Memory.MIXED),
+    }
 
 
 def test_the_options_choose(monkeypatch: pytest.MonkeyPatch) -> None:
