@@ -24,6 +24,7 @@ __all__ = [
     "pid_here",
     "pid_in_proc",
     "proc_space",
+    "users_of",
 ]
 
 _LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -88,6 +89,20 @@ def pid_in_proc(process: Process, likely: int = 0) -> int:
     if process.space in (own.space, 0) and proc_is_ours:
         return process.number if os.path.exists(f"/proc/{process.number}") else 0  # noqa: PTH110
     return _search(process, likely)
+
+
+def users_of(folder: int) -> set[int]:
+    """Return the users of a process: its real, effective and saved one, and that for files.
+
+    `folder` is a descriptor of its folder in /proc. FileNotFoundError when it has ended.
+    """
+    try:
+        status = (_PROC / f"self/fd/{folder}/status").read_bytes()
+    except ProcessLookupError as exc:
+        pass_on(exc)
+        raise FileNotFoundError(errno.ENOENT, "it has ended") from None
+    line = next(line for line in status.splitlines() if line.startswith(b"Uid:"))
+    return {int(word) for word in line.split()[1:]}
 
 
 def may_be_hidden(process: Process) -> bool:

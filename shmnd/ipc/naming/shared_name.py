@@ -35,6 +35,7 @@ from shmnd.ipc.common.processes import (
     own_process,
     pid_in_proc,
     proc_space,
+    users_of,
 )
 from shmnd.ipc.naming.cards import Card, cards, label_of
 from shmnd.provider import open_adapter
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["SharedName", "identity", "is_hidden", "is_seen", "open_of_process"]
 
 _LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _PATIENCE: Final = 10.0
 _PAUSE: Final = 0.0005
 _LONGEST_PAUSE: Final = 0.1
@@ -336,18 +338,23 @@ def open_of_process(
     """Open a file that a process holds under a descriptor; None when it is another file by now.
 
     FileNotFoundError when that process is not seen (a number of 0), or has closed it.
-    PermissionError also where the kernel lets root have the file of another user.
+    PermissionError also where the kernel lets root have the file of another user, or one that such
+    a user holds: it may be memory that root has allocated for its peers.
     """
-    # Non-blocking: it may be any file by now.
-    path = f"/proc/{pid}/fd/{number}"
-    flags |= os.O_CLOEXEC | os.O_NONBLOCK
-    kind = Owned if heir else Descriptor
-    file = kind.of(os.open, path, flags, heir=heir)
+    own, kind = os.geteuid(), Owned if heir else Descriptor
+    # Of one process, also if its number is given away meanwhile.
+    with contextlib.closing(Descriptor.of(os.open, f"/proc/{pid}", _FOLDER)) as process:
+        others = users_of(process.fd) - {own}
+        if others:
+            raise PermissionError(errno.EACCES, f"user {min(others)} holds it")
+        # Non-blocking: it may be any file by now.
+        path = f"/proc/self/fd/{process.fd}/fd/{number}"
+        file = kind.of(os.open, path, flags | os.O_CLOEXEC | os.O_NONBLOCK, heir=heir)
     found = os.fstat(file.fd)
     if (found.st_dev, found.st_ino) != wanted:
         return None
-    if found.st_uid != os.geteuid():
-        del file  # closed at once: the exception keeps what this call has
+    if found.st_uid != own:
+        file.close()  # at once: the exception keeps what this call has
         raise PermissionError(errno.EACCES, f"user {found.st_uid} made it")
     return file
 

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of queues, services, events and blackboards are for one user, also within a group."""
 
+import contextlib
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from processes.kit import Child
 from processes.memory.test_access import ANNA, BERT, CLUB, common, env, member, only_root
+from shmnd.ipc.naming.shared_name import open_of_process
 
 __all__ = ["common"]
 
@@ -73,8 +77,37 @@ def test_a_name_of_another_user_is_refused(common: Path, user: int) -> None:
         assert len(said) == 7
         for each in said:
             assert f"the memory of 'name' belongs to process {pid} and cannot be opened: " in each
-            assert ("user 41001 made it" in each) == (user == ROOT)
+            assert f"user {ANNA} holds it" in each
             assert "for the processes of one user" in each
         anna.say(None)
         assert anna.hear() == ["an item", True]
         anna.say(None)
+
+
+@only_root
+def test_memory_that_root_made_is_refused_from_another_user() -> None:
+    """Root allocates memory for peers of other users, which may announce it as a queue."""
+    fd = os.memfd_create("of root")
+    found = os.fstat(fd)
+    wanted = found.st_dev, found.st_ino
+    own = open_of_process(os.getpid(), fd, wanted, os.O_RDWR)
+    assert own is not None
+    with contextlib.closing(own):
+        assert os.fstat(own.fd).st_ino == found.st_ino
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setresuid(ANNA, ANNA, ANNA)
+        os.write(writing, b"ready")
+        signal.pause()
+    try:
+        os.read(reading, 5)
+        with pytest.raises(PermissionError, match=f"user {ANNA} holds it"):
+            open_of_process(child, fd, wanted, os.O_RDWR)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        for each in (fd, reading, writing):
+            os.close(each)
+    with pytest.raises(FileNotFoundError):
+        open_of_process(child, fd, wanted, os.O_RDWR)
