@@ -44,6 +44,9 @@ class _Waker:
     def wake(self) -> None:
         self._event.add()
 
+    def close(self) -> None:
+        self._event.close()
+
 
 class WaitSet(Closing):
     """A set of objects, of which `wait` returns those that have something.
@@ -66,7 +69,7 @@ class WaitSet(Closing):
                 self.add(each)
         except BaseException:
             self.close()
-            del self._waker  # no wait has it: the exception keeps this object
+            self._waker.close()  # no wait has it: the exception keeps this object
             raise
 
     def add(self, obj: Any) -> None:

@@ -52,3 +52,13 @@ def test_a_constructor_that_raises_keeps_no_descriptor(name: str) -> None:
         kept.append(caught.value)
         counts.append(len(list(Path("/proc/self/fd").iterdir())))
     assert counts[1:] == counts[1:2] * 3
+
+
+def test_objects_of_a_wait_set_that_was_not_made_close() -> None:
+    sub, queue = ipc.Subscriber("name"), ipc.Queue()
+    with pytest.raises(TypeError, match="has no fileno") as caught:
+        ipc.WaitSet(sub, queue, ipc.Publisher)
+    sub.close()
+    queue.close()
+    assert sub.closed
+    assert caught.value
