@@ -53,6 +53,7 @@ _BEFORE: Final = 10
 """Bytes of an item in front of this text."""
 _PIECE: Final = 1 << 20
 _MOST_LISTED: Final = 20
+_MOMENT_NS: Final = 10**9
 PLACE: Final = np.dtype([("offset", "u8"), ("topic", "u4"), ("kind", "u4"), ("when_ns", "u8")])
 _PLACE: Final = struct.Struct("=QIIQ")
 
@@ -184,7 +185,7 @@ class Recorded:
 
 
 class Recording:
-    """A file of samples; iterate over it, in the order of their times.
+    """A file of samples; iterate over it: all in the order of their times, topics in their own.
 
     Damage is left out, and `complain` is called with a line that says what and where: once
     for each place. OSError and ValueError name the file where all of it cannot be read.
@@ -232,9 +233,24 @@ class Recording:
         # First those whose number is that of their order: a damaged one may have that of another.
         for at in np.argsort(topics["topic"] != np.arange(1, len(topics) + 1), kind="stable"):
             self._take_topic(topics[at])
-        # A recorder takes the samples of one topic after those of another.
-        samples = index[~described]
-        self.index: Any = samples[np.argsort(samples["when_ns"], kind="stable")]
+        self.index: Any = self._merged(index[~described])
+
+    def _merged(self, samples: Any) -> Any:
+        """Return the samples in the order of their times, and those of each topic in its order.
+
+        A recorder takes samples of one topic after those of another. Two publishers of a topic may
+        send in another order than that of the times that they noted, a moment apart; a damaged time
+        is further from the others.
+        """
+        times = samples["when_ns"].copy()
+        for number in self.topics:
+            of_topic = samples["topic"] == number
+            noted = times[of_topic]
+            latest = np.maximum.accumulate(noted)
+            times[of_topic] = np.where(latest - noted < _MOMENT_NS, latest, noted)
+        if np.all(times[1:] >= times[:-1]):
+            return samples
+        return samples[np.argsort(times, kind="stable")]
 
     def _take_layout(self, place: Any) -> None:
         found = self._item(place)

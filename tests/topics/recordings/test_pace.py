@@ -40,6 +40,23 @@ def test_topics_are_replayed_in_the_order_of_their_times(name: str, tmp_path: Pa
         assert found == [(1, 1), (2, 2), (1, 3), (2, 4), (1, 5), (1, 5), (2, 5), (2, 6)]
 
 
+def test_the_order_of_a_topic_stays(name: str, tmp_path: Path) -> None:
+    """Where its publishers sent in another order than that of their times."""
+    path = tmp_path / "run.rec"
+    written(path, [f"{name}-{number}" for number in range(2)], [[1, 5, 4, 7], [2, 6, 3]])
+    with Recording(path) as recording:
+        found = [(each.topic, int(each.array[0])) for each in recording]
+    assert found == [(1, 1), (2, 2), (1, 5), (1, 4), (2, 6), (2, 3), (1, 7)]
+
+
+def test_a_damaged_time_delays_no_other_sample(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.rec"
+    written(path, [f"{name}-{number}" for number in range(2)], [[1, 1 << 62, 3, 5], [2, 4]])
+    with Recording(path) as recording:
+        found = [int(each.array[0]) for each in recording]
+    assert found == [1, 2, 3, 4, 5, 1 << 62]
+
+
 def test_a_history_is_replayed_at_once(name: str, tmp_path: Path) -> None:
     """A sample that was sent long before the recording keeps those of the recording not waiting."""
     path = tmp_path / "run.rec"
