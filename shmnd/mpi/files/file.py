@@ -21,7 +21,7 @@ from shmnd.mpi.objects.errhandler import Errhandler, raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.handle import Handle, State, constant
-from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls, hints_of, require_info
+from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls, require_info
 from shmnd.mpi.transport.outer_call import OuterCall
 
 
@@ -91,10 +91,9 @@ class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
             why = "is null" if comm.ob is None else "is an inter-communicator"
             raise_error(None, constants.ERR_COMM, f"File.Open: the communicator {why}")
         self = cls()
-        path, hints = os.fsdecode(filename), hints_of(info, "File.Open")
         try:
-            with OuterCall("File.Open", repr(path), comm.ob.context):
-                self.ob = FileState(comm, path, amode, hints)
+            with OuterCall("File.Open", repr(filename), comm.ob.context):
+                self.ob = FileState(comm, filename, amode, info)
         except MPIException as error:
             handlers.handle_by(_default.errhandler, FILE_NULL, error.error_code, error.detail)
             raise

@@ -7,6 +7,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
 from shmnd.common.interruption import is_interruption, pass_on
@@ -19,6 +20,7 @@ from shmnd.mpi.files.shared_pointer import SharedPointer
 from shmnd.mpi.files.view import View
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.handle import State
+from shmnd.mpi.objects.info import Info, hints_of
 
 _Value = TypeVar("_Value")
 
@@ -83,31 +85,35 @@ def _open(path: str, amode: int, creates: bool) -> Owned:
 class FileState(State):
     """An open file of one rank."""
 
-    def __init__(self, comm: Any, path: str, amode: int, hints: dict[str, str]) -> None:
+    path: str
+    info: dict[str, str]
+
+    def __init__(
+        self, comm: Any, filename: os.PathLike[str] | str | bytes, amode: int, info: Info
+    ) -> None:
         """Open the file together with all ranks of `comm`: the first one first, as it creates it.
 
         Where it fails at one rank, it fails at all of them.
         """
         super().__init__()
         self._file = Owned()
-        self.path = path
         self.amode = amode
-        self.info = hints
         self.atomic = False
         self.split: tuple[str, int] | None = None
         self.lock = threading.Lock()  # of the individual pointer, between threads of the rank
         self.rank = comm.Get_rank()
         first = self.rank == 0
-        own: list[Exception] = []
-        failure = self._attempt(True, own) if first else None
+        own: list[BaseException] = []
+        attempt = partial(self._attempt, filename, info, own)
+        failure = attempt(creates=True) if first else None
         # Each rank waits for all here: one that is behind the others by a collective hears of it.
-        failure = comm.allgather(failure)[0] or (None if first else self._attempt(False, own))
+        failure = comm.allgather(failure)[0] or (None if first else attempt(creates=False))
         found = comm.allgather((failure, amode))
         failure = failure or next((each for each, _ in found if each), None)
         if failure is None and any(each != amode for _, each in found):
             failure = (
                 constants.ERR_NOT_SAME,
-                f"File.Open({path!r}, {amode}): the ranks have the modes "
+                f"File.Open({filename!r}, {amode}): the ranks have the modes "
                 f"{[each for _, each in found]}; expected one mode",
             )
         if failure is not None:
@@ -123,15 +129,18 @@ class FileState(State):
                 self.pointer.set(self.position)
             self.comm._barrier_as("File.Open", self)
 
-    def _attempt(self, creates: bool, own: list[Exception]) -> tuple[int, str] | None:
+    def _attempt(
+        self, filename: Any, info: Info, own: list[BaseException], *, creates: bool
+    ) -> tuple[int, str] | None:
         """Open the file; return an error as all ranks raise it, and keep one that is not of MPI."""
         try:
+            self.path, self.info = os.fsdecode(filename), hints_of(info, "File.Open")
             self._file = _open(self.path, self.amode, creates)
         except MPIException as error:
             return error.Get_error_class(), error.detail
-        except Exception as error:  # of a wrong argument, or of a handler of a signal
+        except BaseException as error:  # of a wrong argument, or of a handler of a signal
             own.append(error)
-            place = f"File.Open({self.path!r}): it failed at rank {self.rank}"
+            place = f"File.Open({filename!r}): it failed at rank {self.rank}"
             return constants.ERR_OTHER, f"{place}: {type(error).__name__}: {error}"
         return None
 

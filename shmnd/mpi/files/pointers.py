@@ -63,10 +63,10 @@ def _set_view(
     datarep: str,
     info: Info,
 ) -> None:
-    require_no_split(state, "Set_view")
     hints: dict[str, str] = {}
 
     def make() -> View:
+        require_no_split(state, "Set_view")
         for given in (etype, filetype):
             if given is not None and not isinstance(given, Datatype):
                 raise TypeError(f"File.Set_view: {given!r} is not a datatype")

@@ -117,9 +117,9 @@ file.Close()
 """
 
 CANNOT_OPEN: Final = """
-def opened(name, amode=RDWR):
+def opened(name, amode=RDWR, info=MPI.INFO_NULL):
     try:
-        MPI.File.Open(comm, name, amode).Close()
+        MPI.File.Open(comm, name, amode, info).Close()
     except (MPI.Exception, TypeError, ValueError) as error:
         return type(error).__name__, str(error)
     return "", ""
@@ -128,12 +128,13 @@ cases = [
     ("a\\0b", RDWR, 23, "embedded null byte"),
     ("a\\ud800", RDWR, 23, "surrogates not allowed"),
     (path, None, 16, f"it failed at rank {size - 1}: TypeError"),
+    (None, RDWR, 16, f"it failed at rank {size - 1}: TypeError"),
 ]
 assert (MPI.ERR_BAD_FILE, MPI.ERR_OTHER) == (23, 16)
 for name, amode, code, words in cases:
     last = rank == size - 1
     kind, text = opened(name if last else path, amode if last else RDWR)
-    if amode is None and last:
+    if None in (name, amode) and last:
         assert kind == "TypeError", (kind, text)
     else:
         assert kind == "Exception" and words in text, (kind, text)
@@ -141,6 +142,8 @@ for name, amode, code, words in cases:
     assert opened(path) == ("", "")
     kind, text = opened(name, amode)
     assert kind, (name, amode)
+    kind, text = opened(path, info=5 if last else MPI.INFO_NULL)
+    assert kind == ("TypeError" if last else "Exception"), (kind, text)
     assert comm.allgather(rank) == list(range(size))
 for name, _, code, words in cases[:2]:
     try:

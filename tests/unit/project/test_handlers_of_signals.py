@@ -33,7 +33,7 @@ SUPPRESS: Final = ["ipc/service/request.py", "ipc/service/request.py", "mpi/__ma
 NOTIFIES_OTHERS: Final = {
     "ipc/service/turns.py": 2,
     "mpi/collectives/outcomes.py": 1,
-    "mpi/files/file_state.py": 2,
+    "mpi/files/file_state.py": 1,
     "mpi/files/pointers.py": 1,
     "mpi/futures/workers.py": 1,
     "mpi/one_sided/window.pyx": 2,
