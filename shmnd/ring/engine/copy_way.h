@@ -38,10 +38,12 @@ enum {
 struct shmnd_way {
     uint64_t began_ns;
     uint64_t least_ns[2]; /* of a block of the present trial, by the bounce area, by the kernel */
-    uint32_t messages;    /* since the trial began */
-    uint32_t stays;       /* messages from its end to the next one */
+    uint16_t messages;    /* since the trial began */
+    uint16_t stays;       /* messages from its end to the next one */
     bool by_kernel;
 };
+
+_Static_assert(SHMND_WAY_TRIAL + SHMND_WAY_STAYS_MOST <= UINT16_MAX, "messages");
 
 struct shmnd_ways {
     struct shmnd_way ranges[SHMND_WAYS_RANGES];

@@ -48,20 +48,27 @@ static inline uint32_t shmnd_tx_known_receives(const struct shmnd_qp *qp)
     return qp->messages < qp->seen.credit ? (uint32_t)(qp->seen.credit - qp->messages - 1) : 0;
 }
 
+/* shmnd_tx_ring_fits() of a ring that has no room for all receives that the peer can post. */
+static __attribute__((noinline, cold, unused)) bool shmnd_tx_ring_just_fits(struct shmnd_qp *qp,
+                                                                            uint32_t slots)
+{
+    if (!shmnd_slots_have_room(&qp->out, slots + shmnd_tx_known_receives(qp)))
+        return false;
+    uint64_t cancelled;
+    shmnd_tx_update_credit(qp, &cancelled); /* some may have been posted since the last look */
+    return shmnd_slots_have_room(&qp->out, slots + shmnd_tx_known_receives(qp));
+}
+
 /* Has the ring room for a message, with one slot left for each further message whose receive is
  * posted, so that these can be placed? A message of one slot has no protocol that needs less. */
-static inline bool shmnd_tx_ring_fits(struct shmnd_qp *qp, uint32_t bytes)
+static inline __attribute__((always_inline)) bool shmnd_tx_ring_fits(struct shmnd_qp *qp,
+                                                                     uint32_t bytes)
 {
     uint32_t slots = shmnd_slots_for(bytes);
     if (slots == 1)
         return shmnd_slots_have_room(&qp->out, 1);
-    if (!shmnd_slots_have_room(&qp->out, slots + shmnd_tx_known_receives(qp)))
-        return false;
-    if (shmnd_slots_have_room(&qp->out, slots + qp->link.their_posted_mask + 1))
-        return true; /* whatever was posted since the last look */
-    uint64_t cancelled;
-    shmnd_tx_update_credit(qp, &cancelled);
-    return shmnd_slots_have_room(&qp->out, slots + shmnd_tx_known_receives(qp));
+    return shmnd_slots_have_room(&qp->out, slots + qp->link.their_posted_mask + 1) ||
+           shmnd_tx_ring_just_fits(qp, slots);
 }
 
 /* The bytes in the ring that announce a large message. */
@@ -69,6 +76,13 @@ static inline uint32_t shmnd_tx_announced_bytes(const struct shmnd_wqe *w)
 {
     uint32_t prefix = w->flags & SHMND_OP_INVALIDATE ? sizeof w->remote_token : 0;
     return prefix + 8 + w->sges * (uint32_t)sizeof(struct shmnd_extent);
+}
+
+/* Has the ring room for the announcement and for the messages behind it? */
+static __attribute__((noinline, unused)) bool shmnd_tx_can_announce(struct shmnd_qp *qp,
+                                                                    const struct shmnd_wqe *w)
+{
+    return shmnd_tx_ring_fits(qp, shmnd_tx_announced_bytes(w));
 }
 
 /* Does the sender copy the message, whose receive it can write, rather than both sides? Also where
@@ -80,7 +94,7 @@ static inline bool shmnd_tx_prefers_place(struct shmnd_qp *qp, const struct shmn
 {
     if (w->length < SHMND_SHARE_MIN)
         return true;
-    bool announces = share && shmnd_tx_ring_fits(qp, shmnd_tx_announced_bytes(w));
+    bool announces = share && shmnd_tx_can_announce(qp, w);
     if (!announces && w->length <= SHMND_PIECE)
         return true;
     return w->length <= SHMND_PLACE_PRIVATE_MAX && !qp->tx.job.to.remote &&

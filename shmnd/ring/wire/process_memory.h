@@ -150,9 +150,11 @@ static inline bool shmnd_commit_pages(uint8_t *at, uint64_t bytes)
 
 /* Copies between this process and the other one. One of the two lists has remote ranges, possibly
  * mixed with ranges that are mapped here, some of which may be fragile. Returns 0 or an errno
- * value: ESRCH, EFAULT, EPERM. */
-static inline int shmnd_vm_copy(struct shmnd_process *process, const struct shmnd_spans *to,
-                                const struct shmnd_spans *from)
+ * value: ESRCH, EFAULT, EPERM. Not inlined: the compiler would inline less of the path of a message
+ * for it. */
+static __attribute__((noinline, unused)) int shmnd_vm_copy(struct shmnd_process *process,
+                                                           const struct shmnd_spans *to,
+                                                           const struct shmnd_spans *from)
 {
     bool writing = to->remote & SHMND_REMOTE_BITS;
     struct shmnd_walk w = shmnd_walk_of(to, from);

@@ -83,7 +83,8 @@ static inline uint32_t shmnd_eager_longest(const struct shmnd_slots_writer *w)
     return SHMND_SLOTS_HOLD(shmnd_slots_usable(w) / 4 * 3);
 }
 
-static inline bool shmnd_slots_have_room(struct shmnd_slots_writer *w, uint32_t slots)
+static inline __attribute__((always_inline)) bool
+shmnd_slots_have_room(struct shmnd_slots_writer *w, uint32_t slots)
 {
     if (w->write_pos + slots <= w->room_pos)
         return true;
