@@ -9,7 +9,7 @@ cdef extern from "wire/atomics.h" nogil:
 cdef extern from "wire/futex.h" nogil:
     cbool shmnd_futex_sleep(const void *word, uint32_t seen, uint64_t ns)
 
-cdef extern from "wire/cpus.h" nogil:
+cdef extern from "engine/cpus.h" nogil:
     cbool shmnd_on_one_cpu()
     void shmnd_yield()
 

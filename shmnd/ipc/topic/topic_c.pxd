@@ -15,6 +15,8 @@ cdef extern from "wire/atomics.h" nogil:
     void shmnd_put32(word32 *w, uint32_t v)
     void shmnd_release64(word64 *w, uint64_t v)
     void shmnd_store_then_load()
+
+cdef extern from "wire/cache_lines.h" nogil:
     void shmnd_prefetch_to_own(const void *at)
 
 cdef extern from "wire/copy_bytes.h" nogil:

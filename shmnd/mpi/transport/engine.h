@@ -46,6 +46,7 @@ struct shmpi_dispute {
 struct shmpi_peer {
     struct shmpi_in in;
     struct shmpi_out out;
+    uint64_t answered; /* in.read_pos when a record was shown last */
     struct shmpi_unsent *unsent, *unsent_last;
     struct shmpi_rank *rank;
     bool tried, no_reading; /* whether the kernel lets us read its memory: it does not */
@@ -243,6 +244,19 @@ static inline char *shmpi_at_arena(const struct shmpi_engine *e, int rank, uint6
 
 /* ---- what goes to a peer ------------------------------------------------------------------- */
 
+/* Shows a record to a peer, and wakes it. A peer that has answered since the record before waits
+ * for this one; in a stream the work of moving its lines would delay the records behind it. */
+static inline void shmpi_show(struct shmpi_peer *p, struct shmpi_record *r, uint32_t kind,
+                              uint32_t flags, uint64_t payload)
+{
+    shmpi_out_show(&p->out, r, kind, flags, payload);
+    if (p->answered != p->in.read_pos) {
+        p->answered = p->in.read_pos;
+        shmpi_out_demote(&p->out, payload);
+    }
+    shmpi_wake(p->rank);
+}
+
 static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_unsent *o)
 {
     struct shmpi_record *r = shmpi_out_take(&p->out, o->payload);
@@ -255,8 +269,7 @@ static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_unsent *
     if (o->payload)
         shmnd_copy_bytes(r + 1, o->kind == SHMPI_EAGER ? (const void *)o->req->buffer : o->words,
                          o->payload);
-    shmpi_out_show(&p->out, r, o->kind, o->flags, o->payload);
-    shmpi_wake(p->rank);
+    shmpi_show(p, r, o->kind, o->flags, o->payload);
     return true;
 }
 

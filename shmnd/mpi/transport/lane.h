@@ -20,6 +20,7 @@
 #define SHMPI_LANE_H
 
 #include "transport/job.h"
+#include "wire/cache_lines.h"
 
 enum shmpi_kind {
     SHMPI_EAGER = 1,   /* a whole message: b the bytes of its collective, or 0 */
@@ -128,14 +129,22 @@ static inline struct shmpi_record *shmpi_out_take(struct shmpi_out *out, uint64_
 static inline void shmpi_out_show(struct shmpi_out *out, struct shmpi_record *r, uint32_t kind,
                                   uint32_t flags, uint64_t payload)
 {
-    uint64_t next = out->write_pos + shmpi_record_bytes(payload);
+    uint64_t bytes = shmpi_record_bytes(payload), next = out->write_pos + bytes;
     shmpi_out_clear(out, next);
     /* SYNC shown: release, pairs with acquire in shmpi_in_poll() */
     shmnd_release64(&r->mark, kind | flags << 8 | payload << 32);
     out->write_pos = next;
-    /* The next record clears a mark as well, of a short message on this line: the receiver has it
-     * since the last lap, and the fence of its wake would wait for it. */
-    shmnd_prefetch_to_own(out->data + ((next + SHMPI_LINE) & (out->size - 1)));
+    /* The next record is perhaps as long, and clears a mark as well. The receiver has these lines
+     * since the last lap: a copy would wait for them, and the fence of a wake. */
+    uint64_t wanted = bytes + SHMPI_LINE, room = out->returned_pos + out->size - next;
+    shmnd_lines_own(out->data, out->size - 1, next, wanted < room ? wanted : room);
+}
+
+/* Moves the record that was shown last towards its receiver. */
+static inline void shmpi_out_demote(const struct shmpi_out *out, uint64_t payload)
+{
+    uint64_t bytes = shmpi_record_bytes(payload);
+    shmnd_lines_demote(out->data, out->size - 1, out->write_pos - bytes, bytes);
 }
 
 /* After a poll that found no room: ask to be woken. True if there is room now all the same. */

@@ -114,8 +114,7 @@ static inline bool shmpi_send_now(struct shmpi_engine *e, int peer, uint32_t con
     r->b = 0;
     if (bytes)
         shmnd_copy_bytes(r + 1, data, bytes);
-    shmpi_out_show(&p->out, r, SHMPI_EAGER, 0, bytes);
-    shmpi_wake(p->rank);
+    shmpi_show(p, r, SHMPI_EAGER, 0, bytes);
     return true;
 }
 

@@ -355,6 +355,7 @@ struct shmnd_qp {
     struct shmnd_requests wq;
     struct shmnd_qp *next_unreleased; /* in the registry's list, while `has_unreleased` */
     bool has_unreleased;
+    uint32_t answered; /* in.read_pos when a message of several slots was published last */
     struct shmnd_sending tx;
     struct shmnd_listed_sends backlog;
     struct shmnd_bounces bounces;

@@ -58,6 +58,10 @@ static inline void shmnd_tx_write_eager(struct shmnd_qp *qp, const struct shmnd_
                           !shmnd_batch_defer(qp, flags & SHMND_SLOT_SOLICITED));
     else
         shmnd_slots_publish(&qp->out, length, SHMND_KIND_EAGER, flags, slots);
+    if (slots > 1 && qp->answered != (uint32_t)qp->in.read_pos) {
+        qp->answered = (uint32_t)qp->in.read_pos;
+        shmnd_slots_own_next(&qp->out, slots);
+    }
     qp->messages++;
 }
 

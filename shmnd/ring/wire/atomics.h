@@ -103,29 +103,6 @@ static inline void shmnd_release_byte(void *at, uint8_t v)
     atomic_store_explicit((_Atomic uint8_t *)at, v, memory_order_release);
 }
 
-/* Fetches a cache line that will be read soon. */
-static inline void shmnd_prefetch(const void *at)
-{
-    __builtin_prefetch(at);
-}
-
-/* Fetches a cache line that will be written soon. */
-static inline void shmnd_prefetch_to_write(const void *at)
-{
-    __builtin_prefetch(at, 1);
-}
-
-/* The same for a line that no other core polls: invalidates their copies, so that the write finds
- * the line exclusive. Only a hint: x86-64 processors without the instruction ignore it. */
-static inline void shmnd_prefetch_to_own(const void *at)
-{
-#if defined(__x86_64__)
-    __asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)at));
-#else
-    __builtin_prefetch(at, 1);
-#endif
-}
-
 /* Loads a byte that another process may be writing. SYNC watched: acquire, pairs with release
  * in shmnd_copy_write() */
 static inline uint8_t shmnd_byte_at(const void *at)

@@ -11,6 +11,7 @@
 #define SHMND_WIRE_LAYOUT_H
 
 #include "wire/atomics.h"
+#include "wire/cache_lines.h"
 #include "wire/kill_point.h"
 
 /* Of this layout, and of the division of a large message, which each side computes (chunks_of). */

@@ -142,6 +142,15 @@ static inline void shmnd_slots_write(struct shmnd_write_cursor *f, const void *d
     f->left -= bytes;
 }
 
+/* After a message of several slots whose sender waits for an answer: fetches those of a next one
+ * that is as long. The fetches would delay the messages of a stream. */
+static inline void shmnd_slots_own_next(const struct shmnd_slots_writer *w, uint64_t slots)
+{
+    uint64_t room = w->room_pos - w->write_pos;
+    shmnd_lines_own(w->ring, (w->mask + 1) * SHMND_SLOT_BYTES - 1, w->write_pos * SHMND_SLOT_BYTES,
+                    (slots < room ? slots : room) * SHMND_SLOT_BYTES);
+}
+
 static inline void shmnd_slots_publish(struct shmnd_slots_writer *w, uint32_t length, uint8_t kind,
                                        uint8_t flags, uint32_t slots)
 {

@@ -3,8 +3,8 @@
  * Polling on a single CPU: the process that a poller waits for may have the same CPU, and then runs
  * only when the poller yields.
  */
-#ifndef SHMND_WIRE_CPUS_H
-#define SHMND_WIRE_CPUS_H
+#ifndef SHMND_ENGINE_CPUS_H
+#define SHMND_ENGINE_CPUS_H
 
 #include <sched.h>
 #include <stdbool.h>
