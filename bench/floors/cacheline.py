@@ -66,6 +66,11 @@ class CacheLineEnd:
             finally:
                 os.close(descriptor)
 
+    def page(self) -> mmap.mmap:
+        """Return the page, once it is mapped."""
+        assert self._page is not None
+        return self._page
+
     def run(self, question: Question, count: int, record: bool) -> Reading:
         """Bounce, after a short run to warm up."""
         self._bounce(count // 20 + 1, False)

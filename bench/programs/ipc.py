@@ -7,6 +7,7 @@ from typing import Final
 
 from ..command import apart, options
 from ..command.frame import Report, perform
+from ..ipc.bare import BareCalls
 from ..ipc.iceoryx import IceoryxTopics
 from ..ipc.others import Fill, Line, ZeroMqTopics
 from ..ipc.own import Topics
@@ -24,6 +25,7 @@ EXAMPLE = "shmnd bench ipc --what values,arrays --quick"
 
 _PEERS: Final[Mapping[str, Callable[[], Subject]]] = {
     "cacheline": Line,
+    "bare_calls": BareCalls,
     "fill": Fill,
     "iceoryx2": IceoryxTopics,
     "zmq": ZeroMqTopics,

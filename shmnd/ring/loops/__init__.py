@@ -16,7 +16,14 @@ With a `rate` of turns per second, each turn begins when it is due or as soon af
 one ends, and the first `count` stamps are the times from when it was due until its end.
 """
 
-from shmnd.ring.loops.latency import Ticks, exchange_lines, pingpong, read, write_pingpong
+from shmnd.ring.loops.latency import (
+    LineEnd,
+    Ticks,
+    exchange_lines,
+    pingpong,
+    read,
+    write_pingpong,
+)
 from shmnd.ring.loops.streams import (
     Lanes,
     burst_receive,
@@ -29,6 +36,7 @@ from shmnd.ring.loops.streams import (
 
 __all__ = [
     "Lanes",
+    "LineEnd",
     "Ticks",
     "burst_receive",
     "burst_send",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from typing import Self
+from typing import Self, final
 
 from shmnd.ring.interfaces import AnyBuffer
 from shmnd.ring.queues.completion_queue import CompletionCore
@@ -47,6 +47,13 @@ def read(
     stamps: AnyBuffer | None = None,
     rate: float = 0.0,
 ) -> float: ...
+
+@final
+class LineEnd:
+    def __new__(cls, shared: AnyBuffer, first: bool) -> Self: ...
+    def give(self) -> None: ...
+    def take(self) -> None: ...
+
 def exchange_lines(
     shared: AnyBuffer, base: int, count: int, first: bool, stamps: AnyBuffer | None = None
 ) -> float: ...

@@ -2,6 +2,7 @@
 # cython: language_level=3
 """Loops of latency: ping-pongs by messages, by Writes and by bare memory, and Reads one by one."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -189,6 +190,48 @@ def read(QueuePair qp, CompletionCore initiator_cq, Sge local, uint64_t remote_a
             times.end(i)
         times.mark(count)
     return since(start)
+
+
+@cython.final
+cdef class LineEnd:
+    """One end of two cache lines that two processes exchange, by a call of Python for each half.
+
+    `shared` is the same page in both processes.
+    """
+
+    cdef Py_buffer view
+    cdef c.word64 *mine
+    cdef c.word64 *theirs
+    cdef uint64_t given, taken
+
+    def __cinit__(self, shared not None, bint first):
+        cdef char *at
+        PyObject_GetBuffer(shared, &self.view, PyBUF_WRITABLE)
+        if self.view.len < 1024 or <size_t>self.view.buf % 64:
+            raise ValueError(f"{self.view.len} bytes; at least 1,024 that begin at a cache line")
+        at = <char *>self.view.buf
+        self.mine = <c.word64 *>&at[0 if first else 512]
+        self.theirs = <c.word64 *>&at[512 if first else 0]
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)  # of one that was not taken, too: that does nothing
+
+    def give(self):
+        """Store the next number for the other end."""
+        self.given += 1
+        # SYNC bare-line: release, pairs with the acquire below in the other process
+        c.shmnd_release64(self.mine, self.given)
+
+    def take(self):
+        """Poll until the other end has stored its next number."""
+        cdef uint64_t spins = 0
+        self.taken += 1
+        # SYNC bare-line: acquire, pairs with the release of the other process
+        while c.shmnd_acquire64(self.theirs) != self.taken:
+            spins += 1
+            if spins & SIGNALS == 0:
+                with nogil:  # other threads run, too, from time to time
+                    check_signals()
 
 
 def exchange_lines(uint8_t[::1] shared, uint64_t base, uint64_t count, bint first,

@@ -50,7 +50,7 @@ RUNS = {
     "scale": ["--connections", "1,5", "--processes", "2,4", "--rounds", "1", "-n", "10"],
     "ipc": [
         "--peers",
-        "cacheline,multiprocessing",
+        "cacheline,bare_calls,multiprocessing",
         "--idle",
         "5",
         "--rounds",

@@ -4,6 +4,7 @@
 import pytest
 
 from shmnd_bench.ipc import targets
+from shmnd_bench.ipc.bare import BareCalls
 from shmnd_bench.ipc.iceoryx import IceoryxTopics
 from shmnd_bench.ipc.others import Line, ZeroMqTopics
 from shmnd_bench.ipc.own import Topics
@@ -17,6 +18,12 @@ SUBJECTS: tuple[Subject, ...] = (
     *(Topics(), Queues(), MultiprocessingQueues()),
     *(IceoryxTopics(), ZeroMqTopics(), Line()),
 )
+
+
+def test_the_floor_of_calls_is_under_every_value_and_array() -> None:
+    asked = (*targets.VALUES, *targets.ARRAYS, targets.HUGE)
+    assert all(BareCalls().answers(question) for question in asked)
+    assert not any(BareCalls().answers(question) for question in (*targets.PUBLISH, CROWD))
 
 
 def answers_of(alone: list[float], many: list[float]) -> Answers:

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The floor under a sample from Python: a call that sends, a call that receives, and no library.
+
+Each call is a method in C that stores, or polls, one cache line. Arrays are written and read as
+they are with a library, but none is made: there is one over a line of the page for each end. No
+library that is called once for each sample hands it over sooner.
+"""
+
+import importlib
+from typing import Any, ClassVar, Final
+
+from ..floors.cacheline import CacheLine, CacheLineEnd
+from ..measure.how import USUAL
+from ..measure.question import Kind, Question
+from ..subjects.subject import WorkerSubject
+from ..workers.worker import CLIENT
+from .ends import Rounds, TopicEnd
+
+_ARRAYS: Final = (1024, 1536)
+"""Where the array of the client and that of the server lie in the page."""
+_LINE: Final = 64
+
+
+class BareCalls(WorkerSubject):
+    """Two processes that share a page."""
+
+    name: ClassVar[str] = "bare calls"
+    install: ClassVar[str] = CacheLine.install
+    end: ClassVar[str] = ".ipc.bare:BareCallsEnd"
+    needs: ClassVar[str] = "numpy"
+
+    def answers(self, question: Question) -> bool:
+        """Return whether a sample goes to and fro; its size makes no difference."""
+        plain = question.how == USUAL and not question.idle
+        return plain and question.kind in (Kind.VALUE, Kind.ARRAY)
+
+
+class BareCallsEnd(TopicEnd):
+    """One end. The page is that of the cache line."""
+
+    def __init__(self, role: int, options: dict[str, Any]) -> None:
+        super().__init__(role, options)
+        self._first = role == CLIENT
+        self._page = CacheLineEnd(role, options)
+        self._line: Any = None
+        self._mine: Any = None
+        self._theirs: Any = None
+
+    def describe(self) -> dict[str, str]:
+        """Name nothing: this is the interpreter itself."""
+        return {}
+
+    def offer(self, question: Question) -> dict[str, Any]:
+        """Make the page, once."""
+        return self._page.offer(question)
+
+    def join(self, question: Question, offer: dict[str, Any]) -> None:
+        """Map the page, once."""
+        self._page.join(question, offer)
+        if self._line is None:
+            numpy, page = importlib.import_module("numpy"), self._page.page()
+            self._line = importlib.import_module("shmnd.ring.loops").LineEnd(page, self._first)
+            ends = [numpy.frombuffer(page, "u1", _LINE, at) for at in _ARRAYS]
+            self._mine, self._theirs = ends if self._first else reversed(ends)
+
+    def lead(self, question: Question, rounds: Rounds) -> None:
+        """Store and poll, in each round."""
+        give, take = self._line.give, self._line.take
+        if question.kind is Kind.ARRAY:
+            mine, theirs = self._mine, self._theirs
+            for _ in rounds:
+                mine[0] = 7
+                give()
+                take()
+                _ = theirs[0]
+        else:
+            for _ in rounds:
+                give()
+                take()
+
+    def send_one(self, question: Question) -> None:
+        """Store."""
+        self._line.give()
+
+    def receive_one(self, question: Question) -> None:
+        """Poll."""
+        self._line.take()
+
+    def close(self) -> None:
+        """Unmap the page, which the arrays and the line refer to."""
+        self._line = self._mine = self._theirs = None
+        self._page.close()
