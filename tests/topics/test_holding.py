@@ -403,6 +403,24 @@ def test_a_loan_that_a_thread_is_sending_is_neither_dropped_nor_sent_again(name:
         assert pub.loans == 0
 
 
+def test_the_array_of_a_loan_that_was_dropped_is_read_only(
+    pair: tuple[ipc.Publisher, ipc.Subscriber],
+) -> None:
+    """Its memory may be another sample's."""
+    pub, sub = pair
+    with pub.loan(100) as room:
+        kept = room.array
+    other = pub.loan(100)
+    other.drop()
+    other.drop()
+    pub.send(np.full(100, 5.0))
+    held = sub.receive(PATIENCE)
+    assert not kept.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        kept[:] = 9
+    assert (held.array == 5).all()
+
+
 def test_a_loan_whose_send_raises_behind_its_publication_is_read_only(name: str) -> None:
     with (
         ipc.Publisher(name, "i8") as pub,

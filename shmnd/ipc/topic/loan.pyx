@@ -171,7 +171,10 @@ cdef class Loan:
 
     def drop(self):
         """Return it unsent. Harmless when it is spent."""
-        self.slot().give_back()
+        cdef Loaned loaned = self.slot()
+        if not loaned.spent:
+            self.freeze()  # its memory may be another sample's by the next line of the program
+            loaned.give_back()
 
     def __enter__(self):
         return self
