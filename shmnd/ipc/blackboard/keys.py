@@ -83,8 +83,9 @@ class Key:
 _DTYPE: Final = "a numpy dtype, as '6f8', or an ipc.Array"
 
 
-def type_of(wanted: Any, call: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Return the element type and the shape that a program means."""
+def type_of(wanted: Any, call: str, key: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the element type and the shape that a program means for a key."""
+    call = f"{call}: key {key!r}"
     if hasattr(wanted, "dtype") and hasattr(wanted, "shape"):  # an ipc.Array, or an array
         dtype, shape = dtype_of(wanted.dtype, call, _DTYPE), tuple(wanted.shape)
     else:

@@ -34,6 +34,7 @@ from shmnd.ipc.blackboard.keys import (
     TABLE,
     WRITER,
     Key,
+    shown,
     type_of,
     unsettled,
 )  # fmt: skip
@@ -46,7 +47,7 @@ from shmnd.ipc.common.members import (
     take_lock,
 )  # fmt: skip
 from shmnd.ipc.common.shared_words import Words, cell_bytes
-from shmnd.ipc.errors import unusable
+from shmnd.ipc.errors import TypeMismatch, unusable
 from shmnd.ipc.naming.shared_name import SharedName, identity
 from shmnd.ipc.types.filling import fill_record
 from shmnd.ipc.types.fitting import require_fit, require_unmasked
@@ -164,7 +165,7 @@ class Blackboard(Closing):
         if not isinstance(key, str):
             raise TypeError(f"{call}: key {key!r} is not a str, but {key.__class__.__name__}")
         with Held(self._adding):
-            self._add(key, *type_of(type, call), call)
+            self._add(key, *type_of(type, call, key), call)
 
     def _add(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], call: str) -> None:
         known = self._keys.get(key)
@@ -175,14 +176,15 @@ class Blackboard(Closing):
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
                 call,
-                f"{MOST_KEYS} keys are the most; put several values into one of a structured type",
+                f"key {key!r}: {MOST_KEYS} keys are the most; put several values into one of a "
+                "structured type",
             )
         nbytes = math.prod(shape) * dtype.itemsize
-        self._require_fit(4 * nbytes, nbytes, call)  # before memory is taken for it
+        self._require_fit(key, 4 * nbytes, nbytes, call)  # before memory is taken for it
         text = _text_of(Key(key, dtype, shape, 0), call)
         offset = _at_line(self._end + len(text))
         end = offset + cell_bytes(nbytes + -nbytes % 8)
-        self._require_fit(end, nbytes, call)
+        self._require_fit(key, end, nbytes, call)
         self._commit(end, call)
         self._words.write(self._end, text)
         entry = struct.pack("QQQQ", offset, nbytes, self._end, len(text))
@@ -196,14 +198,14 @@ class Blackboard(Closing):
             self._show_keys()
             raise
 
-    def _require_fit(self, end: int, nbytes: int, call: str) -> None:
+    def _require_fit(self, key: str, end: int, nbytes: int, call: str) -> None:
         """Raise unless a value of so many bytes can end there."""
         most = len(self._words)
         if end > most:
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
                 call,
-                f"{nbytes} bytes in four copies; a blackboard has {most} bytes",
+                f"key {key!r}: {nbytes} bytes in four copies; a blackboard has {most} bytes",
             )
 
     def _show_keys(self) -> None:
@@ -217,7 +219,7 @@ class Blackboard(Closing):
             require_unmasked(value, f"Blackboard: the value of {key!r}")
         found = self._keys.get(key)
         if found is None:
-            self.add(key, np.asarray(value))
+            self.add(key, _array_of(key, value))
             found = self._keys[key]
         words = value if found.holds(value) else _words_of(found, value)
         try:
@@ -239,7 +241,7 @@ class Blackboard(Closing):
     def __getitem__(self, key: str) -> Any:
         """Return a copy of the value that was written last."""
         self._open("Blackboard")
-        found = self._keys[key]
+        found = self._known(key, "Blackboard")
         words, array = found.fresh()
         if self._words.read_cell(found.offset, words) < 0:
             raise unsettled("Blackboard", key, self.name, os.getpid())
@@ -261,7 +263,14 @@ class Blackboard(Closing):
     def version(self, key: str) -> int:
         """Return how often a key was written."""
         self._open("Blackboard.version")
-        return self._words.cell_version(self._keys[key].offset)
+        return self._words.cell_version(self._known(key, "Blackboard.version").offset)
+
+    def _known(self, key: str, call: str) -> Key:
+        found = self._keys.get(key)
+        if found is None:
+            keys = shown(tuple(self._keys))
+            raise KeyError(f"{call}: blackboard {self.name!r} has no {key!r}; its keys: {keys}")
+        return found
 
     def _open(self, call: str) -> None:
         if self._table is None or self._table.fd < 0:
@@ -283,6 +292,17 @@ class Blackboard(Closing):
     def __repr__(self) -> str:
         state = "closed" if self._table is None or self._table.fd < 0 else f"{len(self._keys)} keys"
         return f"<Blackboard {self.name!r} {state}>"
+
+
+def _array_of(key: str, value: Any) -> np.ndarray[Any, Any]:
+    """Return the first value of a new key, which gets its type."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as exc:
+        pass_on(exc)
+        raise TypeMismatch(
+            f"Blackboard: the value of {key!r} cannot be an array: {exc}; add the key with a type"
+        ) from exc
 
 
 def _words_of(key: Key, value: Any) -> np.ndarray[Any, Any]:

@@ -94,7 +94,7 @@ class Publisher(Sender, Closing):
         most = 1024 if max_subscribers is None else max_subscribers
         seats = number(call, "max_subscribers", most, 1, MOST_SEATS)
         self.attributes: Final = attributes_of(attributes, call)
-        self.on_slow: Callable[[SlowSubscriber], object] | None = None
+        self._on_slow: Callable[[SlowSubscriber], object] | None = None
         self._slow_ones: set[int] = set()
         self._history = history
         self._shrunk = time.monotonic()
@@ -283,6 +283,20 @@ class Publisher(Sender, Closing):
         self._ring_all()
 
     # -- subscribers that are slow --
+
+    @property
+    def on_slow(self) -> Callable[[SlowSubscriber], object] | None:
+        """The function that is called when a subscriber begins to lose samples or to block."""
+        return self._on_slow
+
+    @on_slow.setter
+    def on_slow(self, report: Callable[[SlowSubscriber], object] | None) -> None:
+        if report is not None and not callable(report):
+            raise TypeError(
+                f"Publisher.on_slow: {report!r} cannot be called; pass a function of one "
+                "SlowSubscriber, or None"
+            )
+        self._on_slow = report
 
     def _report_slow(self) -> None:
         now = set(self._slow())

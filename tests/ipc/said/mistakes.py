@@ -162,6 +162,7 @@ MISTAKES: dict[str, Call] = {
     "header of text": lambda e: e.pub.send([1.0], header="h"),
     "more than max_sample": lambda e: ipc.Publisher("y", "f8", max_sample=8).send(np.zeros(100)),
     "send of a loan": lambda e: e.pub.send(e.spent),
+    "report of slow subscribers that is a number": lambda e: setattr(e.pub, "on_slow", 3),
     # loans
     "loan of a negative shape": lambda e: e.pub.loan(-3),
     "loan of text": lambda e: e.pub.loan("3"),
@@ -226,7 +227,9 @@ MISTAKES: dict[str, Call] = {
     "value of a wrong shape": lambda e: e.board.__setitem__("pose", [1, 2]),
     "value of a wrong kind": lambda e: e.board.__setitem__("pose", "here"),
     "value that cannot be a new key": lambda e: e.board.__setitem__("new", object()),
+    "lists of unequal length as a new key": lambda e: e.board.__setitem__("new", [[1], [1, 2]]),
     "key that is added twice": lambda e: e.board.add("pose", "f8"),
+    "key that is not on the own board": lambda e: e.board["speed"],
     "key that is not there": lambda e: e.reader["speed"],
     "key that was never written": lambda e: e.reader["pose"],
     "read without a writer": lambda e: e.orphan["pose"],
