@@ -8,12 +8,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shmnd import ipc
-from shmnd.ipc.topic.seats import MOST_BUFFER
+from shmnd.common.arguments import integer
+from shmnd.directory import Directory
+from shmnd.ipc.topic.seats import MOST_BUFFER, TOPIC
+from shmnd.provider import open_adapter
 
 from ..values import at_most, how_many, seconds
 from .names import topic
@@ -79,6 +82,9 @@ class _Recorder:
         self._most: Final[int | None] = args.count
         self._ends: Final = math.inf if args.seconds is None else time.monotonic() + args.seconds
         self._numbers: dict[ipc.Subscriber, int] = {}
+        self._descriptions: dict[ipc.Subscriber, dict[str, Any]] = {}
+        self._met: dict[ipc.Subscriber, set[object]] = {sub: set() for sub in subs}
+        """The publishers that have sent samples."""
         self._samples = self._nbytes = 0
         self.changed: Final[set[ipc.Subscriber]] = set()
         """Topics of which no more is recorded."""
@@ -114,10 +120,21 @@ class _Recorder:
     def _add(self, sub: ipc.Subscriber, sample: ipc.Sample) -> None:
         if not _is_readable(sample, sub.name):
             return
-        if sub not in self._numbers:
-            self._numbers[sub] = self._writer.add_topic(_described(sub))
+        if sample.publisher not in self._met[sub]:
+            self._describe(sub)
+            self._met[sub].add(sample.publisher)
         self._nbytes += self._writer.add(self._numbers[sub], sample)
         self._samples += 1
+
+    def _describe(self, sub: ipc.Subscriber) -> None:
+        """Write what a topic is, where that is new: a publisher of it has come."""
+        before = self._descriptions.get(sub, {})
+        description = _described(sub, before)
+        if sub not in self._numbers:
+            self._numbers[sub] = self._writer.add_topic(description)
+        elif description != before:
+            self._writer.change_topic(self._numbers[sub], description)
+        self._descriptions[sub] = description
 
     def print_progress(self, end: str) -> None:
         """Print how much was recorded, and how much was lost."""
@@ -168,8 +185,14 @@ def _is_readable(sample: ipc.Sample, name: str) -> bool:
     return True
 
 
-def _described(sub: ipc.Subscriber) -> dict[str, object]:
-    found = {each.name: each for each in ipc.topics()}.get(sub.name)
+def _described(sub: ipc.Subscriber, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a topic is by all publishers that were seen: those that end take nothing away."""
     assert sub.type is not None  # a sample has come
-    attributes = dict(found.attributes) if found is not None else {}
-    return {"name": sub.name, "type": sub.type.description, "attributes": attributes}
+    attributes, history = before.get("attributes", {}), before.get("history", 0)
+    with open_adapter() as adapter:
+        for entry in Directory(adapter).find(TOPIC, sub.name):
+            found, kept = entry.data.get("attributes"), integer(entry.data.get("history"))
+            attributes = attributes or (found if isinstance(found, dict) else {})
+            history = max(history, min(kept or 0, MOST_BUFFER))
+    description = sub.type.description
+    return {"name": sub.name, "type": description, "attributes": attributes, "history": history}

@@ -3,7 +3,8 @@
 
 `SHMNDREC`, then items. An item is a structured array of numpy's format (`np.save`) with one element
 of `ENTRY`, the header of the sample, and its value as another such array; an item of a topic has
-its description as JSON there, and its time is that at which the recording began. A type that the
+its description as JSON there, and its time is that at which the recording began; what a publisher
+that came later has changed in it is one more item, of the kind `CHANGE`. A type that the
 format has no words for, whose fields overlap or are out of order, is an item of its own, and the
 elements of such arrays are plain bytes. The index is an array of `PLACE`, behind it 16 bytes: where
 it begins, and `SHMNDEND`. A file without its end, as of a recorder that was killed, is read
@@ -26,7 +27,7 @@ from shmnd import ipc
 from shmnd.ipc.types.layouts import dtype_from_layout, layout_of
 
 from ..sample_kinds import KINDS
-from .described import is_of, type_of
+from .described import KIND_BITS, Recorded, change_of, is_of, type_of
 from .npy import read_array, read_exactly
 
 if TYPE_CHECKING:
@@ -34,20 +35,21 @@ if TYPE_CHECKING:
     from io import FileIO
     from pathlib import Path
 
-__all__ = ["Recorded", "Recording", "Writer"]
+__all__ = ["Recording", "Writer"]
 
 BEGIN: Final = b"SHMNDREC"
 END: Final = b"SHMNDEND"
 TOPIC: Final = 0
 LAYOUT: Final = 5
-"""This one and TOPIC are beyond the kinds of samples."""
+CHANGE: Final = 6
+"""These and TOPIC are beyond the kinds of samples."""
+_DESCRIBED: Final = (TOPIC, LAYOUT, CHANGE)
 ENTRY: Final = np.dtype(
     [("kind", "u4"), ("topic", "u4"), ("sequence", "u8"), ("when_ns", "u8"), ("header", "u8")]
 )
-"""`kind` is that of a sample, TOPIC or LAYOUT; DESCRIBED, also an array, is read and not written.
-Its bits from `KIND_BITS` on are the number of the type, which is the `topic` of its item.
+"""`kind` is that of a sample, TOPIC, LAYOUT or CHANGE; DESCRIBED, also an array, is read and not
+written. Its bits from `KIND_BITS` on are the number of the type, which is the `topic` of its item.
 """
-KIND_BITS: Final = 8
 _ITEM: Final = f"{{'descr': {ENTRY.descr}".encode()
 _BEFORE: Final = 10
 """Bytes of an item in front of this text."""
@@ -73,13 +75,22 @@ class Writer:
         self._topics = 0
         self._layouts: dict[str, int] = {}
         self._began: Final = time.monotonic_ns()
-        self.write(BEGIN)
+        try:
+            self.write(BEGIN)
+        except BaseException:  # the disk is full, or Ctrl-C
+            self._file.close()
+            path.unlink()  # made here: a later recording may have its name
+            raise
 
     def add_topic(self, description: dict[str, Any]) -> int:
         """Write what a topic is; return its number."""
         self._topics += 1
         self._add(TOPIC, self._topics, 0, self._began, b"", _text(description))
         return self._topics
+
+    def change_topic(self, number: int, description: dict[str, Any]) -> None:
+        """Write what a topic is from here on."""
+        self._add(CHANGE, number, 0, self._began, b"", _text(description))
 
     def _layout(self, dtype: np.dtype[Any]) -> int:
         """Write a type that numpy's format cannot say; return its number, 0 for all others."""
@@ -165,25 +176,6 @@ def _text(description: Any) -> Any:
     return np.frombuffer(json.dumps(description).encode(), "u1")
 
 
-class Recorded:
-    """One sample of a file."""
-
-    def __init__(self, at: int, entry: Any, header: bytes, array: Any) -> None:
-        self.at = at
-        self.kind = int(entry["kind"]) & (1 << KIND_BITS) - 1
-        self.layout = int(entry["kind"]) >> KIND_BITS
-        self.topic = int(entry["topic"])
-        self.sequence = int(entry["sequence"])
-        self.timestamp_ns = int(entry["when_ns"])
-        self.header = header or None
-        self.array: Any = array
-
-    @property
-    def place(self) -> tuple[int, int, int, int]:
-        """What the index says of it."""
-        return self.at, self.topic, self.kind | self.layout << KIND_BITS, self.timestamp_ns
-
-
 class Recording:
     """A file of samples; iterate over it: all in the order of their times, topics in their own.
 
@@ -226,13 +218,16 @@ class Recording:
                 f"{self._path} is not a recording of `shmnd ipc record`: {what}, not {BEGIN!r}"
             )
         index = self._indexed()
-        described = np.isin(index["kind"], (TOPIC, LAYOUT))
+        described = np.isin(index["kind"], _DESCRIBED)
         for place in index[index["kind"] == LAYOUT]:
-            self._take_layout(place)
+            self._take(place, "the type of samples", self._add_layout)
         topics = index[index["kind"] == TOPIC]
         # First those whose number is that of their order: a damaged one may have that of another.
         for at in np.argsort(topics["topic"] != np.arange(1, len(topics) + 1), kind="stable"):
             self._take_topic(topics[at])
+        for place in index[index["kind"] == CHANGE]:
+            what = f"a later description of topic {place['topic']}"
+            self._take(place, what, self._change_topic)
         self.index: Any = self._merged(index[~described])
 
     def _merged(self, samples: Any) -> Any:
@@ -252,31 +247,34 @@ class Recording:
             return samples
         return samples[np.argsort(times, kind="stable")]
 
-    def _take_layout(self, place: Any) -> None:
+    def _take(self, place: Any, what: str, take: Callable[[Recorded, Any], None]) -> None:
+        """Have an item of JSON taken; what it is stands in the report where it makes no sense."""
         found = self._item(place)
         if found is not None:
             try:
-                self._layouts[found.topic] = dtype_from_layout(json.loads(found.array.tobytes()))
+                take(found, json.loads(found.array.tobytes()))
             except Exception as exc:  # whatever a parser of damaged text raises
-                self._report_damage(found.at, f"the type of samples makes no sense: {exc}")
+                self._report_damage(found.at, f"{what} makes no sense: {exc}")
+
+    def _add_layout(self, found: Recorded, layout: Any) -> None:
+        self._layouts[found.topic] = dtype_from_layout(layout)
 
     def _take_topic(self, place: Any) -> None:
         if (number := int(place["topic"])) in self.topics:
             self._report_damage(int(place["offset"]), f"topic {number} is described a second time")
             return
         self._lost_topics.add(number)
-        found = self._item(place)
-        if found is not None:
-            try:
-                description = json.loads(found.array.tobytes())
-                self.types[found.topic] = type_of(description)
-                self.topics[found.topic] = description
-                self.began_ns = max(self.began_ns, found.timestamp_ns)
-                self._lost_topics.discard(found.topic)
-            except Exception as exc:  # whatever a parser of damaged text raises
-                self._report_damage(
-                    found.at, f"the description of topic {found.topic} makes no sense: {exc}"
-                )
+        self._take(place, f"the description of topic {number}", self._add_topic)
+
+    def _add_topic(self, found: Recorded, description: Any) -> None:
+        self.types[found.topic] = type_of(description)
+        self.topics[found.topic] = description
+        self.began_ns = max(self.began_ns, found.timestamp_ns)
+        self._lost_topics.discard(found.topic)
+
+    def _change_topic(self, found: Recorded, description: Any) -> None:
+        if found.topic in self.topics:  # else its description was reported
+            self.topics[found.topic] = change_of(self.topics[found.topic], description)
 
     # -- the index --
 

@@ -14,8 +14,9 @@ from shmnd import ipc
 from ..output import printable
 from ..sample_kinds import BYTES, OBJECT
 from ..values import number, seconds
+from .described import Recorded, history_of
 from .names import written
-from .recording import Recorded, Recording
+from .recording import Recording
 from .waiting import sleep_until, wait_for_subscriber
 
 HELP = "publish a recorded file again"
@@ -93,7 +94,9 @@ def _require_topics(recording: Recording, wanted: Iterable[str]) -> None:
 
 
 def _publisher(topic: dict[str, Any], type_: ipc.TopicType) -> ipc.Publisher:
-    return ipc.Publisher(topic["name"], type_, attributes=topic["attributes"])
+    return ipc.Publisher(
+        topic["name"], type_, history=history_of(topic), attributes=topic["attributes"]
+    )
 
 
 def _play(recording: Recording, pubs: dict[int, ipc.Publisher], speed: float) -> int:
