@@ -35,8 +35,9 @@ def require_unmasked(value: Any, call: str) -> None:
 def require_fit(found: Any, dtype: np.dtype[Any], call: str) -> None:
     """Raise unless an array keeps its values in a type: numpy wraps and cuts them.
 
-    OverflowError for numbers beyond the range of whole ones, TypeMismatch for values that are not
-    numbers of the type at all. Real numbers may lose digits. Fields go by their names.
+    OverflowError for numbers beyond the range of whole ones and of truth values, TypeMismatch for
+    values that are not numbers of the type at all. Real numbers may lose digits. Fields go by their
+    names.
     """
     if found.dtype == dtype:
         return
@@ -47,13 +48,14 @@ def require_fit(found: Any, dtype: np.dtype[Any], call: str) -> None:
     if wanted in "SU" and kind not in "SU" and found.size:
         raise TypeMismatch(f"{call}: {found.ravel().tolist()[0]!r} is not text; pass str(value)")
     if not found.size or wanted not in "biufc":
+        _require_time_fits(found, dtype, call)
         return
     if kind == "O" and wanted in "iu" and all(type(each) is int for each in found.flat):
         kind = "i"  # beyond 64 bits
     if kind not in "biufc" or (kind == "c" and wanted != "c"):
         first = found.ravel().tolist()[0]
         raise TypeMismatch(f"{call}: {first!r} is not a number of type {dtype}; convert it")
-    if wanted not in "iu" or kind == "b" or np.can_cast(found.dtype, dtype):
+    if wanted not in "biu" or kind == "b" or np.can_cast(found.dtype, dtype):
         return
     if kind == "f":
         cut = found[np.isfinite(found) & (found != np.trunc(found))]
@@ -69,9 +71,20 @@ def require_fit(found: Any, dtype: np.dtype[Any], call: str) -> None:
             )
 
 
+def _require_time_fits(found: Any, dtype: np.dtype[Any], call: str) -> None:
+    """Raise where numpy would cut a number to make a time, or a date to make a span of time."""
+    kind = found.dtype.kind
+    cut = kind in "bfc" or (kind in "mM" and kind != dtype.kind)
+    if cut and found.size and dtype.kind in "mM":
+        first = found.ravel()[0]
+        raise TypeMismatch(f"{call}: {first} is not a time of type {dtype}; convert it")
+
+
 @functools.cache
 def range_of(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return the least and the most number of a type of whole ones: numpy takes long to."""
+    if dtype.kind == "b":
+        return 0, 1
     found = np.iinfo(dtype)
     return int(found.min), int(found.max)
 

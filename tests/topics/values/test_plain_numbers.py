@@ -68,6 +68,10 @@ def test_every_form_of_a_record_arrives(name: str, form: Any) -> None:
         ("n", "7", ipc.TypeMismatch),
         ("x", 2**70, ipc.TypeMismatch),
         ("y", [1.0, 2.0], ValueError),
+        ("on", 2, OverflowError),
+        ("on", -1, OverflowError),
+        ("on", math.nan, OverflowError),
+        ("on", 0.5, ipc.TypeMismatch),
     ],
 )
 def test_a_number_that_does_not_fit_names_its_field(
@@ -76,6 +80,34 @@ def test_a_number_that_does_not_fit_names_its_field(
     given = {"x": 1.5, "y": 0.25, "n": -5, "u": 255, "on": True, field: value}
     with pytest.raises(error, match=f"field {field}"):
         sent(name, FIELDS, given)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        ("M8[s]", 2.5),
+        ("M8[s]", math.nan),
+        ("M8[s]", 1j),
+        ("M8[s]", np.timedelta64(5, "s")),
+        ("m8[s]", 1e300),
+        ("m8[s]", True),
+        ("m8[s]", np.datetime64("2020-01-01")),
+    ],
+)
+def test_times_are_made_of_no_other_numbers(name: str, type_: str, value: Any) -> None:
+    """By numpy a date would be cut, and a span of time be made of a date."""
+    row = [("at", type_)]
+    for wanted, given in ((type_, value), (row, (value,)), (row, [(value,)])):
+        with pytest.raises(ipc.TypeMismatch):
+            sent(name, wanted, given)
+    with ipc.Blackboard(name, {"at": type_}) as board, pytest.raises(ipc.TypeMismatch, match="at"):
+        board["at"] = value
+
+
+@pytest.mark.parametrize("value", ["2020-01-01", np.datetime64("2020-01-01"), 1577836800])
+def test_times_are_dates_texts_and_whole_numbers(name: str, value: Any) -> None:
+    for wanted, given in (([("at", "M8[s]")], (value,)), ([("at", "M8[s]")], [(value,)])):
+        assert sent(name, wanted, given).array["at"] == np.datetime64("2020-01-01")
 
 
 def test_a_mapping_that_was_sent_is_not_changed(name: str) -> None:
