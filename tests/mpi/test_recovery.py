@@ -367,8 +367,25 @@ try:
     comm.Agree("x")
 except TypeError:
     print(comm.Agree(4 + comm.rank))
+for beyond in 1 << 31, -(1 << 31) - 1, 1 << 600_000:
+    assert fails(comm.Agree, beyond).Get_error_class() == MPI.ERR_ARG
+assert comm.Agree(-(1 << 31)) == -(1 << 31)
 """
     assert launch(2, program, "--enable-recovery").stdout == "4\n" * 2
+
+
+def test_agreements_of_which_a_rank_reads_no_answer_do_not_stop_the_launcher() -> None:
+    """Their answers are more than a socket has room for."""
+    program = """
+from array import array
+flags = [array("i", [7]) for _ in range(3000)]
+requests = [comm.Iagree(flag) for flag in flags]
+comm.Barrier()
+MPI.Request.Waitall(requests)
+print({flag[0] for flag in flags})
+"""
+    ran = launch(2, program, "--enable-recovery")
+    assert ran.stdout == "{7}\n" * 2
 
 
 def test_a_revoked_communicator_fails_at_all_ranks_and_the_job_continues() -> None:

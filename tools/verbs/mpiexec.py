@@ -28,16 +28,4 @@ def run(args: argparse.Namespace) -> int:
 
 def run_line(arguments: Sequence[str]) -> int:
     """Run a command line: words behind the program belong to it."""
-    return job.main(list(arguments), readers={"--namespace": _namespace, "--group": _group})
-
-
-def _namespace(text: str) -> str:
-    from .. import values  # most jobs name none, and their ranks wait for each import
-
-    return values.namespace(text)
-
-
-def _group(text: str) -> str:
-    from .. import values
-
-    return values.group(text)
+    return job.main(list(arguments))

@@ -19,7 +19,7 @@ from shmnd.mpi.buffers.sentinels import IN_PLACE
 from shmnd.mpi.collectives.op import BAND
 from shmnd.mpi.communicators.comm_state import CONTEXTS, TWIN, CommState, reserve_contexts
 from shmnd.mpi.communicators.group import Group, group_from
-from shmnd.mpi.communicators.integers import integer
+from shmnd.mpi.communicators.integers import c_int
 from shmnd.mpi.objects.errhandler import for_new, raise_error
 from shmnd.mpi.point_to_point.generalized import watched
 from shmnd.mpi.point_to_point.request import Request
@@ -67,7 +67,7 @@ class FaultCalls:
 
     def Agree(self: Any, flag: int) -> int:
         """Blocking agreement."""
-        flag = integer(flag, "Comm", "Agree", "flag")
+        flag = c_int(self, flag, "Agree", "flag")
         agreed: list[int] = []
         if _DECIDED:
             self._asked("Agree", flag, agreed.append).Wait()

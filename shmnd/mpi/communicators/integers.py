@@ -27,7 +27,7 @@ def integer(given: Any, family: str, call: str, role: str) -> int:
 def c_int(comm: Any, given: object, call: str, role: str) -> int:
     """Return an argument of a communicator as an integer that an int of C holds."""
     number = integer(given, "Comm", call, role)
-    if abs(number) > _LARGEST:
+    if not -_LARGEST - 1 <= number <= _LARGEST:
         raise_error(
             comm, constants.ERR_ARG, f"Comm.{call}: {role} {shown(number)}; the limit is {_LARGEST}"
         )

@@ -12,7 +12,6 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +20,7 @@ from shmnd.mpi.launcher import environment, refusals, waiting
 from shmnd.mpi.launcher.ending import Ending
 from shmnd.mpi.launcher.memory import Memory
 from shmnd.mpi.launcher.options import JobOptions
-from shmnd.mpi.launcher.output import Output, RankPipe
+from shmnd.mpi.launcher.output import Output, OutputError, RankPipe
 from shmnd.mpi.launcher.processes import Processes
 from shmnd.mpi.launcher.rank import Rank
 from shmnd.mpi.launcher.recovery import Recovery
@@ -68,7 +67,7 @@ class Job:
         finally:
             self._ending.send(signal.SIGKILL)
             try:
-                with contextlib.suppress(BrokenPipeError):
+                with contextlib.suppress(BrokenPipeError, OutputError):
                     self._output.finish(self._output_timed_out)
             finally:
                 self._close()
@@ -148,10 +147,15 @@ class Job:
                 self._watch()
                 return
             except BrokenPipeError:  # once for each stream
-                if not self._ending.has_begun():
-                    ranks = "; the ranks are ended" if self._processes.running else ""
-                    self._output.say(f"the reader of the output has ended{ranks}")
-                    self._ending.fail(1)
+                self._output_failed("the reader of the output has ended")
+            except OutputError as error:
+                self._output_failed(f"the output cannot be written: {error}")
+
+    def _output_failed(self, why: str) -> None:
+        if not self._ending.has_begun():
+            ranks = "; the ranks are ended" if self._processes.running else ""
+            self._output.say(f"{why}{ranks}")
+            self._ending.fail(1)
 
     def _watch(self) -> None:
         limit = self._options.timeout
@@ -182,7 +186,7 @@ class Job:
             if isinstance(key.data, Rank):
                 self._ended(key.data)
             elif isinstance(key.data, int) and self._recovery is not None:
-                self._recovery.read(key.data)
+                self._recovery.move(key.data)
             elif isinstance(key.data, RankPipe):
                 self._output.read(key.data)
         self._output.write()
@@ -234,13 +238,12 @@ class Job:
 def main(
     arguments: list[str],
     prog: str = "shmnd mpiexec",
-    readers: Mapping[str, Callable[[str], str]] | None = None,
 ) -> int:
     """Run the launcher with a command line; return the exit code."""
     from shmnd.mpi.launcher import elsewhere
     from shmnd.mpi.launcher.options import parse
 
-    options = parse(arguments, prog, readers)
+    options = parse(arguments, prog)
     if elsewhere.is_wanted(options.hosts):
         elsewhere.hand_over(options)
     return Job(options).run(exits=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
@@ -97,9 +97,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--namespace",
+        type=_namespace,
         help="namespace of the ranks (default: SHMND_NAMESPACE, or the default namespace)",
     )
-    add("--group", help="group of the namespace of the ranks (default: SHMND_GROUP, or none)")
+    add(
+        "--group",
+        type=_group,
+        help="group of the namespace of the ranks (default: SHMND_GROUP, or none)",
+    )
     add(
         "-m",
         dest="module",
@@ -146,21 +151,14 @@ def options_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Job
     )
 
 
-def parse(
-    arguments: Sequence[str], prog: str, readers: Mapping[str, Callable[[str], str]] | None = None
-) -> JobOptions:
-    """Parse a command line of the launcher; end the program where it is wrong.
-
-    The `readers` of options check values that this room knows nothing of.
-    """
+def parse(arguments: Sequence[str], prog: str) -> JobOptions:
+    """Parse a command line of the launcher; end the program where it is wrong."""
     parser = _Parser(
         prog=prog,
         description="Start a program as N ranks that talk by MPI, on this host.",
         allow_abbrev=False,
     )
     configure(parser)
-    for option, read in (readers or {}).items():
-        parser._option_string_actions[option].type = read
     args, unknown = parser.parse_known_args(list(arguments))
     if unknown:
         parser.error(f"{unknown[0]!r} is not an option here; --help lists the options")
@@ -182,6 +180,29 @@ def _environment(args: argparse.Namespace, parser: argparse.ArgumentParser) -> d
         if value is not None:
             environment[name] = value
     return environment
+
+
+def _namespace(text: str) -> str:
+    from shmnd.provider import check_namespace  # most jobs name none, and wait for each import
+
+    return _checked(text, check_namespace, "namespace ")
+
+
+def _group(text: str) -> str:
+    from shmnd.provider import check_group
+
+    return _checked(text, check_group, "group ")
+
+
+def _checked(text: str, check: Callable[[str], object], noun: str) -> str:
+    """Return a value that the broker's check takes; its error is one of the option."""
+    from shmnd.status import NdError, detail_of
+
+    try:
+        check(text)
+    except NdError as exc:
+        raise argparse.ArgumentTypeError(detail_of(exc).removeprefix(noun)) from exc
+    return text
 
 
 def _seconds(text: str) -> float:

@@ -24,6 +24,10 @@ _FITS: Final = 4096
 _POLL_SECONDS: Final = 0.2
 
 
+class OutputError(OSError):
+    """Output of ranks cannot be written, as on a disk that is full: why, in the system's words."""
+
+
 class Target:
     """A stream of the launcher; one of several that lead to the same file keep one order."""
 
@@ -50,11 +54,13 @@ class Target:
                 data = data[os.write(descriptor, data[:_FITS]) :]
             except BlockingIOError:
                 return  # another process has made it one that does not wait, and filled it
-            except OSError:
+            except OSError as error:
                 if needed:
                     self._left.clear()  # no reader can take it, nor what follows
                     self._lost = True
-                    raise
+                    if isinstance(error, BrokenPipeError):
+                        raise
+                    raise OutputError(error.strerror) from error
                 data = data[:0]
             if data:
                 self._left[0] = descriptor, data, needed

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import selectors
 import socket
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import Final
 
+from shmnd.common.interruption import pass_on
 from shmnd.mpi.communicators.agreement import Agreements
 from shmnd.mpi.transport import job_memory
 from shmnd.ring.shared_memory.segment import Segment
@@ -19,7 +20,8 @@ __all__ = ["Recovery"]
 class Recovery:
     """Announces deaths to the ranks, and answers what they agree on by a socket of each.
 
-    An agreement has to come to its end also where ranks die in it, so the launcher leads it.
+    An agreement has to come to its end also where ranks die in it, so the launcher leads it. It
+    waits for no rank: answers that a socket has no room for are kept until the rank has read some.
     """
 
     def __init__(self, memory: Segment, selector: selectors.BaseSelector) -> None:
@@ -28,20 +30,27 @@ class Recovery:
         self._agreements: Final = Agreements()
         self._sockets: Final[dict[int, socket.socket]] = {}
         self._dead: Final[set[int]] = set()
+        self._left: Final[defaultdict[int, deque[bytes]]] = defaultdict(deque)
+        """Answers that have not been sent, by rank."""
 
     def connect(self, number: int) -> socket.socket:
-        """Return the end of a new socket that a rank gets; `read` when the other one is ready."""
+        """Return the end of a new socket that a rank gets; `move` when the other one is ready."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
         self._sockets[number] = ours
         self._selector.register(ours, selectors.EVENT_READ, number)
         return theirs
 
-    def read(self, number: int) -> None:
-        """Take a message of a rank."""
+    def move(self, number: int) -> None:
+        """Take a message of a rank, and send it the answers that are left."""
+        self._send(number)
         sock = self._sockets[number]
         try:
             message = sock.recv(1 << 16)
-        except ConnectionResetError:
+        except BlockingIOError:
+            return  # it has room for answers, and has sent nothing
+        except ConnectionResetError as error:
+            pass_on(error)
             message = b""
         if message:
             self._answer(self._agreements.given(number, message))
@@ -65,9 +74,30 @@ class Recovery:
 
     def _answer(self, answers: list[tuple[int, bytes]]) -> None:
         for number, text in answers:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._sockets[number].send(text)
+            self._left[number].append(text)
+            self._send(number)
+
+    def _send(self, number: int) -> None:
+        """Send a rank the answers that are left, as far as that needs no wait."""
+        sock, left = self._sockets[number], self._left[number]
+        try:
+            while left:
+                sock.send(left[0])
+                left.popleft()
                 job_memory.wake(self._memory, number)
+        except BlockingIOError as error:
+            pass_on(error)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            pass_on(error)
+            left.clear()  # the rank has ended
+        self._watch(sock, number)
+
+    def _watch(self, sock: socket.socket, number: int) -> None:
+        """Have the selector tell also of room, while something is left for a rank."""
+        key = self._selector.get_map().get(sock)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._left[number] else 0)
+        if key is not None and key.events != events:
+            self._selector.modify(sock, events, number)
 
     def close(self) -> None:
         """Close the sockets."""

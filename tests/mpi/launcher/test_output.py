@@ -163,3 +163,22 @@ sys.exit(7)
             check=False,
         )
     assert (ran.returncode, "runs" in ran.stdout) == (7, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rest", ["", "; time.sleep(600)"])
+def test_output_that_a_full_disk_does_not_take_ends_the_job_with_a_line(rest: str) -> None:
+    program = f"import time; print(1, flush=True){rest}"
+    line = [sys.executable, "-m", "shmnd.mpi", "--prefix", "--oversubscribe", "-n", "2", "-c"]
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [*line, program],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert ran.returncode == 1
+    said = "shmnd mpiexec: the output cannot be written: No space left on device"
+    assert [text for text in ran.stderr.splitlines() if text.startswith(said)], ran.stderr
