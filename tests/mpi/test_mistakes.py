@@ -360,7 +360,7 @@ PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
     (BufferError, lambda: comm.Send(a[::2], 0), "do not lie in a row"),
     (BufferError, lambda: comm.Send(a[::-1], 0), "numpy.ascontiguousarray"),
     (BufferError, lambda: comm.Send(a.astype(">f8"), 0), "byte order is not that of this machine"),
-    (BufferError, lambda: comm.Recv(fixed, 0), "this ndarray is read-only and cannot be received"),
+    (BufferError, lambda: comm.Recv(fixed, 0), "this ndarray is read-only, and the call"),
     (BufferError, lambda: comm.Recv(b"abc", 0), "this bytes is read-only"),
     (BufferError, lambda: comm.Allreduce(a, fixed), "this ndarray is read-only"),
     (ValueError, lambda: comm.Send([a, -1, MPI.DOUBLE], 0), "a count of -1; expected 0 to 2**62"),

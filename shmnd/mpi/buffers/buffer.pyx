@@ -34,7 +34,7 @@ cdef str _why_not(object obj, bint readonly, object error):
         try:
             PyObject_GetBuffer(obj, &probe.view, PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT)
             probe.held = True
-            return f"this {name} is read-only and cannot be received into"
+            return f"this {name} is read-only, and the call may write into it"
         except (BufferError, ValueError):
             pass
     if "contiguous" in str(error):
@@ -100,7 +100,7 @@ cdef buffer as_buffer(object obj, bint readonly):
         return self
     self.kept = describe(obj, &found)
     if found.readonly and not readonly:
-        raise BufferError(f"this {type(obj).__name__} is read-only and cannot be received into")
+        raise BufferError(f"this {type(obj).__name__} is read-only, and the call may write into it")
     self.owner = obj
     self.view.buf = found.data
     self.view.len = found.nbytes

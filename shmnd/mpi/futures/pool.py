@@ -23,6 +23,8 @@ from concurrent import futures as cf
 from concurrent.futures import Executor, Future
 from typing import Any, Final, Self
 
+from shmnd.common.arguments import shown
+from shmnd.common.interruption import pass_on
 from shmnd.mpi.communicators.intracomm import COMM_WORLD
 from shmnd.mpi.futures.local import Processes, Threads, prepare_process
 from shmnd.mpi.futures.workers import Ranks, Team, begin, name_program, prepare, serve
@@ -47,6 +49,18 @@ def close_all() -> None:
     """Shut down all executors of this process."""
     for each in list(_open):
         each.shutdown()
+
+
+def _workers(given: Any, name: str) -> int:
+    """Return a number of workers; as in mpi4py, all that `int` takes is one."""
+    try:
+        number = int(given)
+    except (TypeError, ValueError, OverflowError) as error:
+        pass_on(error)
+        raise type(error)(f"{name}={shown(given)}: expected a number of workers") from None
+    if number <= 0:
+        raise ValueError(f"{name}={shown(given)}: expected 1 or more")
+    return number
 
 
 def _chunk(function: Any, tasks: list[tuple[Any, ...]]) -> list[Any]:
@@ -145,9 +159,10 @@ class MPIPoolExecutor(Executor):
         `wdir` and `env` are followed.
         """
         if max_workers is None:
-            max_workers = int(os.environ.get("MPI4PY_FUTURES_MAX_WORKERS") or 1)
-        if max_workers <= 0:
-            raise ValueError(f"max_workers={max_workers}: expected 1 or more")
+            text = os.environ.get("MPI4PY_FUTURES_MAX_WORKERS") or 1
+            max_workers = _workers(text, "MPI4PY_FUTURES_MAX_WORKERS")
+        else:
+            max_workers = _workers(max_workers, "max_workers")
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer={initializer!r}: expected a function")
         for name in kwargs.keys() - _OPTIONS:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The offers of the ranks of a window, and the text of why one of them has no memory for it."""
 
+import os
 from collections.abc import Callable
-from errno import EMFILE, ENFILE
+from errno import EMFILE, ENFILE, ESRCH
 from typing import Any
 
 from shmnd.common.shortages import remedy_of_call
 
-__all__ = ["exchange_offers", "is_shortage", "reason_of"]
+__all__ = ["exchange_offers", "is_shortage", "open_held", "reason_of"]
 
 
 def exchange_offers(comm: Any, make: Callable[[], Any]) -> tuple[Any, Any]:
@@ -25,6 +26,21 @@ def exchange_offers(comm: Any, make: Callable[[], Any]) -> tuple[Any, Any]:
 
     known = comm._allgather_of(offer)
     return own[0], known
+
+
+def open_held(process: int, descriptor: int, inode: int) -> int:
+    """Return a descriptor of the segment that another rank holds, to read and write.
+
+    Another process may have the number of a rank that has died. Its files are not opened, which
+    may do something: a terminal, a pipe or a device.
+    """
+    found = os.open(f"/proc/{process}/fd/{descriptor}", os.O_PATH | os.O_CLOEXEC)
+    try:
+        if os.fstat(found).st_ino != inode:
+            raise ProcessLookupError(ESRCH, f"process {process} does not hold the segment")
+        return os.open(f"/proc/self/fd/{found}", os.O_RDWR | os.O_CLOEXEC)
+    finally:
+        os.close(found)
 
 
 def is_shortage(failure: Exception) -> bool:

@@ -27,7 +27,7 @@ from shmnd.mpi.objects.handle cimport Handle
 from shmnd.common.interruption import pass_on
 from shmnd.mpi import constants
 from shmnd.mpi.objects.errors import Exception as MPIException
-from shmnd.mpi.one_sided.offers import exchange_offers, is_shortage, reason_of
+from shmnd.mpi.one_sided.offers import exchange_offers, is_shortage, open_held, reason_of
 
 cdef extern from "sched.h" nogil:
     int sched_yield()
@@ -54,11 +54,10 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
     except Exception as error:
         failure = error
     place = (os.getpid(), segment.fd) if segment is not None else None
-    place = comm.bcast(place, 0)
+    place = comm.bcast(place and (*place, os.fstat(place[1]).st_ino), 0)
     if place is not None and segment is None and failure is None:
         try:
-            descriptor = os.open(f"/proc/{place[0]}/fd/{place[1]}", os.O_RDWR | os.O_CLOEXEC)
-            segment = Segment.adopt(descriptor, writable=True, call=call)
+            segment = Segment.adopt(open_held(*place), writable=True, call=call)
         except Exception as error:
             failure = error
     # Rank 0 keeps its descriptor until all have tried to open it.

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mpi.launcher.jobs import launch, python
+from shmnd.mpi.futures import MPIPoolExecutor
 from shmnd.mpi.futures.local import Processes
 
 ERRORS = """
@@ -163,3 +164,21 @@ def test_a_pool_that_is_found_broken_has_no_workers() -> None:
         pool.submit(abs, (-1,), {})
     assert pool.count() == 0
     pool.close(wait=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "text"),
+    [
+        ("x", ValueError, "max_workers='x': expected a number of workers"),
+        ([1], TypeError, "max_workers=\\[1\\]: expected a number of workers"),
+        (float("inf"), OverflowError, "max_workers=inf: expected a number of workers"),
+        (0.5, ValueError, "max_workers=0.5: expected 1 or more"),
+        (None, ValueError, "MPI4PY_FUTURES_MAX_WORKERS='two': expected a number of workers"),
+    ],
+)
+def test_a_wrong_number_of_workers_is_named(
+    given: object, kind: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPI4PY_FUTURES_MAX_WORKERS", "two")
+    with pytest.raises(kind, match=text):
+        MPIPoolExecutor(given)  # type: ignore[arg-type]
