@@ -2,8 +2,8 @@
 """The floor under a sample from Python: a call that sends, a call that receives, and no library.
 
 Each call is a method in C that stores, or polls, one cache line. Arrays are written and read as
-they are with a library, but none is made: there is one over a line of the page for each end. No
-library that is called once for each sample hands it over sooner.
+they are with a library, but none is made: there is one for each end, in the line that its calls
+store. No library that is called once for each sample hands it over sooner.
 """
 
 import importlib
@@ -16,9 +16,9 @@ from ..subjects.subject import WorkerSubject
 from ..workers.worker import CLIENT
 from .ends import Rounds, TopicEnd
 
-_ARRAYS: Final = (1024, 1536)
-"""Where the array of the client and that of the server lie in the page."""
-_LINE: Final = 64
+_ARRAYS: Final = (8, 512 + 8)
+"""Where the array of the client and that of the server lie in the page: behind their numbers."""
+_LENGTH: Final = 56
 
 
 class BareCalls(WorkerSubject):
@@ -60,7 +60,7 @@ class BareCallsEnd(TopicEnd):
         if self._line is None:
             numpy, page = importlib.import_module("numpy"), self._page.page()
             self._line = importlib.import_module("shmnd.ring.loops").LineEnd(page, self._first)
-            ends = [numpy.frombuffer(page, "u1", _LINE, at) for at in _ARRAYS]
+            ends = [numpy.frombuffer(page, "u1", _LENGTH, at) for at in _ARRAYS]
             self._mine, self._theirs = ends if self._first else reversed(ends)
 
     def lead(self, question: Question, rounds: Rounds) -> None:

@@ -180,7 +180,7 @@ static inline void shmpi_lines_finish(struct shmpi_lines *l, uint64_t k, bool al
     if (all && l->safe < k - 1)
         l->safe = k - 1;
     shmpi_lines_wake(l, false, true);
-    /* The others have it since a lap of the ring, and poll it only in their next collective. */
+    /* The others have it since a lap of the ring; one that is faster may poll it already. */
     shmnd_prefetch_to_own(shmpi_lines_entry(l, k + 1, l->place));
 }
 

@@ -46,7 +46,7 @@ struct shmpi_dispute {
 struct shmpi_peer {
     struct shmpi_in in;
     struct shmpi_out out;
-    uint64_t answered; /* in.read_pos when a record was shown last */
+    uint64_t answered; /* in.read_pos when shmpi_show() last found an answer */
     struct shmpi_unsent *unsent, *unsent_last;
     struct shmpi_rank *rank;
     bool tried, no_reading; /* whether the kernel lets us read its memory: it does not */
@@ -255,6 +255,7 @@ static inline void shmpi_show(struct shmpi_peer *p, struct shmpi_record *r, uint
         shmpi_out_demote(&p->out, payload);
     }
     shmpi_wake(p->rank);
+    shmpi_out_own(&p->out, payload);
 }
 
 static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_unsent *o)

@@ -129,15 +129,20 @@ static inline struct shmpi_record *shmpi_out_take(struct shmpi_out *out, uint64_
 static inline void shmpi_out_show(struct shmpi_out *out, struct shmpi_record *r, uint32_t kind,
                                   uint32_t flags, uint64_t payload)
 {
-    uint64_t bytes = shmpi_record_bytes(payload), next = out->write_pos + bytes;
+    uint64_t next = out->write_pos + shmpi_record_bytes(payload);
     shmpi_out_clear(out, next);
     /* SYNC shown: release, pairs with acquire in shmpi_in_poll() */
     shmnd_release64(&r->mark, kind | flags << 8 | payload << 32);
     out->write_pos = next;
-    /* The next record is perhaps as long, and clears a mark as well. The receiver has these lines
-     * since the last lap: a copy would wait for them, and the fence of a wake. */
-    uint64_t wanted = bytes + SHMPI_LINE, room = out->returned_pos + out->size - next;
-    shmnd_lines_own(out->data, out->size - 1, next, wanted < room ? wanted : room);
+}
+
+/* After a record: the next one is perhaps as long, and clears a mark as well. The receiver has
+ * these lines since the last lap: a copy would wait for them, and the fence of a wake. */
+static inline void shmpi_out_own(const struct shmpi_out *out, uint64_t payload)
+{
+    uint64_t wanted = shmpi_record_bytes(payload) + SHMPI_LINE;
+    uint64_t room = out->returned_pos + out->size - out->write_pos;
+    shmnd_lines_own(out->data, out->size - 1, out->write_pos, wanted < room ? wanted : room);
 }
 
 /* Moves the record that was shown last towards its receiver. */

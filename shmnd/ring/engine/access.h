@@ -107,41 +107,50 @@ static inline uint32_t shmnd_copy_spans(struct shmnd_peer *peer, const struct sh
     return SHMND_SUCCESS;
 }
 
-/* shmnd_copy_write() of one range of the target, from a list or by the kernel. The kernel copies
- * each page by one instruction, whose stores may become visible in any order; so the last byte is a
- * range of its own, in the same call. */
+/* shmnd_copy_write() of one range of the target, from a list or by the kernel.
+ *
+ * The kernel copies the part of a range in one page by one instruction, whose stores may become
+ * visible in any order, so in private memory the last byte is a range of its own, in the same call.
+ * Assumed of the kernel: between two ranges it unpins the pages of the first by a fully ordered
+ * operation. A target in a segment is written here. */
 static __attribute__((noinline, unused)) uint32_t shmnd_copy_write_gathered(
     struct shmnd_peer *peer, const struct shmnd_spans *to, const struct shmnd_spans *from)
 {
-    const struct shmnd_span *end = &from->v[from->count - 1];
     uint64_t n = to->v[0].length, last_at = to->v[0].at + n - 1;
-    struct shmnd_spans split;
+    struct shmnd_spans split, rest, end, byte;
+    uint8_t last;
     shmnd_spans_slice(to, 0, n - 1, &split);
-    if (to->remote || from->remote) {
+    if (to->remote) {
         split.remote |= to->remote << split.count;
         shmnd_spans_add(&split, last_at, 1);
         return shmnd_copy_spans(peer, &split, from);
     }
-    uint8_t last = *(const uint8_t *)(uintptr_t)(end->at + end->length - 1);
-    shmnd_spans_copy_mapped(&split, from);
+    shmnd_spans_slice(from, 0, n - 1, &rest);
+    shmnd_spans_slice(from, n - 1, 1, &end);
+    shmnd_spans_clear(&byte);
+    shmnd_spans_add(&byte, (uint64_t)(uintptr_t)&last, 1);
+    uint32_t status = shmnd_copy_spans(peer, &byte, &end); /* before, in case the two overlap */
+    if (status == SHMND_SUCCESS && n > 1)
+        status = shmnd_copy_spans(peer, &split, &rest);
+    if (status != SHMND_SUCCESS)
+        return status;
     SHMND_KILL_POINT("write-before-last-byte");
     /* SYNC watched: release, pairs with acquire in shmnd_byte_at() */
     shmnd_release_byte((uint8_t *)(uintptr_t)last_at, last);
     return SHMND_SUCCESS;
 }
 
-/* Copies a Write, whose target a thread may be polling: the last byte becomes visible last. Reads
- * and placed messages, too, for which that is not needed. */
+/* Copies a Write, whose target a thread may be polling (`watched`): the last byte becomes visible
+ * last. Reads and placed messages, too, for which that is not needed. An aligned word from one
+ * range is left whole, for a thread that polls all of it. */
 static inline uint32_t shmnd_copy_write(struct shmnd_peer *peer, const struct shmnd_spans *to,
                                         const struct shmnd_spans *from, bool watched)
 {
     bool by_kernel = to->remote || from->remote;
     if (by_kernel || from->count != 1 || to->count != 1) {
-        bool reading = from->remote & SHMND_REMOTE_BITS;
-        bool word = by_kernel && to->total == 8 && !(to->v[0].at & 7);
-        return watched && to->count == 1 && !reading && !word
-                   ? shmnd_copy_write_gathered(peer, to, from)
-                   : shmnd_copy_spans(peer, to, from);
+        bool word = from->count == 1 && to->total == 8 && !(to->v[0].at & 7);
+        return watched && to->count == 1 && !word ? shmnd_copy_write_gathered(peer, to, from)
+                                                  : shmnd_copy_spans(peer, to, from);
     }
     uint8_t *dst = (uint8_t *)(uintptr_t)to->v[0].at;
     const uint8_t *src = (const uint8_t *)(uintptr_t)from->v[0].at;
@@ -182,7 +191,7 @@ static inline uint32_t shmnd_copy_staged(struct shmnd_peer *peer,
 static inline uint32_t shmnd_copy_piece(struct shmnd_peer *peer, struct shmnd_job *job)
 {
     uint64_t total = job->to.total;
-    bool watched = job->kind == SHMND_JOB_RDMA;
+    bool watched = job->kind == SHMND_JOB_RDMA && job->writes;
     uint32_t status;
     if (total <= SHMND_PIECE) {
         job->moved = job->piece = total;

@@ -25,6 +25,7 @@ struct shmnd_job {
     uint64_t revision; /* PLACE and the sender's CHUNKS: `revision` of the receive it writes to */
     uint64_t index;    /* PLACE: the number of the receive */
     bool committed;    /* PLACE: once it is published it will not be recalled */
+    bool writes;       /* RDMA: a Write */
     uint64_t request;  /* of the sender: position of the request */
     uint32_t unmapped; /* the peer's `unmapped` when the addresses were resolved */
     uint64_t moved;    /* RDMA, PLACE, PULL: bytes copied so far */

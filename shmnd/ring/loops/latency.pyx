@@ -214,7 +214,7 @@ cdef class LineEnd:
         self.theirs = <c.word64 *>&at[512 if first else 0]
 
     def __dealloc__(self):
-        PyBuffer_Release(&self.view)  # of one that was not taken, too: that does nothing
+        PyBuffer_Release(&self.view)  # does nothing if no buffer was taken
 
     def give(self):
         """Store the next number for the other end."""
@@ -225,13 +225,13 @@ cdef class LineEnd:
     def take(self):
         """Poll until the other end has stored its next number."""
         cdef uint64_t spins = 0
-        self.taken += 1
         # SYNC bare-line: acquire, pairs with the release of the other process
-        while c.shmnd_acquire64(self.theirs) != self.taken:
+        while c.shmnd_acquire64(self.theirs) <= self.taken:
             spins += 1
             if spins & SIGNALS == 0:
                 with nogil:  # other threads run, too, from time to time
                     check_signals()
+        self.taken += 1
 
 
 def exchange_lines(uint8_t[::1] shared, uint64_t base, uint64_t count, bint first,

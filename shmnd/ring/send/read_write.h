@@ -70,6 +70,7 @@ static inline uint32_t shmnd_tx_resolve_rdma(struct shmnd_qp *qp, const struct s
     if (got <= 0)
         return got == 0 ? SHMND_PENDING : shmnd_tx_refused(qp);
     job->kind = SHMND_JOB_RDMA;
+    job->writes = !reading;
     job->request = qp->wq.next;
     job->unmapped = qp->peer->unmapped;
     SHMND_KILL_POINT("token-checked");

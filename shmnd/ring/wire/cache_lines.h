@@ -16,7 +16,7 @@
  * than a store: a longer message would reach its reader later. */
 #define SHMND_DEMOTE_MAX 1280u
 
-/* As many bytes of the next message are fetched at most: a quarter of the first cache. */
+/* As many bytes of the next message are fetched at most: they are to stay in the first cache. */
 #define SHMND_OWN_MAX 8192u
 
 /* Fetches a line that will be read soon. */
@@ -31,8 +31,8 @@ static inline void shmnd_prefetch_to_write(const void *at)
     __builtin_prefetch(at, 1);
 }
 
-/* The same for a line that no other core polls: invalidates their copies, so that the write finds
- * the line exclusive. */
+/* The same for a line that no other core polls now: invalidates their copies, so that the write
+ * finds the line exclusive. */
 static inline void shmnd_prefetch_to_own(const void *at)
 {
 #if defined(__x86_64__)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sends whose bytes were taken by their post, and which are placed because their slots would take
- * the room of the messages behind them. Either side acts before the copy, within it, and after it:
+ * the room of the messages behind them. Either side acts before the copy, at its end, and after it:
  * both agree on what was received, no memory is written after it was given back, and a window is
  * invalidated by exactly those messages that were received.
  */
@@ -21,8 +21,11 @@ void shmnd_kill_point(const char *name);
 static const char *place;
 static void (*act)(void);
 
+static uint32_t placed; /* how often the copy into a receive has run */
+
 void shmnd_kill_point(const char *name)
 {
+    placed += strcmp(name, "message-placed") == 0;
     if (!place || strcmp(name, place))
         return;
     place = NULL;
@@ -206,8 +209,10 @@ static void both_agree(size_t what, bool invalidates)
     struct seen sent = find(s.d.qa, SHMND_SEND, 2), got = find(s.d.qb, SHMND_RECEIVE, 11),
                 told = find(s.d.qb, SHMND_INVALIDATE, TOLD);
     EQUAL(sent.count, 1);
-    if (dead)
+    if (dead) {
+        CHECK(sent.status != SHMND_SUCCESS || filled(s.into[1], SIZE, 2));
         return;
+    }
     bool received = got.count && got.status == SHMND_SUCCESS;
     EQUAL(told.count, invalidates && received);
     EQUAL(alive(), !(invalidates && received));
@@ -352,7 +357,9 @@ static void a_segment_is_mapped_first(void)
  * that is mostly full. To a shared receive queue, nothing is placed. */
 static void streams(void)
 {
+    uint32_t placed_in_all = 0;
     for (uint32_t round = 0; round < 400; round++) {
+        placed = 0;
         struct chance c = {round + 1};
         struct duo d;
         struct shmnd_receives srq;
@@ -410,8 +417,11 @@ static void streams(void)
                 d.qb->got = 0;
             }
         }
+        CHECK(!shared || placed == 0);
+        placed_in_all += placed;
         duo_close(&d);
     }
+    CHECK(placed_in_all > 100);
 }
 
 static const struct check_test tests[] = {

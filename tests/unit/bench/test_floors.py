@@ -34,10 +34,25 @@ def test_the_ends_of_a_line_take_turns() -> None:
     assert not other.is_alive()
 
 
-@pytest.mark.parametrize("page", [None, 7, b"\0" * 4096, bytearray(1023), memoryview(bytes(2048))])
+def test_numbers_that_came_earlier_are_taken_one_by_one() -> None:
+    page = mmap.mmap(-1, mmap.PAGESIZE)
+    here, there = LineEnd(page, True), LineEnd(page, False)
+    here.give()
+    here.give()
+    there.take()
+    there.take()
+
+
+@pytest.mark.parametrize("page", [None, 7, b"\0" * 4096, memoryview(bytes(2048))])
 def test_an_end_takes_a_writable_page_alone(page: Any) -> None:
-    with pytest.raises((TypeError, ValueError, BufferError)):
+    with pytest.raises((TypeError, BufferError)):
         LineEnd(page, True)
+
+
+def test_an_end_takes_no_less_than_both_lines() -> None:
+    page = memoryview(mmap.mmap(-1, mmap.PAGESIZE))
+    with pytest.raises(ValueError, match=r"1023 bytes; at least 1,024"):
+        LineEnd(page[:1023], True)
 
 
 def test_an_end_begins_at_a_cache_line() -> None:
