@@ -60,6 +60,19 @@ def depends(module: str) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in [*declarations, Path(__file__)])
 
 
+def forget_translations(sources: list[str], declarations: list[str]) -> None:
+    """Delete translations that are older than a declaration.
+
+    Cython finds itself that a module is to be translated anew, but overlooks a declaration that is
+    taken by `from package cimport module` with other lines of that kind behind it.
+    """
+    newest = max(Path(each).stat().st_mtime for each in declarations)
+    for source in sources:
+        translated = Path(source).with_suffix(".c")
+        if translated.exists() and translated.stat().st_mtime < newest:
+            translated.unlink()
+
+
 def optimisation(module: str) -> str:
     """Return the compiler's option for a module."""
     looping = module.startswith(LOOPS) or module.rpartition(".")[2] in LOOP_MODULES
@@ -111,3 +124,5 @@ class BuildExtensions(build_ext):
             extension.extra_compile_args = [*FLAGS, optimisation(extension.name), *flags]
             extension.extra_link_args = ["-s"] if bare else []
             extension.depends = depends(extension.name)
+            declarations = [name for name in extension.depends if name.endswith(".pxd")]
+            forget_translations([*extension.sources], declarations)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import ast
 import email
+import os
 import re
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from setuptools import Distribution, Extension
 
 import shmnd
-from shmnd_tools.dev.extensions import BuildExtensions
+from shmnd_tools.dev.extensions import BuildExtensions, forget_translations
 from shmnd_tools.dev.in_place import find_by
 from shmnd_tools.dev.index_page import with_whole_links
 
@@ -250,6 +251,16 @@ def test_an_sdist_holds_every_source(tmp_path: Path) -> None:
     } <= there
     assert {"docs/hello.py", "tests/conftest.py", ".ci/run"} <= there
     assert held >= there | {*NAMED, "README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+
+
+def test_a_changed_declaration_calls_for_new_translations(tmp_path: Path) -> None:
+    times = {"old.c": 1, "new.c": 3, "some.pxd": 2, "other.pxd": 1, "old.pyx": 0, "new.pyx": 0}
+    for name, when in times.items():
+        (tmp_path / name).write_text(name)
+        os.utime(tmp_path / name, (when, when))
+    sources = [str(tmp_path / name) for name in ("old.pyx", "new.pyx", "none.pyx")]
+    forget_translations(sources, [str(tmp_path / name) for name in ("some.pxd", "other.pxd")])
+    assert {each.name for each in tmp_path.iterdir()} == {*times} - {"old.c"}
 
 
 def test_the_page_of_an_index_has_links_that_work_there() -> None:
