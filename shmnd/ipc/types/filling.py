@@ -160,6 +160,8 @@ def _fill_column(field: Any, column: tuple[Any, ...], call: str) -> None:
     found = np.asarray(column)
     if found.dtype.kind == "f" and field.dtype.kind in "iu":
         raise ValueError  # the digits of whole numbers may be lost already
+    if found.dtype.kind in "SUmM" and len(set(map(type, column))) > 1:
+        raise ValueError  # numpy made texts of numbers, or took them for the unit of other times
     _copy(field, found, column, call)
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from shmnd.common.arguments import shown
+from shmnd.common.interruption import pass_on
 from shmnd.ipc.errors import TypeMismatch
 
 __all__ = ["has_mask", "range_of", "require_fit", "require_unmasked"]
+
+_MOST_TIME: Final = 2**63 - 1
+"""The most units of a time; numpy takes the number below its negative for no time."""
 
 
 def has_mask(kind: type) -> bool:
@@ -35,9 +40,9 @@ def require_unmasked(value: Any, call: str) -> None:
 def require_fit(found: Any, dtype: np.dtype[Any], call: str) -> None:
     """Raise unless an array keeps its values in a type: numpy wraps and cuts them.
 
-    OverflowError for numbers beyond the range of whole ones and of truth values, TypeMismatch for
-    values that are not numbers of the type at all. Real numbers may lose digits. Fields go by their
-    names.
+    OverflowError for numbers beyond the range of whole ones, of truth values and of times,
+    TypeMismatch for values that are not numbers or times of the type at all. Real numbers may lose
+    digits. Fields go by their names.
     """
     if found.dtype == dtype:
         return
@@ -50,7 +55,7 @@ def require_fit(found: Any, dtype: np.dtype[Any], call: str) -> None:
     if not found.size or wanted not in "biufc":
         _require_time_fits(found, dtype, call)
         return
-    if kind == "O" and wanted in "iu" and all(type(each) is int for each in found.flat):
+    if kind == "O" and wanted in "biu" and all(type(each) is int for each in found.flat):
         kind = "i"  # beyond 64 bits
     if kind not in "biufc" or (kind == "c" and wanted != "c"):
         first = found.ravel().tolist()[0]
@@ -72,12 +77,63 @@ def require_fit(found: Any, dtype: np.dtype[Any], call: str) -> None:
 
 
 def _require_time_fits(found: Any, dtype: np.dtype[Any], call: str) -> None:
-    """Raise where numpy would cut a number to make a time, or a date to make a span of time."""
+    """Raise where numpy would cut or wrap a value to make a time or a span of time."""
     kind = found.dtype.kind
-    cut = kind in "bfc" or (kind in "mM" and kind != dtype.kind)
-    if cut and found.size and dtype.kind in "mM":
+    if dtype.kind not in "mM" or not found.size:
+        return
+    if kind == "O":
+        for each in found.flat:
+            _require_object_fits(each, dtype, call)
+    elif kind in "iu":
+        _require_count_fits((int(found.min()), int(found.max())), dtype, call)
+    elif kind not in f"SU{dtype.kind}":
         first = found.ravel()[0]
         raise TypeMismatch(f"{call}: {first} is not a time of type {dtype}; convert it")
+    else:
+        _require_same_time(found, dtype, call)
+
+
+def _require_object_fits(value: Any, dtype: np.dtype[Any], call: str) -> None:
+    """Raise unless a type keeps the time that an object is: it may be a number, a text or None."""
+    if type(value) is int:
+        _require_count_fits((value,), dtype, call)
+        return
+    found = np.asarray(value)
+    if found.dtype.kind == "O":
+        _require_same_time(found, dtype, call)
+    else:
+        _require_time_fits(found, dtype, call)
+
+
+def _require_count_fits(numbers: tuple[int, ...], dtype: np.dtype[Any], call: str) -> None:
+    for number in numbers:
+        if not -_MOST_TIME <= number <= _MOST_TIME:
+            raise OverflowError(
+                f"{call}: {shown(number)} is outside {-_MOST_TIME}..{_MOST_TIME}, the range of "
+                f"{dtype}; take a coarser unit at both ends"
+            )
+
+
+def _require_same_time(found: Any, dtype: np.dtype[Any], call: str) -> None:
+    """Raise unless times are the same in a type's unit; the caller reports other values."""
+    try:
+        made = found.astype(dtype)
+        wholes = [found.astype(f"{dtype.kind}8")]  # in the unit that its texts and objects have
+        if dtype.kind == "M" and found.dtype.kind in "SU":
+            wholes.append(found.astype("M8[s]"))  # where the unit of one is too fine for another
+    except (ValueError, TypeError) as exc:
+        pass_on(exc)
+        return
+    for whole in wholes:
+        changed = made.astype(whole.dtype).view("i8") != whole.view("i8")
+        if not changed.any():
+            continue
+        first = found[changed].tolist()[0] if found.dtype.kind in "OSU" else whole[changed][0]
+        if np.can_cast(whole.dtype, dtype, "safe"):
+            raise OverflowError(
+                f"{call}: {first} is outside the range of {dtype}; take a coarser unit at both ends"
+            )
+        raise TypeMismatch(f"{call}: {first} has a part of a unit of {dtype}; convert it")
 
 
 @functools.cache

@@ -42,14 +42,15 @@ def as_dtype(
 ) -> Any:
     """Return `found`, the array of a value, in a type; TypeMismatch unless it can be that.
 
-    Numbers of Python have no type of their own, so those that fit are converted. The error names
-    the topic, if it is one of a topic.
+    Numbers of Python have no type of their own, so those that fit are converted; times are
+    made of all that is one. The error names the topic, if it is one of a topic.
     """
     require_unmasked(value, call)
     if found.dtype == dtype:
         return found
-    plain = isinstance(value, (int, float, list, tuple)) and (
-        dtype.kind in "iu" or not found.dtype.hasobject
+    plain = dtype.kind in "mM" or (
+        isinstance(value, (int, float, list, tuple))
+        and (dtype.kind in "biu" or not found.dtype.hasobject)
     )
     if found.dtype.names != dtype.names or not (
         plain or np.can_cast(found.dtype, dtype, "same_kind")

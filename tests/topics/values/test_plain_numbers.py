@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import math
 import uuid
 from typing import Any
@@ -104,10 +105,79 @@ def test_times_are_made_of_no_other_numbers(name: str, type_: str, value: Any) -
         board["at"] = value
 
 
-@pytest.mark.parametrize("value", ["2020-01-01", np.datetime64("2020-01-01"), 1577836800])
+@pytest.mark.parametrize(
+    ("type_", "value", "error"),
+    [
+        ("M8[s]", 2**63, OverflowError),
+        ("M8[s]", -(2**63), OverflowError),
+        ("M8[s]", 2**70, OverflowError),
+        ("M8", 2**64, OverflowError),
+        ("m8[s]", np.uint64(2**64 - 1), OverflowError),
+        ("M8[ns]", np.datetime64(2**62, "s"), OverflowError),
+        ("m8[s]", np.timedelta64(2**62, "W"), OverflowError),
+        ("m8[ns]", datetime.timedelta(days=10**6), OverflowError),
+        ("M8[ns]", datetime.datetime(9999, 1, 1), OverflowError),
+        ("M8[ns]", "300000-01-01", OverflowError),
+        ("M8[s]", np.datetime64(900, "ms"), ipc.TypeMismatch),
+        ("M8[s]", datetime.datetime(2020, 1, 1, 0, 0, 0, 900_000), ipc.TypeMismatch),
+        ("M8[D]", "2020-01-01T12:00", ipc.TypeMismatch),
+        ("m8[D]", np.timedelta64(1, "Y"), ipc.TypeMismatch),
+        ("?", 2**64, OverflowError),
+        ("?", 2**70, OverflowError),
+    ],
+)
+def test_times_and_truth_values_are_never_wrapped_or_cut(
+    name: str, type_: str, value: Any, error: type[Exception]
+) -> None:
+    row = [("at", type_)]
+    for wanted, given in ((type_, value), (type_, [value]), (row, (value,)), (row, [(value,)])):
+        with pytest.raises(error, match="field at" if wanted is row else "Publisher.send: "):
+            sent(name, wanted, given)
+    if type_ != "M8":
+        with ipc.Blackboard(name, {"at": type_}) as board, pytest.raises(error, match="'at'"):
+            board["at"] = value
+
+
+def test_a_text_is_refused_where_the_unit_of_another_is_finer(name: str) -> None:
+    with pytest.raises(OverflowError, match="300000-01-01"):
+        sent(name, "M8[ns]", ["2020-01-01T00:00:00.000000001", "300000-01-01"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2020-01-01",
+        np.datetime64("2020-01-01"),
+        np.datetime64("2020-01-01", "ns"),
+        datetime.datetime(2020, 1, 1),
+        datetime.date(2020, 1, 1),
+        1577836800,
+        np.int64(1577836800),
+    ],
+)
 def test_times_are_dates_texts_and_whole_numbers(name: str, value: Any) -> None:
     for wanted, given in (([("at", "M8[s]")], (value,)), ([("at", "M8[s]")], [(value,)])):
         assert sent(name, wanted, given).array["at"] == np.datetime64("2020-01-01")
+    for given in (value, [value], np.array([value])):
+        assert sent(name, "M8[s]", given).array == np.datetime64("2020-01-01")
+
+
+@pytest.mark.parametrize("value", [5, datetime.timedelta(seconds=5), np.timedelta64(5000, "ms")])
+def test_spans_of_time_arrive(name: str, value: Any) -> None:
+    assert sent(name, "m8[s]", value).array == np.timedelta64(5, "s")
+    assert sent(name, [("span", "m8[s]")], (value,)).array["span"] == np.timedelta64(5, "s")
+
+
+def test_no_time_arrives(name: str) -> None:
+    for value in (np.datetime64("NaT"), "NaT", [None, datetime.date(2020, 1, 1)]):
+        assert np.isnat(sent(name, "M8[s]", value).array.flat[0])
+
+
+def test_times_of_several_kinds_in_one_field(name: str) -> None:
+    """By numpy a number among texts is a text, and among dates a number of days."""
+    for other in ("2020-01-01", np.datetime64("2020-01-01")):
+        found = sent(name, [("at", "M8[s]")], [(1970,), (other,)]).array["at"]
+        assert found.tolist() == np.array([1970, 1577836800], "M8[s]").tolist()
 
 
 def test_a_mapping_that_was_sent_is_not_changed(name: str) -> None:
