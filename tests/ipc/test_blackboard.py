@@ -37,6 +37,25 @@ def test_arrays_of_any_layout_are_written_whole(type_: str) -> None:
             assert reader["row"].tolist() == board["row"].tolist() == given.tolist()
 
 
+def test_errors_quote_long_keys_in_part() -> None:
+    long = "k" * 5000
+    with ipc.Blackboard("b", {long: "f8"}) as board, ipc.BlackboardReader("b") as reader:
+        calls = (
+            lambda: board[long + "x"],
+            lambda: reader[long + "x"],
+            lambda: reader[long],
+            lambda: reader.wait(long, timeout=0),
+            lambda: board.add(long, "f4"),
+            lambda: board.__setitem__(long, [1.0, 2.0]),
+        )
+        for call in calls:
+            with pytest.raises(
+                (LookupError, ValueError, TimeoutError, NdError), match="kkk…"
+            ) as got:
+                call()
+            assert len(str(got.value)) < 700
+
+
 class Marked(np.ndarray):
     """An array of a class of its own."""
 

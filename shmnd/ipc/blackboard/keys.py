@@ -10,14 +10,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shmnd.common.arguments import integer
+from shmnd.common.arguments import integer, shown
 from shmnd.ipc.common.members import MEMBERS
 from shmnd.ipc.types.layouts import dtype_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["BLACKBOARD", "Key", "check_version", "shown", "tuples", "type_of", "unsettled"]
+__all__ = [
+    "BLACKBOARD",
+    "Key",
+    "check_version",
+    "key_given",
+    "no_key",
+    "tuples",
+    "type_of",
+    "unsettled",
+]
 
 BLACKBOARD: Final = "ipc.blackboard"
 MAGIC: Final = 0x6472616F626B636C
@@ -34,6 +43,8 @@ TABLE: Final = "room_"
 
 _MOST_SHOWN: Final = 20
 """Keys that an error names."""
+_MOST_LETTERS: Final = 100
+"""The letters of a key that stands in such a list as it is."""
 
 
 class Key:
@@ -85,7 +96,7 @@ _DTYPE: Final = "a numpy dtype, as '6f8', or an ipc.Array"
 
 def type_of(wanted: Any, call: str, key: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return the element type and the shape that a program means for a key."""
-    call = f"{call}: key {key!r}"
+    call = f"{call}: key {shown(key)}"
     if hasattr(wanted, "dtype") and hasattr(wanted, "shape"):  # an ipc.Array, or an array
         dtype, shape = dtype_of(wanted.dtype, call, _DTYPE), tuple(wanted.shape)
     else:
@@ -113,22 +124,31 @@ def tuples(described: Any) -> Any:
     return made
 
 
-def shown(keys: Iterable[str]) -> str:
-    """Return the first keys, as text of an error."""
+def no_key(call: str, name: str, key: object, keys: Iterable[str]) -> KeyError:
+    """Return the error of a key that is not there, with the first of those that are."""
     first = list(itertools.islice(keys, _MOST_SHOWN + 1))
     more = ", …" if len(first) > _MOST_SHOWN else ""
-    return ", ".join(first[:_MOST_SHOWN]) + more
+    texts = (each if len(each) <= _MOST_LETTERS else shown(each) for each in first[:_MOST_SHOWN])
+    found = ", ".join(texts) + more
+    return KeyError(f"{call}: blackboard {name!r} has no {shown(key)}; its keys: {found}")
+
+
+def key_given(key: object, call: str) -> str:
+    """Return a key that a program passed; TypeError unless it is a text."""
+    if not isinstance(key, str):
+        raise TypeError(f"{call}: key {shown(key)} is not a str, but {type(key).__name__}")
+    return key
 
 
 def check_version(after: object, call: str) -> None:
     """Raise TypeError unless this is a version to wait behind, or None."""
     if after is not None and integer(after) is None:
-        raise TypeError(f"{call}: after {after!r} is not a version: a whole number, or None")
+        raise TypeError(f"{call}: after {shown(after)} is not a version: a whole number, or None")
 
 
 def unsettled(call: str, key: str, name: str, writer: int) -> RuntimeError:
     """Return the error of a value that no reading found whole."""
     return RuntimeError(
-        f"{call}: {key!r} of blackboard {name!r} was written anew by process {writer} during each"
-        " of many readings; write it less often, or read it with more processors"
+        f"{call}: {shown(key)} of blackboard {name!r} was written anew by process {writer} during "
+        "each of many readings; write it less often, or read it with more processors"
     )

@@ -9,11 +9,12 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from shmnd.common.arguments import shown
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.ipc.blackboard.board import Board
-from shmnd.ipc.blackboard.keys import BLACKBOARD, Key, check_version, shown, unsettled
+from shmnd.ipc.blackboard.keys import BLACKBOARD, Key, check_version, key_given, no_key, unsettled
 from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
 from shmnd.ipc.common.members import GATE
 from shmnd.ipc.common.ringing import PAUSE, Bell
@@ -138,9 +139,7 @@ class BlackboardReader(Closing):
             board.read_keys(call)
             found = board.keys.get(key)
         if found is None:
-            raise KeyError(
-                f"{call}: blackboard {self.name!r} has no {key!r}; its keys: {shown(board.keys)}"
-            )
+            raise no_key(call, self.name, key, board.keys)
         return board, found
 
     def _read(self, key: str, call: str, end: float = math.inf) -> tuple[int, Any]:
@@ -157,7 +156,7 @@ class BlackboardReader(Closing):
         version, value = self._read(key, "BlackboardReader")
         self._seen[key] = version
         if version == 0:
-            raise LookupError(f"{key!r} was not written yet; wait({key!r}) waits for it")
+            raise LookupError(f"{shown(key)} was not written yet; wait({shown(key)}) waits for it")
         return value
 
     def version(self, key: str) -> int:
@@ -199,8 +198,7 @@ class BlackboardReader(Closing):
     # -- waiting --
 
     def _since(self, key: str, after: int | None, call: str) -> _Since:
-        if not isinstance(key, str):  # no writer ever has it, and it may be meant as the time-out
-            raise TypeError(f"{call}: key {key!r} is not a str, but {type(key).__name__}")
+        key_given(key, call)  # no writer has any other, and it may be meant as the time-out
         check_version(after, call)
         return _Since(after, self._asked_of.get(key) or self._writers_met)
 
@@ -290,7 +288,7 @@ class BlackboardReader(Closing):
         newer = self._is_newer(key, since, call)
         how = "was written anew during each reading" if newer else "did not change"
         return TimeoutError(
-            f"{call}: the time-out ended; {key!r} of {self.name!r} {how}, and {writer}"
+            f"{call}: the time-out ended; {shown(key)} of {self.name!r} {how}, and {writer}"
         )
 
     async def await_change(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from shmnd.common.arguments import shown
 from shmnd.common.closing import Closing
 from shmnd.common.descriptors import Descriptor
 from shmnd.common.held import Held
@@ -34,7 +35,8 @@ from shmnd.ipc.blackboard.keys import (
     TABLE,
     WRITER,
     Key,
-    shown,
+    key_given,
+    no_key,
     type_of,
     unsettled,
 )  # fmt: skip
@@ -162,8 +164,7 @@ class Blackboard(Closing):
         """Add a key while readers are there. Harmless when it is there with this type."""
         call = "Blackboard.add"
         self._open(call)
-        if not isinstance(key, str):
-            raise TypeError(f"{call}: key {key!r} is not a str, but {key.__class__.__name__}")
+        key_given(key, call)
         with Held(self._adding):
             self._add(key, *type_of(type, call, key), call)
 
@@ -176,8 +177,8 @@ class Blackboard(Closing):
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
                 call,
-                f"key {key!r}: {MOST_KEYS} keys are the most; put several values into one of a "
-                "structured type",
+                f"key {shown(key)}: {MOST_KEYS} keys are the most; put several values into one of "
+                "a structured type",
             )
         nbytes = math.prod(shape) * dtype.itemsize
         self._require_fit(key, 4 * nbytes, nbytes, call)  # before memory is taken for it
@@ -205,7 +206,7 @@ class Blackboard(Closing):
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
                 call,
-                f"key {key!r}: {nbytes} bytes in four copies; a blackboard has {most} bytes",
+                f"key {shown(key)}: {nbytes} bytes in four copies; a blackboard has {most} bytes",
             )
 
     def _show_keys(self) -> None:
@@ -216,9 +217,10 @@ class Blackboard(Closing):
         """Write the next version of a value. A new key gets the type of the value."""
         self._open("Blackboard")
         if isinstance(value, np.ndarray):  # before a key of its type is added
-            require_unmasked(value, f"Blackboard: the value of {key!r}")
+            require_unmasked(value, f"Blackboard: the value of {shown(key)}")
         found = self._keys.get(key)
         if found is None:
+            key_given(key, "Blackboard")  # before the value is said to be of a new key
             self.add(key, _array_of(key, value))
             found = self._keys[key]
         words = value if found.holds(value) else _words_of(found, value)
@@ -268,8 +270,7 @@ class Blackboard(Closing):
     def _known(self, key: str, call: str) -> Key:
         found = self._keys.get(key)
         if found is None:
-            keys = shown(tuple(self._keys))
-            raise KeyError(f"{call}: blackboard {self.name!r} has no {key!r}; its keys: {keys}")
+            raise no_key(call, self.name, key, tuple(self._keys))
         return found
 
     def _open(self, call: str) -> None:
@@ -301,7 +302,8 @@ def _array_of(key: str, value: Any) -> np.ndarray[Any, Any]:
     except (ValueError, TypeError) as exc:
         pass_on(exc)
         raise TypeMismatch(
-            f"Blackboard: the value of {key!r} cannot be an array: {exc}; add the key with a type"
+            f"Blackboard: the value of {shown(key)} cannot be an array: {exc}; "
+            "add the key with a type"
         ) from exc
 
 
@@ -318,7 +320,7 @@ def _words_of(key: Key, value: Any) -> np.ndarray[Any, Any]:
     except (ValueError, TypeError, OverflowError) as exc:
         pass_on(exc)
         raise (ValueError if isinstance(exc, UnicodeError) else type(exc))(
-            f"Blackboard: the value of {key.key!r} is {key.dtype} of shape {key.shape}: {exc}"
+            f"Blackboard: the value of {shown(key.key)} is {key.dtype} of shape {key.shape}: {exc}"
         ) from None
     return words
 
@@ -328,7 +330,7 @@ def _require_same(known: Key, dtype: np.dtype[Any], shape: tuple[int, ...], call
         raise error(
             Status.INVALID_PARAMETER_2,
             call,
-            f"key {known.key!r} is {known}, not {dtype} of shape {shape}; take another key",
+            f"key {shown(known.key)} is {known}, not {dtype} of shape {shape}; take another key",
         )
 
 

@@ -228,6 +228,7 @@ MISTAKES: dict[str, Call] = {
     "value of a wrong kind": lambda e: e.board.__setitem__("pose", "here"),
     "value that cannot be a new key": lambda e: e.board.__setitem__("new", object()),
     "lists of unequal length as a new key": lambda e: e.board.__setitem__("new", [[1], [1, 2]]),
+    "lists of unequal length for a number": lambda e: e.board.__setitem__(5, [[1], [1, 2]]),
     "key that is added twice": lambda e: e.board.add("pose", "f8"),
     "key that is not on the own board": lambda e: e.board["speed"],
     "key that is not there": lambda e: e.reader["speed"],
