@@ -25,7 +25,9 @@ class Command:
 
     def __init__(self, *line: str) -> None:
         self.codes: list[int] = []
-        self.thread = threading.Thread(target=lambda: self.codes.append(main(["ipc", *line])))
+        self.thread = threading.Thread(
+            target=lambda: self.codes.append(main(["ipc", *line])), daemon=True
+        )
         self.thread.start()
 
     def code(self) -> int:
@@ -61,7 +63,7 @@ def test_a_replayed_topic_has_its_history(name: str, tmp_path: Path) -> None:
     with ipc.Publisher(name, "i8", history=3) as pub:
         for number in range(5):
             pub.send(number)
-        assert main(["ipc", "record", str(path), name, "--count", "3"]) == 0
+        assert main(["ipc", "record", str(path), name, "--count", "3", "--seconds", "60"]) == 0
     (topic,) = described(path)
     assert topic["history"] == 3
     with Writer(tmp_path / "slow.rec") as writer:
@@ -82,7 +84,7 @@ def test_a_replayed_topic_has_its_history(name: str, tmp_path: Path) -> None:
 def test_attributes_of_a_later_publisher_are_recorded(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run.rec"
     with ipc.Publisher(name, "i8") as early:
-        record = Command("record", str(path), name, "--count", "2")
+        record = Command("record", str(path), name, "--count", "2", "--seconds", "60")
         early.wait_for_subscribers(1, PATIENCE)
         early.send(1)
         with ipc.Publisher(name, "i8", attributes={"unit": "m"}, history=2) as late:
@@ -99,13 +101,13 @@ def test_attributes_of_a_later_publisher_are_recorded(name: str, tmp_path: Path)
 def test_attributes_stay_when_their_publisher_ends(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run.rec"
     with ipc.Publisher(name, "i8", attributes={"unit": "m"}, history=2) as early:
-        record = Command("record", str(path), name, "--count", "2")
+        record = Command("record", str(path), name, "--count", "2", "--seconds", "60")
         early.wait_for_subscribers(1, PATIENCE)
         early.send(1)
-        with ipc.Subscriber(name, overflow="block") as sub:
-            sub.receive(PATIENCE).release()
+        ends = time.monotonic() + PATIENCE
         while not path.exists() or b"attributes" not in path.read_bytes():
-            pass
+            assert time.monotonic() < ends
+            time.sleep(0.01)
     with ipc.Publisher(name, "i8") as late:
         late.wait_for_subscribers(1, PATIENCE)
         late.send(2)
