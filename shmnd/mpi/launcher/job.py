@@ -138,9 +138,10 @@ class Job:
     # -- watching --
 
     def _watch_to_end(self) -> None:
-        """Watch the ranks. Where the reader of their output ends, so does the job.
+        """Watch the ranks. Where their output cannot be written, the job fails.
 
-        A job that ends already, by a signal for example, does so without the output.
+        Its reader may have ended, or the disk may be full. A job that fails already, by a signal
+        for example, does so without the output.
         """
         while True:
             try:
@@ -152,7 +153,7 @@ class Job:
                 self._output_failed(f"the output cannot be written: {error}")
 
     def _output_failed(self, why: str) -> None:
-        if not self._ending.has_begun():
+        if not self._ending.code:
             ranks = "; the ranks are ended" if self._processes.running else ""
             self._output.say(f"{why}{ranks}")
             self._ending.fail(1)
@@ -171,6 +172,7 @@ class Job:
             takes_more = self._output.waits() and not ending.hurries
             if ending.advance() and not running and not takes_more:
                 self._output.take_last()
+                self._output.finish(self._output_timed_out)
                 return
 
     def _end_by_limit(self) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO, Final
 
 import pytest
 
@@ -165,20 +166,66 @@ sys.exit(7)
     assert (ran.returncode, "runs" in ran.stdout) == (7, True)
 
 
+def unwritten(stdout: IO[str], *program: str, ranks: int = 1) -> list[str]:
+    """The lines of errors of a job whose output cannot be written, and which has to fail."""
+    line = [sys.executable, "-m", "shmnd.mpi", "--prefix", "--oversubscribe", "-n", str(ranks)]
+    ran = subprocess.run(
+        [*line, *program],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ran.returncode == 1, ran.stderr
+    return ran.stderr.splitlines()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rest", ["", "; time.sleep(600)"])
 def test_output_that_a_full_disk_does_not_take_ends_the_job_with_a_line(rest: str) -> None:
     program = f"import time; print(1, flush=True){rest}"
-    line = [sys.executable, "-m", "shmnd.mpi", "--prefix", "--oversubscribe", "-n", "2", "-c"]
     with Path("/dev/full").open("w") as full:
-        ran = subprocess.run(
-            [*line, program],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-    assert ran.returncode == 1
+        lines = unwritten(full, "-c", program, ranks=2)
     said = "shmnd mpiexec: the output cannot be written: No space left on device"
-    assert [text for text in ran.stderr.splitlines() if text.startswith(said)], ran.stderr
+    assert [text for text in lines if text.startswith(said)], lines
+
+
+SHORT: Final = ["echo hi", "(sleep .3; echo hi) & true"]
+"""The end of the only rank comes with the output, or before it."""
+
+
+@pytest.mark.parametrize("program", SHORT)
+def test_a_full_disk_is_named_where_all_ranks_have_ended(program: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        for _ in range(4):
+            lines = unwritten(full, "sh", "-c", program)
+            assert len(lines) == 1
+            assert lines[0].startswith(
+                "shmnd mpiexec: the output cannot be written: No space left on device"
+            )
+
+
+@pytest.mark.parametrize("program", SHORT)
+def test_a_reader_that_has_ended_is_named_where_all_ranks_have(program: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        for _ in range(4):
+            lines = unwritten(pipe, "sh", "-c", program)
+            assert len(lines) == 1
+            assert lines[0].startswith("shmnd mpiexec: the reader of the output has ended")
+
+
+def test_a_reader_that_ends_before_the_last_output_is_named() -> None:
+    """A process that the rank has started holds its pipe, and the output fills that of the job."""
+    program = "head -c 200000 /dev/zero; sleep 600 & true"
+    line = [sys.executable, "-m", "shmnd.mpi", "--prefix", "-n", "1", "sh", "-c", program]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stderr is not None
+        assert launcher.stdout.read(1) == b"["
+        launcher.stdout.close()
+        said = launcher.stderr.read()
+        assert launcher.wait(PATIENCE) == 1, said
+    assert said == b"shmnd mpiexec: the reader of the output has ended\n"
