@@ -6,6 +6,7 @@ from collections.abc import Callable
 from errno import EMFILE, ENFILE, ESRCH
 from typing import Any
 
+from shmnd.common.descriptors import file_of
 from shmnd.common.shortages import remedy_of_call
 
 __all__ = ["exchange_offers", "is_shortage", "open_held", "reason_of"]
@@ -28,15 +29,15 @@ def exchange_offers(comm: Any, make: Callable[[], Any]) -> tuple[Any, Any]:
     return own[0], known
 
 
-def open_held(process: int, descriptor: int, inode: int) -> int:
+def open_held(process: int, descriptor: int, file: tuple[int, int]) -> int:
     """Return a descriptor of the segment that another rank holds, to read and write.
 
-    Another process may have the number of a rank that has died. Its files are not opened, which
-    may do something: a terminal, a pipe or a device.
+    Another process may have the number of a rank that has died. To open its files may do
+    something: they may be a terminal, a pipe or a device.
     """
     found = os.open(f"/proc/{process}/fd/{descriptor}", os.O_PATH | os.O_CLOEXEC)
     try:
-        if os.fstat(found).st_ino != inode:
+        if file_of(found) != file:
             raise ProcessLookupError(ESRCH, f"process {process} does not hold the segment")
         return os.open(f"/proc/self/fd/{found}", os.O_RDWR | os.O_CLOEXEC)
     finally:

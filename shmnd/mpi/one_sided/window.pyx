@@ -24,6 +24,7 @@ from shmnd.mpi.transport.engine cimport (
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.handle cimport Handle
 
+from shmnd.common.descriptors import file_of
 from shmnd.common.interruption import pass_on
 from shmnd.mpi import constants
 from shmnd.mpi.objects.errors import Exception as MPIException
@@ -54,7 +55,7 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
     except Exception as error:
         failure = error
     place = (os.getpid(), segment.fd) if segment is not None else None
-    place = comm.bcast(place and (*place, os.fstat(place[1]).st_ino), 0)
+    place = comm.bcast(place and (*place, file_of(place[1])), 0)
     if place is not None and segment is None and failure is None:
         try:
             segment = Segment.adopt(open_held(*place), writable=True, call=call)

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows whose memory a rank cannot reach: an error of MPI at all ranks, and no wait."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from mpi.launcher.jobs import launch, launch_program
+from shmnd.mpi.one_sided.offers import open_held
 
 NO_SUCH_MEMORY = """
 import numpy as np
@@ -197,3 +201,14 @@ print("all handled")
 
 def test_the_waits_of_a_window_leave_their_errors_to_its_handler_alone() -> None:
     assert "all handled" in launch(2, "--enable-recovery", "-c", WAITS).stdout
+
+
+def test_a_segment_is_opened_only_where_a_rank_holds_that_very_one(tmp_path: Path) -> None:
+    """The number of a file is its own in one file system: those of others may have it, too."""
+    with (tmp_path / "file").open("w") as file:
+        found = os.fstat(file.fileno())
+        place = os.getpid(), file.fileno()
+        os.close(open_held(*place, (found.st_dev, found.st_ino)))
+        for other in ((found.st_dev + 1, found.st_ino), (found.st_dev, found.st_ino + 1)):
+            with pytest.raises(ProcessLookupError, match="does not hold the segment"):
+                open_held(*place, other)
