@@ -57,7 +57,9 @@ def _workers(given: Any, name: str) -> int:
         number = int(given)
     except (TypeError, ValueError, OverflowError) as error:
         pass_on(error)
-        raise type(error)(f"{name}={shown(given)}: expected a number of workers") from None
+        kinds = (TypeError, OverflowError, ValueError)  # those of others may take no text alone
+        kind = next(each for each in kinds if isinstance(error, each))
+        raise kind(f"{name}={shown(given)}: expected a number of workers") from None
     if number <= 0:
         raise ValueError(f"{name}={shown(given)}: expected 1 or more")
     return number

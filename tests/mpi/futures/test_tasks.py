@@ -166,9 +166,20 @@ def test_a_pool_that_is_found_broken_has_no_workers() -> None:
     pool.close(wait=True)
 
 
+class Undecodable:
+    """A number whose error is of a class that takes more than a text."""
+
+    def __int__(self) -> int:
+        return int(b"\xff".decode())
+
+    def __repr__(self) -> str:
+        return "Undecodable()"
+
+
 @pytest.mark.parametrize(
     ("given", "kind", "text"),
     [
+        (Undecodable(), ValueError, "max_workers=Undecodable\\(\\): expected a number of workers"),
         ("x", ValueError, "max_workers='x': expected a number of workers"),
         ([1], TypeError, "max_workers=\\[1\\]: expected a number of workers"),
         (float("inf"), OverflowError, "max_workers=inf: expected a number of workers"),
