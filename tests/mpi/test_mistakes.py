@@ -196,8 +196,9 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: MPI.Status().Set_elements(MPI.INT, -1), "Status.Set_elements: count is -1"),
     ],
     "ERR_ARG": [
-        (lambda: comm.Split(0, 2**40), "Comm.Split: key 1099511627776; the limit is 2147483647"),
-        (lambda: comm.Split(2**40), "Comm.Split: color 1099511627776; the limit is 2147483647"),
+        (lambda: comm.Split(0, 2**40), "Comm.Split: key 1099511627776; the limits are -2147"),
+        (lambda: comm.Split(2**40), "color 1099511627776; the limits are -2147483648 and 214748"),
+        (lambda: comm.Split(0, -(2**31) - 1), "key -2147483649; the limits are -2147483648 and 2"),
         (lambda: MPI.DOUBLE.Create_vector(2**40, 2**40, 1), "Datatype.Create_vector: items of"),
         (lambda: MPI.DOUBLE.Create_vector(2, 1, 2**62), "reach over"),
         (lambda: MPI.DOUBLE.Create_indexed([1], [2**61]), "Datatype.Create_indexed"),

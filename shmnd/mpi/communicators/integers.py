@@ -28,9 +28,8 @@ def c_int(comm: Any, given: object, call: str, role: str) -> int:
     """Return an argument of a communicator as an integer that an int of C holds."""
     number = integer(given, "Comm", call, role)
     if not -_LARGEST - 1 <= number <= _LARGEST:
-        raise_error(
-            comm, constants.ERR_ARG, f"Comm.{call}: {role} {shown(number)}; the limit is {_LARGEST}"
-        )
+        limits = f"the limits are {-_LARGEST - 1} and {_LARGEST}"
+        raise_error(comm, constants.ERR_ARG, f"Comm.{call}: {role} {shown(number)}; {limits}")
     return number
 
 
