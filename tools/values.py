@@ -2,16 +2,14 @@
 """The values of options, and the errors of invalid ones."""
 
 import argparse
-import contextlib
 import ipaddress
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from shmnd import NdError
 from shmnd.broker.access import access_of
 from shmnd.broker.place import namespace_name
 from shmnd.broker.protocol import written
-from shmnd.status import detail_of
+from shmnd.mpi.launcher.options import checked
 
 __all__ = [
     "address",
@@ -44,15 +42,12 @@ def at_most(most: int) -> Callable[[str], int]:
 
 def namespace(text: str) -> str:
     """Read the name of a namespace."""
-    with _as_wrong_option("namespace "):
-        return namespace_name(text)
+    return checked(text, namespace_name, "namespace ")
 
 
 def group(text: str) -> str:
     """Read the name or the number of a group, which this process must be in."""
-    with _as_wrong_option("group "):
-        access_of(text)
-    return text
+    return checked(text, access_of, "group ")
 
 
 def process_id(text: str) -> int:
@@ -95,15 +90,6 @@ def address(text: str) -> str:
     if not good:
         raise argparse.ArgumentTypeError(f"{text!r} is not an address as 127.0.0.1:50123")
     return written((str(bare), int(port)))
-
-
-@contextlib.contextmanager
-def _as_wrong_option(noun: str) -> Iterator[None]:
-    """Report an error of the provider as one of an option, whose name argparse prints."""
-    try:
-        yield
-    except NdError as exc:
-        raise argparse.ArgumentTypeError(detail_of(exc).removeprefix(noun)) from exc
 
 
 def _format_number(number: float) -> str:

@@ -165,6 +165,20 @@ def parse(arguments: Sequence[str], prog: str) -> JobOptions:
     return options_of(args, parser)
 
 
+def checked(text: str, check: Callable[[str], object], noun: str) -> str:
+    """Return a value that a check of the provider takes; its error is one of the option.
+
+    argparse prints the name of the option: the noun is left out.
+    """
+    from shmnd.status import NdError, detail_of
+
+    try:
+        check(text)
+    except NdError as exc:
+        raise argparse.ArgumentTypeError(detail_of(exc).removeprefix(noun)) from exc
+    return text
+
+
 def _environment(args: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, str]:
     """Return the variables that the ranks get besides those of the launcher, or in their place."""
     environment = {}
@@ -185,24 +199,13 @@ def _environment(args: argparse.Namespace, parser: argparse.ArgumentParser) -> d
 def _namespace(text: str) -> str:
     from shmnd.provider import check_namespace  # most jobs name none, and wait for each import
 
-    return _checked(text, check_namespace, "namespace ")
+    return checked(text, check_namespace, "namespace ")
 
 
 def _group(text: str) -> str:
     from shmnd.provider import check_group
 
-    return _checked(text, check_group, "group ")
-
-
-def _checked(text: str, check: Callable[[str], object], noun: str) -> str:
-    """Return a value that the broker's check takes; its error is one of the option."""
-    from shmnd.status import NdError, detail_of
-
-    try:
-        check(text)
-    except NdError as exc:
-        raise argparse.ArgumentTypeError(detail_of(exc).removeprefix(noun)) from exc
-    return text
+    return checked(text, check_group, "group ")
 
 
 def _seconds(text: str) -> float:

@@ -35,7 +35,7 @@ from shmnd.mpi.launcher.options import parse
         ("-n 1 --time 5 true", "'--time' is not an option here; --help lists the options"),
         ("-n 1 --hostf x true", "'--hostf' is not an option here; --help lists the options"),
         ("-n 1 --namespace a/b true", "argument --namespace: 'a/b': 1 to 64 letters, digits,"),
-        ("-n 1 --group no-such-group true", "argument --group: "),
+        ("-n 1 --group no-such true", "argument --group: 'no-such' does not exist on this host"),
         ("-n 1", "a program is missing"),
         ("--hostfile /no/such/file true", "--hostfile /no/such/file: No such file or directory"),
     ],
