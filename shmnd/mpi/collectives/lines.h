@@ -27,6 +27,7 @@
 #define SHMPI_LINES_H
 
 #include "transport/job.h"
+#include "wire/cache_lines.h"
 #include "wire/kill_point.h"
 
 enum {

@@ -15,6 +15,7 @@
 #define SHMND_IPC_BOARD_H
 
 #include "wire/atomics.h"
+#include "wire/cache_lines.h"
 #include "wire/kill_point.h"
 
 #define SHMND_BOARD_MAGIC 0x64726f62646e6d73ull /* "smndbord" */

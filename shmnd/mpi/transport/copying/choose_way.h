@@ -16,6 +16,7 @@
 #define SHMPI_CHOOSE_WAY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
