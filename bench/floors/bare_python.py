@@ -41,10 +41,9 @@ class BarePythonEnd(CacheLineEnd):
         return self._exchange(count)
 
     def _exchange(self, count: int) -> Reading:
-        assert self._page is not None
         first = self._role == CLIENT
         mine, theirs = _PLACES if first else reversed(_PLACES)
-        page = memoryview(self._page)
+        page = memoryview(self.page())
         begin = self._turns % _MARKS
         self._turns += count
         start = time.perf_counter()

@@ -5,6 +5,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -188,8 +189,8 @@ class Undecodable:
     ],
 )
 def test_a_wrong_number_of_workers_is_named(
-    given: object, kind: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
+    given: Any, kind: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MPI4PY_FUTURES_MAX_WORKERS", "two")
     with pytest.raises(kind, match=text):
-        MPIPoolExecutor(given)  # type: ignore[arg-type]
+        MPIPoolExecutor(given)
