@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from shmnd.adapter import Adapter
 from shmnd.address import address_list_into, host_addresses, parse_host, require_local
-from shmnd.broker.access import access_of
-from shmnd.broker.place import namespace_name
 from shmnd.common.arguments import shown
 from shmnd.common.closing import Closing
 from shmnd.common.interruption import pass_on
@@ -101,13 +99,3 @@ def open_adapter(
         group=group,
         memory_limit=memory_limit,
     )
-
-
-def check_namespace(name: str) -> None:
-    """Raise an error unless a namespace may have this name."""
-    namespace_name(name)
-
-
-def check_group(group: str) -> None:
-    """Raise an error unless this is a group that the process is in."""
-    access_of(group)

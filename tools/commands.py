@@ -14,9 +14,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from shmnd import __version__
+from shmnd import __version__, command_line
 
-from . import values
 from .output import add_namespace
 
 _NOUNS: Final[Mapping[str, tuple[str, Callable[[], Mapping[str, str]]]]] = {
@@ -73,7 +72,7 @@ _ALONE: Final = ("broker", "bench", "ipc")
 _LIKE_MOST: Final = ("--format", "--namespace", "--group")
 """Options of nearly every verb, which may stand before the noun too."""
 
-_READERS: Final = {"--namespace": values.namespace, "--group": values.group}
+_READERS: Final = {"--namespace": command_line.namespace, "--group": command_line.group}
 """Readers of the options that every verb has, whichever module adds them."""
 
 _NEAR: Final = 0.7

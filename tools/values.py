@@ -6,17 +6,12 @@ import ipaddress
 import math
 from collections.abc import Callable
 
-from shmnd.broker.access import access_of
-from shmnd.broker.place import namespace_name
 from shmnd.broker.protocol import written
-from shmnd.mpi.launcher.options import checked
 
 __all__ = [
     "address",
     "at_most",
-    "group",
     "how_many",
-    "namespace",
     "number",
     "process_id",
     "seconds",
@@ -38,16 +33,6 @@ def at_most(most: int) -> Callable[[str], int]:
         return found
 
     return read
-
-
-def namespace(text: str) -> str:
-    """Read the name of a namespace."""
-    return checked(text, namespace_name, "namespace ")
-
-
-def group(text: str) -> str:
-    """Read the name or the number of a group, which this process must be in."""
-    return checked(text, access_of, "group ")
 
 
 def process_id(text: str) -> int:

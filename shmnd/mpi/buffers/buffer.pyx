@@ -62,7 +62,8 @@ cdef buffer buffer_for(object obj, bint readonly, str call):
     except (BufferError, TypeError) as exc:
         if is_interruption(exc) or not exc.args:
             raise
-        raise type(exc)(f"{full_name(call)}: {exc.args[0]}") from exc
+        kind = BufferError if isinstance(exc, BufferError) else TypeError  # not one of the object's
+        raise kind(f"{full_name(call)}: {exc.args[0]}") from exc
 
 
 cdef buffer _part_of(buffer whole, Py_ssize_t start, Py_ssize_t nbytes):

@@ -6,9 +6,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
+
+from shmnd import command_line
 
 MOST: Final = 1024
 """Ranks of one job."""
@@ -97,12 +99,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--namespace",
-        type=_namespace,
+        type=command_line.namespace,
         help="namespace of the ranks (default: SHMND_NAMESPACE, or the default namespace)",
     )
     add(
         "--group",
-        type=_group,
+        type=command_line.group,
         help="group of the namespace of the ranks (default: SHMND_GROUP, or none)",
     )
     add(
@@ -165,20 +167,6 @@ def parse(arguments: Sequence[str], prog: str) -> JobOptions:
     return options_of(args, parser)
 
 
-def checked(text: str, check: Callable[[str], object], noun: str) -> str:
-    """Return a value that a check of the provider takes; its error is one of the option.
-
-    argparse prints the name of the option: the noun is left out.
-    """
-    from shmnd.status import NdError, detail_of
-
-    try:
-        check(text)
-    except NdError as exc:
-        raise argparse.ArgumentTypeError(detail_of(exc).removeprefix(noun)) from exc
-    return text
-
-
 def _environment(args: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, str]:
     """Return the variables that the ranks get besides those of the launcher, or in their place."""
     environment = {}
@@ -194,18 +182,6 @@ def _environment(args: argparse.Namespace, parser: argparse.ArgumentParser) -> d
         if value is not None:
             environment[name] = value
     return environment
-
-
-def _namespace(text: str) -> str:
-    from shmnd.provider import check_namespace  # most jobs name none, and wait for each import
-
-    return checked(text, check_namespace, "namespace ")
-
-
-def _group(text: str) -> str:
-    from shmnd.provider import check_group
-
-    return checked(text, check_group, "group ")
 
 
 def _seconds(text: str) -> float:

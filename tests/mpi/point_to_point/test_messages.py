@@ -103,6 +103,23 @@ def test_memory_of_a_device_is_refused() -> None:
         copied(Device(), np.zeros(4))
 
 
+def test_an_error_of_a_buffer_that_takes_other_arguments_keeps_its_text() -> None:
+    class Lost(BufferError):
+        def __init__(self, place: str, number: int) -> None:
+            super().__init__(f"{place} {number} is lost")
+
+    class Array:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+        def __dlpack__(self, **keywords):
+            raise Lost("page", 3)
+
+    with pytest.raises(BufferError, match=r"^Comm.Send: page 3 is lost$") as caught:
+        COMM_SELF.Send(Array(), dest=0)
+    assert isinstance(caught.value.__cause__, Lost)
+
+
 def test_dlpack_arrays_are_taken_in_place() -> None:
     class Tensor:
         def __init__(self, items: np.ndarray) -> None:
