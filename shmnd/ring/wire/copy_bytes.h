@@ -79,14 +79,31 @@ static inline void shmnd_copy_bytes(void *to, const void *from, size_t n)
 /* A thread may have a small stack. */
 #define SHMND_STAGE_BYTES (32u << 10)
 
-struct shmnd_stage {
-    _Alignas(SHMND_COPY_PAGE) uint8_t pages[SHMND_STAGE_BYTES + SHMND_COPY_PAGE];
-};
+/* Copies between this process and another one, to that one if it `writes`. Returns 0 or an errno
+ * value. */
+typedef int (*shmnd_copy_between)(void *processes, uint8_t *here, uint8_t *there, uint64_t n,
+                                  bool writes);
 
-/* Returns where SHMND_STAGE_BYTES may be staged on their way to an address or from it. */
-static inline uint8_t *shmnd_stage_at(struct shmnd_stage *stage, const void *there)
+/* Makes such a copy by way of a stage. */
+static __attribute__((noinline, unused)) int shmnd_copy_by_stage(shmnd_copy_between copy,
+                                                                 void *processes, uint8_t *here,
+                                                                 uint8_t *there, uint64_t length,
+                                                                 bool writes)
 {
-    return stage->pages + ((uintptr_t)there & (SHMND_COPY_PAGE - 1));
+    _Alignas(SHMND_COPY_PAGE) uint8_t stage[SHMND_STAGE_BYTES + SHMND_COPY_PAGE];
+    /* Parts are whole pages, so each lies in its pages as the first one does. */
+    uint8_t *staged = stage + ((uintptr_t)there & (SHMND_COPY_PAGE - 1));
+    for (uint64_t done = 0, n; done < length; done += n) {
+        n = length - done < SHMND_STAGE_BYTES ? length - done : SHMND_STAGE_BYTES;
+        if (writes)
+            shmnd_copy_bytes(staged, here + done, n);
+        int error = copy(processes, staged, there + done, n, writes);
+        if (error)
+            return error;
+        if (!writes)
+            shmnd_copy_bytes(here + done, staged, n);
+    }
+    return 0;
 }
 
 #endif

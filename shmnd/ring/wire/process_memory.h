@@ -91,28 +91,15 @@ static inline int shmnd_vm_run(struct shmnd_process *process, struct shmnd_vm_li
     return 0;
 }
 
-/* Copies one range by way of a stage. */
-static __attribute__((noinline, unused)) int shmnd_vm_copy_close(struct shmnd_process *process,
-                                                                 uint8_t *here, uint8_t *there,
-                                                                 uint64_t length, bool writing)
+/* Copies one range. */
+static inline int shmnd_vm_copy_range(void *process, uint8_t *here, uint8_t *there, uint64_t length,
+                                      bool writing)
 {
-    struct shmnd_stage stage;
     struct shmnd_vm_list list;
-    for (uint64_t done = 0, n; done < length; done += n) {
-        n = length - done < SHMND_STAGE_BYTES ? length - done : SHMND_STAGE_BYTES;
-        uint8_t *staged = shmnd_stage_at(&stage, there + done);
-        if (writing)
-            shmnd_copy_bytes(staged, here + done, n);
-        list.here[0] = (struct iovec){staged, n};
-        list.there[0] = (struct iovec){there + done, n};
-        list.count = 1;
-        int error = shmnd_vm_run(process, &list, writing);
-        if (error)
-            return error;
-        if (!writing)
-            shmnd_copy_bytes(here + done, staged, n);
-    }
-    return 0;
+    list.count = 1;
+    list.here[0] = (struct iovec){here, length};
+    list.there[0] = (struct iovec){there, length};
+    return shmnd_vm_run(process, &list, writing);
 }
 
 /* Copies within this process by a system call, which returns an error where a load or store would
@@ -179,7 +166,9 @@ static __attribute__((noinline, unused)) int shmnd_vm_copy(struct shmnd_process 
             /* In their order, as one call copies a list. */
             int error = shmnd_vm_run(process, &list, writing);
             list.count = 0;
-            error = error ? error : shmnd_vm_copy_close(process, here, there, s.length, writing);
+            if (!error)
+                error = shmnd_copy_by_stage(shmnd_vm_copy_range, process, here, there, s.length,
+                                            writing);
             if (error)
                 return error;
             continue;

@@ -3,6 +3,7 @@
  * Copies of bytes at every distance of the two addresses in their pages, against a plain reference:
  * that the same bytes arrive as by memmove(), no other byte changes, and the vectors are used.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,22 +96,64 @@ static void vectors_for_a_target_close_behind_its_source(void)
     free(from);
 }
 
-/* A stage has the place in its page that the address has, and room behind it. */
-static void a_stage_for_any_address(void)
+struct parts {
+    unsigned made, fails_at; /* the copies so far, and that which fails; 0: none */
+};
+
+/* In place of a copy by the kernel: both sides must have the same place in their pages. */
+static int copy_part(void *processes, uint8_t *here, uint8_t *there, uint64_t n, bool writes)
 {
-    struct shmnd_stage stage;
-    for (uintptr_t at = 0; at < 2 * SHMND_COPY_PAGE; at += 37) {
-        uint8_t *staged = shmnd_stage_at(&stage, (const void *)at);
-        EQUAL((uintptr_t)staged % SHMND_COPY_PAGE, at % SHMND_COPY_PAGE);
-        CHECK(staged >= stage.pages);
-        CHECK(staged + SHMND_STAGE_BYTES <= stage.pages + sizeof stage.pages);
+    struct parts *parts = processes;
+    if (++parts->made == parts->fails_at)
+        return ESRCH;
+    EQUAL((uintptr_t)here % SHMND_COPY_PAGE, (uintptr_t)there % SHMND_COPY_PAGE);
+    CHECK(n <= SHMND_STAGE_BYTES);
+    memcpy(writes ? there : here, writes ? here : there, n);
+    return 0;
+}
+
+static void a_stage_between_any_addresses(void)
+{
+    enum { LENGTH = 2 * SHMND_STAGE_BYTES + 5, BYTES = LENGTH + SHMND_COPY_PAGE + 1 };
+    uint8_t *here = malloc(BYTES), *there = malloc(BYTES);
+    CHECK(here && there);
+    for (int i = 0; i < BYTES; i++)
+        here[i] = (uint8_t)(i * 7 + i / 251);
+    for (uint32_t at = 0; at < SHMND_COPY_PAGE; at += 257) {
+        struct parts parts = {0};
+        uint8_t *source = here + SHMND_COPY_PAGE - at;
+        memset(there, 0, BYTES);
+        EQUAL(shmnd_copy_by_stage(copy_part, &parts, source, there + at, LENGTH, true), 0);
+        EQUAL(memcmp(there + at, source, LENGTH), 0);
+        CHECK(!there[at + LENGTH]);
+        memset(source, 0, LENGTH);
+        EQUAL(shmnd_copy_by_stage(copy_part, &parts, source, there + at, LENGTH, false), 0);
+        EQUAL(memcmp(there + at, source, LENGTH), 0);
+        EQUAL(parts.made, 6);
     }
+    free(there);
+    free(here);
+}
+
+static void a_part_that_fails_ends_a_staged_copy(void)
+{
+    enum { LENGTH = 3 * SHMND_STAGE_BYTES };
+    uint8_t *here = calloc(1, LENGTH), *there = malloc(LENGTH);
+    CHECK(here && there);
+    memset(there, 1, LENGTH);
+    struct parts parts = {.fails_at = 2};
+    EQUAL(shmnd_copy_by_stage(copy_part, &parts, here, there, LENGTH, false), ESRCH);
+    EQUAL(parts.made, 2);
+    CHECK(here[SHMND_STAGE_BYTES - 1] && !here[SHMND_STAGE_BYTES]);
+    free(there);
+    free(here);
 }
 
 static const struct check_test tests[] = {
     TEST(every_distance_and_many_lengths),
     TEST(ranges_that_overlap),
-    TEST(a_stage_for_any_address),
+    TEST(a_stage_between_any_addresses),
+    TEST(a_part_that_fails_ends_a_staged_copy),
     TEST(vectors_for_a_target_close_behind_its_source),
 };
 MAIN(tests)
