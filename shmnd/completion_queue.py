@@ -63,8 +63,29 @@ class CompletionQueue(NotifyCore, OverlappedObject):
 
     # -- one result at a time --
 
+    _loops_wait_for: Overlapped | None = None
+    """The Notify that all loops over this queue wait for; the last one may be over."""
+
+    def _notify_loops(self) -> Overlapped:
+        """Return a pending Notify for loops: one for all, or those that a time limit ends pile up.
+
+        No file delivers it, since the program has not begun it.
+        """
+        call = "CompletionQueue.__aiter__"
+        self._adapter._check_open(call)
+        self._check_usable(call)
+        shared = self._loops_wait_for
+        if shared is None or shared.done():
+            shared = self._start(call, None, self._cancel_notify, "a completion", delivered=False)
+            self._loops_wait_for = shared
+            self._add_notify(shared, _ANY)
+        return shared
+
     def __aiter__(self) -> ResultLoop:
-        """Return results as they come, one by one, and let other tasks run meanwhile."""
+        """Return results as they come, one by one, and let other tasks run meanwhile.
+
+        No overlapped file delivers its waits, and `cancel_overlapped_requests` does not end it.
+        """
         return ResultLoop(self)
 
     # -- Notify --
@@ -180,12 +201,14 @@ class ResultLoop(Loop[CompletionQueue]):
             for results in map(queue.get_results, (1,)):
                 if results:
                     return results[0]
-            if self._notification is None or self._notification.done():
-                self._notification = queue.notify()
+            notification = queue._notify_loops()
+            if notification is not self._notification:
+                self._notification = notification
                 continue  # one may have come before the Notify
             try:
-                await self._notification
-            except NdError:
+                await notification
+            except NdError as exc:
                 queue._check_usable("CompletionQueue.__aiter__")  # closed meanwhile
-                raise
+                if exc.status is not Status.CANCELED:
+                    raise  # else the program has canceled its own requests, and this one with them
         raise StopAsyncIteration

@@ -187,14 +187,18 @@ class OverlappedObject(Closing):
         step: Step | None = None,
         cancel: Cancel | None = None,
         waits_for: str = "",
+        *,
+        delivered: bool = True,
     ) -> Overlapped:
         """Accept an operation: from here on it is delivered exactly once, whatever happens.
 
         `step` is called now and at every poll of the progress engine; the status that it
         returns ends the operation. `cancel` undoes the beginning and returns whether it could.
         Bound methods of the object do not keep it alive. `waits_for` is named in a TimeoutError.
+        The file does not deliver one that the library begins for itself (`delivered`).
         """
-        overlapped = self._operation(self._engine, self, self._file, call, step, cancel)
+        file = self._file if delivered else None
+        overlapped = self._operation(self._engine, self, file, call, step, cancel)
         overlapped._waits_for = waits_for
         self._pending[overlapped] = None
         if self._released:

@@ -3,6 +3,8 @@
 
 import asyncio
 import re
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -140,6 +142,81 @@ def test_a_loop_over_a_queue_that_is_closed_meanwhile_ends_with_the_same_error(e
 
     with nd_error(Status.INVALID_HANDLE, match="closed"):
         asyncio.run(asyncio.wait_for(take(), WAIT))
+
+
+def test_a_loop_continues_when_the_program_cancels_its_operations(end: End) -> None:
+    async def take() -> Any:
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.01, end.cq.cancel_overlapped_requests)
+        loop.call_later(0.05, end.qp.flush)
+        async for result in end.cq:
+            return result.request_context
+        return None
+
+    end.qp.receive(None, "flushed")
+    assert asyncio.run(asyncio.wait_for(take(), WAIT)) == "flushed"
+
+
+def test_a_loop_enters_nothing_into_the_overlapped_file(end: End) -> None:
+    """The program would get operations that it has not begun, and a file that grows."""
+
+    async def take() -> None:
+        asyncio.get_running_loop().call_later(0.01, end.qp.flush)
+        async for _ in end.cq:
+            return
+
+    end.qp.receive(None)
+    asyncio.run(asyncio.wait_for(take(), WAIT))
+    own = end.cq.notify()
+    end.cq.cancel_overlapped_requests()
+    assert end.file.poll() == [own]
+
+
+def test_loops_that_a_time_limit_ends_leave_one_operation(end: End) -> None:
+    async def take() -> None:
+        async for _ in end.cq:
+            pass
+
+    async def look() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(take(), 0.001)
+
+    async def often() -> None:
+        for _ in range(20):
+            await look()
+        await asyncio.gather(*(look() for _ in range(20)))
+
+    asyncio.run(often())
+    assert len(end.cq._pending) == 1
+
+
+def test_loops_in_two_threads_take_each_result_once(end: End) -> None:
+    count, taken = 200, []
+
+    async def take() -> None:
+        async for result in end.cq:
+            taken.append(result.request_context)
+
+    def run() -> None:
+        with pytest.raises(shmnd.NdError, match="closed"):
+            asyncio.run(asyncio.wait_for(take(), WAIT))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(count):
+        end.qp.receive(None, number)
+        end.qp.flush()
+        if number % 20 == 0:
+            time.sleep(0.001)  # both sleep again
+    deadline = time.monotonic() + WAIT
+    while len(taken) < count and time.monotonic() < deadline:
+        time.sleep(0.001)
+    end.cq.close()
+    for thread in threads:
+        thread.join(WAIT)
+        assert not thread.is_alive()
+    assert sorted(taken) == list(range(count))
 
 
 @pytest.mark.parametrize("place", [(0, 65), (64, 1), (1, 64), (-1, 1), (0, -1), (1 << 70, 1)])
