@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.adapter import Adapter as Adapter2
 from shmnd.address import address_list_into, into
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Adapter"]
 
+_BEFORE_A_HANDLE: Final = 4096
 _ACCESS: Final = MappingProxyType({Status.INVALID_BUFFER_SIZE: Status.ACCESS_VIOLATION})
 _NO_BUFFER: Final = MappingProxyType(
     {
@@ -68,6 +70,10 @@ class Adapter(OverlappedObject):
         )
         super().__init__(self._core._engine)
         self._overlapped_file: Final = self._core.create_overlapped_file()
+        # Until a program asks for a handle, operations do not pile up that it never polls for.
+        first: deque[Any] = deque(maxlen=_BEFORE_A_HANDLE)
+        self._overlapped_file._queue = first
+        self._unasked = [first]  # the first handle takes it, and lifts the bound
         self._regions: dict[int, _Region] = {}
         self._leaving: list[tuple[_Region, Overlapped2]] = []
 
@@ -79,8 +85,19 @@ class Adapter(OverlappedObject):
     # -- what it is --
 
     def get_file_handle(self) -> FileHandle:
-        """Return a handle to poll, or to wait at, for all operations that are over."""
+        """Return a handle to poll, or to wait at, for all operations that are over.
+
+        The first handle delivers the last 4,096 operations that ended before.
+        """
         self._core._check_open("Adapter.get_file_handle")
+        try:
+            ended = self._unasked.pop()
+        except IndexError:
+            pass  # it was not the first
+        else:
+            unbounded: deque[Any] = deque()
+            self._overlapped_file._queue = unbounded
+            unbounded.extendleft(reversed(ended))  # before the operations that have ended since
         return FileHandle(self._overlapped_file)
 
     def query(self, version: int = ND_VERSION_1) -> AdapterInfo:

@@ -100,6 +100,23 @@ def test_get_file_handle_success_may_be_closed_without_harm(end: End) -> None:
     assert end.adapter.get_file_handle().poll() == [registered]
 
 
+def test_operations_do_not_pile_up_before_the_first_handle(end: End) -> None:
+    """A program that never asks for a handle keeps nothing; the first handle has the newest."""
+    bound = nd.adapter._BEFORE_A_HANDLE
+    begun: list[Overlapped] = []
+
+    def run_notifies() -> None:
+        for _ in range(bound + 10):
+            begun.append(end.cq.notify())
+            end.cq.cancel_overlapped_requests()
+
+    run_notifies()
+    handle = end.adapter.get_file_handle()
+    assert handle.poll() == begun[-bound:]
+    run_notifies()
+    assert end.adapter.get_file_handle().poll() == begun[bound + 10 :], "with a handle all come"
+
+
 # -- Query --
 
 
