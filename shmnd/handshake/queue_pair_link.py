@@ -9,6 +9,7 @@ connector, so that the connection lasts as long as the queue pair, also without 
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Mapping
@@ -93,7 +94,8 @@ class QueuePairLink:
     def __init__(self, engine: ProgressEngine, qp: QueuePairLike) -> None:
         self._engine = engine
         self._number = number = next(_numbers)
-        _pairs[number] = weakref.ref(qp, lambda _: _pairs.pop(number, None))
+        # No function in Python: a handler that raised as it began would leave the entry for ever.
+        _pairs[number] = weakref.ref(qp, functools.partial(_pairs.pop, number))
         self._taken = False
         self._released = False
         self.attached = False

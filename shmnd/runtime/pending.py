@@ -5,6 +5,7 @@ themselves.
 
 from __future__ import annotations
 
+import functools
 import time
 import weakref
 from collections.abc import Sized
@@ -44,7 +45,8 @@ class PendingOperations(PendingCore):
         The peer rings when its side of the link changes; a poll of the queue pair finds it, too.
         """
         key = id(obj)
-        ref = weakref.ref(obj, lambda _: self._links.pop(key, None))
+        # No function in Python: a handler that raised as it began would leave the entry.
+        ref = weakref.ref(obj, functools.partial(self._links.pop, key))
         self._links[key] = ref, weakref.ref(pair), pair._state
         self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
 

@@ -6,17 +6,19 @@ The call has taken effect, or was taken back, or can be made again: nothing is l
 
 import functools
 import itertools
+import sys
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from interrupting import Alarm, interrupted_where
 from shmnd.connector import Connector
+from shmnd.handshake import queue_pair_link
 from shmnd.handshake.attempt import State
-from shmnd.handshake.queue_pair_link import QpState
+from shmnd.handshake.queue_pair_link import QpState, QueuePairLink
 from shmnd.status import Status
 from unit.fakes import World
 from unit.handshake.connector_kit import CANCELED, OK, PENDING, REFUSED, is_of_library
@@ -156,4 +158,47 @@ def test_an_event_that_is_interrupted_is_delivered_and_the_interruption_raised(
         sides.passive.engine.progress()
     assert events == ["offer", "offer"]
     assert sides.passive.state is State.OFFERED
+    world.close()
+
+
+class Anything:
+    """An object that others refer to weakly."""
+
+    _state = 0
+
+
+def drop_interrupted(dropped: list[Anything]) -> None:
+    """End the life of an object while a handler raises wherever a function begins."""
+
+    def raising(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            raise Alarm
+
+    sys.setprofile(raising)
+    try:
+        dropped.clear()
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_end_of_a_queue_pair_leaves_no_entry_where_a_handler_raises() -> None:
+    dropped = [Anything()]
+    link = QueuePairLink(cast("Any", None), cast("Any", dropped[0]))
+    assert link._number in queue_pair_link._pairs
+    drop_interrupted(dropped)
+    assert link._number not in queue_pair_link._pairs
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_end_of_a_connector_leaves_no_link_to_poll_where_a_handler_raises() -> None:
+    world = World()
+    sides = Sides(world)
+    pending = sides.active.engine.pending_operations
+    dropped, other = [Anything()], Anything()
+    before = len(pending.links)
+    pending.add_link(cast("Any", dropped[0]), cast("Any", other))
+    assert len(pending.links) == before + 1
+    drop_interrupted(dropped)
+    assert len(pending.links) == before
     world.close()
