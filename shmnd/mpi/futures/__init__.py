@@ -20,3 +20,24 @@ from shmnd.mpi.futures.pool import MPIPoolExecutor as MPIPoolExecutor
 from shmnd.mpi.futures.pool import ProcessPoolExecutor as ProcessPoolExecutor
 from shmnd.mpi.futures.pool import ThreadPoolExecutor as ThreadPoolExecutor
 from shmnd.mpi.futures.workers import get_comm_workers as get_comm_workers
+
+__all__ = [
+    "ALL_COMPLETED",
+    "BrokenExecutor",
+    "CancelledError",
+    "Executor",
+    "FIRST_COMPLETED",
+    "FIRST_EXCEPTION",
+    "Future",
+    "InvalidStateError",
+    "MPICommExecutor",
+    "MPIPoolExecutor",
+    "ProcessPoolExecutor",
+    "ThreadPoolExecutor",
+    "TimeoutError",
+    "as_completed",
+    "collect",
+    "compose",
+    "get_comm_workers",
+    "wait",
+]

@@ -5,9 +5,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from shmnd.mpi.futures.composed import Outcome
+
+
+def then(
+    future: Future[Any],
+    on_success: Callable[[Any], Any] | None = None,
+    on_failure: Callable[[BaseException], Any] | None = None,
+) -> Future[Any]:
+    """Return a future of what a callback makes of the result of `future`, or of its exception.
+
+    A future that a callback returns is waited for. An exception that `on_failure` returns is
+    raised.
+    """
+    made = type(future)()
+    outcome = Outcome(made)
+
+    def ended(done: Future[Any]) -> None:
+        if done.cancelled():
+            made.cancel()
+        elif (error := done.exception()) is None:
+            _call(outcome, on_success, done.result())
+        elif on_failure is None:
+            outcome.fail(error)
+        else:
+            _call(outcome, on_failure, error, raises=True)
+
+    future.add_done_callback(ended)
+    return made
+
+
+def catch(
+    future: Future[Any], on_failure: Callable[[BaseException], Any] | None = None
+) -> Future[Any]:
+    """Return a future of what a callback makes of the exception: without one, None."""
+    return then(future, None, (lambda _: None) if on_failure is None else on_failure)
 
 
 class ThenableFuture(Future[Any]):
@@ -18,30 +52,12 @@ class ThenableFuture(Future[Any]):
         on_success: Callable[[Any], Any] | None = None,
         on_failure: Callable[[BaseException], Any] | None = None,
     ) -> Self:
-        """Return a future of what a callback makes of the result, or of the exception.
-
-        A future that a callback returns is waited for. An exception that `on_failure` returns is
-        raised.
-        """
-        made = type(self)()
-        outcome = Outcome(made)
-
-        def ended(done: Future[Any]) -> None:
-            if done.cancelled():
-                made.cancel()
-            elif (error := done.exception()) is None:
-                _call(outcome, on_success, done.result())
-            elif on_failure is None:
-                outcome.fail(error)
-            else:
-                _call(outcome, on_failure, error, raises=True)
-
-        self.add_done_callback(ended)
-        return made
+        """Return a future of what a callback makes of the result, or of the exception."""
+        return cast(Self, then(self, on_success, on_failure))
 
     def catch(self, on_failure: Callable[[BaseException], Any] | None = None) -> Self:
         """Return a future of what a callback makes of the exception: without one, None."""
-        return self.then(None, (lambda _: None) if on_failure is None else on_failure)
+        return cast(Self, catch(self, on_failure))
 
 
 def _call(

@@ -203,6 +203,10 @@ class MPIPoolExecutor(Executor):
             setting["main"] = getattr(sys.modules["__main__"], "__file__", None)
         return setting
 
+    def _ranks(self) -> Ranks | None:
+        """Return the ranks that are the workers, `None` if the executor starts its own."""
+        return self._given or _shared
+
     def _make(self) -> Any:
         context = multiprocessing.get_context("spawn")
         setting = {**self._setting(), "main": None}
@@ -219,7 +223,7 @@ class MPIPoolExecutor(Executor):
     def _begun(self) -> Any:
         """Return the workers; begin with them if this is the first task."""
         if self._backend is None:
-            ranks = self._given or _shared
+            ranks = self._ranks()
             if ranks is None:
                 self._backend = self._make()
             else:
@@ -291,12 +295,18 @@ class MPIPoolExecutor(Executor):
 class ThreadPoolExecutor(MPIPoolExecutor):
     """`MPIPoolExecutor` subclass using a pool of threads."""
 
+    def _ranks(self) -> None:
+        """Return that no ranks are the workers: tasks and results need no pickle in threads."""
+
     def _make(self) -> Any:
         return Threads(self._max_workers, self._initializer, self._initargs)
 
 
 class ProcessPoolExecutor(MPIPoolExecutor):
     """`MPIPoolExecutor` subclass using a pool of processes."""
+
+    def _ranks(self) -> None:
+        """Return that no ranks are the workers: the program asks for processes of its own."""
 
 
 class MPICommExecutor:
@@ -319,11 +329,11 @@ class MPICommExecutor:
         if self._executor is not None:
             raise RuntimeError("MPICommExecutor: __enter__ was called before")
         size, rank = self._comm.Get_size(), self._comm.Get_rank()
-        if size == 1:
-            self._executor = ThreadPoolExecutor(**self._options)
-            return self._executor
         if _shared is not None:  # the other ranks serve already, and do not come here
             self._executor = MPIPoolExecutor(**self._options)
+            return self._executor
+        if size == 1:
+            self._executor = ThreadPoolExecutor(**self._options)
             return self._executor
         self._own = self._comm.Dup()
         workers = self._own.Split(int(rank == self._root), rank)

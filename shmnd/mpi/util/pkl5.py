@@ -16,6 +16,8 @@ from shmnd.mpi.buffers.pickle import pickle as pickle
 from shmnd.mpi.communicators import comm as comms
 from shmnd.mpi.communicators import intercomm, intracomm
 from shmnd.mpi.constants import ANY_SOURCE, ANY_TAG
+from shmnd.mpi.constants import PROC_NULL as PROC_NULL
+from shmnd.mpi.constants import ROOT as ROOT
 from shmnd.mpi.point_to_point import message, request
 from shmnd.mpi.point_to_point.status import Status
 

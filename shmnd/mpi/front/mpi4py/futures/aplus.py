@@ -2,3 +2,5 @@
 """Futures with callbacks that return values or futures."""
 
 from shmnd.mpi.futures.aplus import ThenableFuture as ThenableFuture
+from shmnd.mpi.futures.aplus import catch as catch
+from shmnd.mpi.futures.aplus import then as then

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executors of threads and of processes have such workers, also where ranks work for others."""
+
+from concurrent.futures import Future
+from pathlib import Path
+
+from mpi.launcher.jobs import launch
+from shmnd.mpi.futures.aplus import catch, then
+
+PROGRAM = """
+import os, threading
+from mpi4py import MPI
+from mpi4py.futures import *
+from mpi4py.util.pool import ThreadPool
+
+if __name__ == "__main__":
+    own, lock, kept = os.getpid(), threading.Lock(), []
+    assert "workers" not in globals(), "the names of mpi4py.futures, not its modules"
+    with MPIPoolExecutor() as ranks, ThreadPoolExecutor(1) as threads:
+        others = {ranks.submit(os.getpid).result() for _ in range(4)}
+        assert own not in others and ranks.num_workers == 2
+        assert threads.num_workers == 1 and threads.submit(os.getpid).result() == own
+        assert threads.submit(lambda: lock).result() is lock, "tasks and results take no pickle"
+        threads.submit(kept.append, 1).result()
+        assert kept == [1], "a thread has the objects of the program"
+        with ProcessPoolExecutor(1) as processes:
+            assert processes.num_workers == 1
+            assert processes.submit(os.getpid).result() not in {own, *others}
+    with ThreadPool(1) as pool:
+        assert pool.apply(lambda: lock) is lock
+    with MPICommExecutor(MPI.COMM_SELF) as executor:
+        assert executor.submit(os.getpid).result() in others
+    print("well")
+"""
+
+
+def test_threads_and_processes_work_for_their_executors_where_ranks_serve(tmp_path: Path) -> None:
+    program = tmp_path / "kinds.py"
+    program.write_text(PROGRAM)
+    ran = launch(3, "-m", "mpi4py.futures", str(program), patience=60)
+    assert ran.stdout == "well\n", ran
+
+
+def test_callbacks_take_a_future_of_any_class() -> None:
+    """As functions, for the futures of executors, which have no such methods."""
+    future: Future[int] = Future()
+    double, failed = then(future, lambda value: 2 * value), then(future, lambda value: 1 // value)
+    caught, other = catch(failed), catch(failed, lambda error: str(error))
+    future.set_result(0)
+    assert double.result(10) == 0
+    assert caught.result(10) is None
+    assert "by zero" in other.result(10)
