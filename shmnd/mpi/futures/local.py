@@ -13,7 +13,7 @@ from typing import Any
 
 from shmnd.common.interruption import is_interruption
 from shmnd.mpi.futures.remote import Remote, execute
-from shmnd.mpi.futures.workers import begin, prepare
+from shmnd.mpi.futures.workers import begin, prepare, work_with
 from shmnd.mpi.transport.place import outside
 
 __all__ = ["Processes", "Threads", "prepare_process"]
@@ -26,8 +26,11 @@ class Threads:
     cancelled.
     """
 
-    def __init__(self, workers: int, initializer: Any, initargs: tuple[Any, ...]) -> None:
-        """Start no thread yet: each starts with a task."""
+    def __init__(
+        self, workers: int, initializer: Any, initargs: tuple[Any, ...], comm: Any = None
+    ) -> None:
+        """Start no thread yet: each starts with a task. A single one may work with `comm`."""
+        self._comm = comm
         self._workers = workers
         self._executor = cf.ThreadPoolExecutor(workers, "pool")
         self._initializer = initializer, initargs
@@ -46,6 +49,7 @@ class Threads:
     def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not hasattr(self._thread, "begun"):
             self._thread.begun = True
+            work_with(self._comm)
             try:
                 begin(*self._initializer)
             except BaseException as error:

@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 
 from shmnd.common.arguments import shown
 from shmnd.common.interruption import pass_on
-from shmnd.mpi.communicators.intracomm import COMM_WORLD
+from shmnd.mpi.communicators.intracomm import COMM_SELF, COMM_WORLD
 from shmnd.mpi.futures.local import Processes, Threads, prepare_process
 from shmnd.mpi.futures.workers import Ranks, Team, begin, name_program, prepare, serve
 
@@ -302,6 +302,13 @@ class ThreadPoolExecutor(MPIPoolExecutor):
         return Threads(self._max_workers, self._initializer, self._initargs)
 
 
+class _Alone(ThreadPoolExecutor):
+    """The executor of the only rank of a communicator, with a thread as the other rank."""
+
+    def _make(self) -> Any:
+        return Threads(1, self._initializer, self._initargs, COMM_SELF)
+
+
 class ProcessPoolExecutor(MPIPoolExecutor):
     """`MPIPoolExecutor` subclass using a pool of processes."""
 
@@ -333,7 +340,7 @@ class MPICommExecutor:
             self._executor = MPIPoolExecutor(**self._options)
             return self._executor
         if size == 1:
-            self._executor = ThreadPoolExecutor(**self._options)
+            self._executor = _Alone(**self._options)
             return self._executor
         self._own = self._comm.Dup()
         workers = self._own.Split(int(rank == self._root), rank)

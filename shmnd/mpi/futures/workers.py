@@ -34,6 +34,7 @@ _MAIN: Final = "__worker__"
 """The program's name in its workers: pickles of what it defines name it, in both directions."""
 _pause = float(os.environ.get("MPI4PY_FUTURES_BACKOFF") or 0.001)
 _at_work: Any = None
+_thread: Final = threading.local()
 
 
 def get_comm_workers() -> Any:
@@ -41,9 +42,15 @@ def get_comm_workers() -> Any:
 
     Raise RuntimeError elsewhere.
     """
-    if _at_work is None:
+    comm = getattr(_thread, "comm", _at_work)
+    if comm is None:
         raise RuntimeError("get_comm_workers: this process is not a worker of a pool of ranks")
-    return _at_work
+    return comm
+
+
+def work_with(comm: Any) -> None:
+    """Have this thread work with a communicator: it is all workers of a rank that has no other."""
+    _thread.comm = comm
 
 
 def name_program() -> None:

@@ -4,6 +4,8 @@
 from concurrent.futures import Future
 from pathlib import Path
 
+import pytest
+
 from mpi.launcher.jobs import launch
 from shmnd.mpi.futures.aplus import catch, then
 
@@ -50,3 +52,30 @@ def test_callbacks_take_a_future_of_any_class() -> None:
     assert double.result(10) == 0
     assert caught.result(10) is None
     assert "by zero" in other.result(10)
+
+
+ALONE = """
+from mpi4py import MPI
+from mpi4py.futures import *
+
+def together():
+    return get_comm_workers().allreduce(7)
+
+if __name__ == "__main__":
+    with MPICommExecutor(MPI.COMM_WORLD, max_workers=5) as executor:
+        if executor is not None:
+            workers = max(1, MPI.COMM_WORLD.size - 1)
+            assert executor.num_workers == workers
+            begun = [executor.submit(together) for _ in range(workers)]
+            assert [each.result() for each in begun] == [7 * workers] * workers
+            print("well")
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_workers_of_a_communicator_have_one_of_their_own(ranks: int, tmp_path: Path) -> None:
+    """Also where it has one rank, whose worker is a thread: the tasks run unchanged."""
+    program = tmp_path / "together.py"
+    program.write_text(ALONE)
+    ran = launch(ranks, str(program), patience=60)
+    assert ran.stdout == "well\n", ran
