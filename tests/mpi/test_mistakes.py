@@ -249,6 +249,7 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
     "ERR_COMM": [
         (lambda: MPI.COMM_NULL.Send(a, 0), "Comm.Send: the communicator is null"),
         (lambda: MPI.COMM_NULL.bcast(1), "Comm.bcast: the communicator is null"),
+        (lambda: MPI.COMM_NULL.Disconnect(), "Comm.Disconnect: the handle is null"),
         (lambda: freed(comm.Dup()).Barrier(), "Comm.Barrier: the communicator is null"),
         (lambda: freed(freed(comm.Dup())), "Comm.Free: the handle is null"),
         (lambda: MPI.COMM_WORLD.Free(), "Comm.Free: COMM_WORLD is predefined"),

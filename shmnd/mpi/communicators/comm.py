@@ -311,14 +311,17 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
     def Free(self) -> None:
         """Free a communicator."""
-        self._require_own(constants.ERR_COMM, "Free")
+        self._free("Free")
+
+    def _free(self, call: str) -> None:
+        self._require_own(constants.ERR_COMM, call)
         self._drop_attrs()
         self.ob.freed = True
         self._release()
 
     def Disconnect(self) -> None:
         """Disconnect from a communicator."""
-        self.Free()
+        self._free("Disconnect")
 
     def Abort(self, errorcode: int = 0) -> NoReturn:
         """Terminate MPI execution environment, after a line with rank, code and communicator."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -82,6 +83,17 @@ def _open(path: str, amode: int, creates: bool) -> Owned:
         raise MPIException(constants.ERR_BAD_FILE, why) from None
 
 
+def _difference(found: list[tuple[int, tuple[int, int] | None]]) -> str:
+    """Return how the modes or the files of the ranks differ, an empty text where they do not."""
+    modes, files = zip(*found, strict=True)
+    if len(set(modes)) > 1:
+        return f"the ranks have the modes {list(modes)}; expected one mode"
+    for rank, each in enumerate(files):
+        if each != files[0]:
+            return f"ranks 0 and {rank} have opened different files; expected one file"
+    return ""
+
+
 class FileState(State):
     """An open file of one rank."""
 
@@ -108,14 +120,10 @@ class FileState(State):
         failure = attempt(creates=True) if first else None
         # Each rank waits for all here: one that is behind the others by a collective hears of it.
         failure = comm.allgather(failure)[0] or (None if first else attempt(creates=False))
-        found = comm.allgather((failure, amode))
-        failure = failure or next((each for each, _ in found if each), None)
-        if failure is None and any(each != amode for _, each in found):
-            failure = (
-                constants.ERR_NOT_SAME,
-                f"File.Open({filename!r}, {amode}): the ranks have the modes "
-                f"{[each for _, each in found]}; expected one mode",
-            )
+        found = comm.allgather((failure, amode, None if failure else self._identity()))
+        failure = failure or next((each for each, _, _ in found if each), None)
+        if failure is None and (why := _difference([each[1:] for each in found])):
+            failure = constants.ERR_NOT_SAME, f"File.Open({filename!r}, {amode}): {why}"
         if failure is not None:
             self.close()
             raise own.pop() if own else MPIException(*failure)
@@ -143,6 +151,11 @@ class FileState(State):
             place = f"File.Open({filename!r}): it failed at rank {self.rank}"
             return constants.ERR_OTHER, f"{place}: {type(error).__name__}: {error}"
         return None
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Return what tells the file from others; None for a pipe or device, as /dev/stdout."""
+        found = os.fstat(self.descriptor)
+        return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
     @property
     def descriptor(self) -> int:

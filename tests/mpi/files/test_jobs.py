@@ -74,6 +74,7 @@ file.Close()
 """
 
 AGREEMENT: Final = """
+import os
 def fails(call, error, words):
     try:
         call()
@@ -87,6 +88,10 @@ amode = MPI.MODE_RDWR if rank else MPI.MODE_RDONLY
 open(path, "w").close()
 comm.Barrier()
 fails(lambda: MPI.File.Open(comm, path, amode), MPI.ERR_NOT_SAME, "the ranks have the modes")
+other = f"{path}.{rank}"
+open(other, "wb").close()
+fails(lambda: MPI.File.Open(comm, other), MPI.ERR_NOT_SAME, "opened different files")
+os.unlink(other)
 fails(lambda: MPI.File.Open(comm, path + "none" * (rank == 1)), MPI.ERR_NO_SUCH_FILE, "No such")
 fails(lambda: MPI.File.Open(comm, path + "none" * (rank == 0)), MPI.ERR_NO_SUCH_FILE, "No such")
 file = MPI.File.Open(comm, path, RDWR)
