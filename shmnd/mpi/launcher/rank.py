@@ -119,6 +119,9 @@ def before_program(
         if own_group:
             os.setpgid(0, 0)
             guard.begin()
+            # The group is a background one of the terminal, for all that the job runs in the
+            # foreground: behind `stty tostop`, a rank that writes there would stop without end.
+            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         if core is not None:
             os.sched_setaffinity(0, {core})
 

@@ -252,3 +252,21 @@ def test_an_interrupt_that_no_terminal_sent_reaches_each_rank_as_well() -> None:
         launcher.send_signal(signal.SIGINT)
         assert sorted(launcher.stdout.read().splitlines()) == ["0 1", "1 1"]
         assert launcher.wait(PATIENCE) == 128 + signal.SIGINT
+
+
+WRITES = """
+from shmnd.mpi import MPI
+with open("/dev/tty", "w") as terminal:
+    terminal.write(f"rank {MPI.COMM_WORLD.rank}\\n")
+MPI.COMM_WORLD.Barrier()
+"""
+
+
+def test_ranks_write_to_a_terminal_that_stops_background_jobs() -> None:
+    """Behind `stty tostop`: the process groups of ranks are not that of the foreground."""
+    with _on_a_terminal("--timeout", str(PATIENCE), "-c", WRITES) as (launcher, keys):
+        settings = termios.tcgetattr(keys)
+        settings[3] |= termios.TOSTOP
+        termios.tcsetattr(keys, termios.TCSANOW, settings)
+        assert launcher.wait(2 * PATIENCE) == 0
+        assert sorted(os.read(keys, 1024).decode().split()) == ["0", "1", "rank", "rank"]
