@@ -23,11 +23,11 @@ from shmnd.mpi.futures.workers import get_comm_workers as get_comm_workers
 
 __all__ = [
     "ALL_COMPLETED",
+    "FIRST_COMPLETED",
+    "FIRST_EXCEPTION",
     "BrokenExecutor",
     "CancelledError",
     "Executor",
-    "FIRST_COMPLETED",
-    "FIRST_EXCEPTION",
     "Future",
     "InvalidStateError",
     "MPICommExecutor",

@@ -296,7 +296,7 @@ class ThreadPoolExecutor(MPIPoolExecutor):
     """`MPIPoolExecutor` subclass using a pool of threads."""
 
     def _ranks(self) -> None:
-        """Return that no ranks are the workers: tasks and results need no pickle in threads."""
+        """Take none: tasks and results of threads need no pickle."""
 
     def _make(self) -> Any:
         return Threads(self._max_workers, self._initializer, self._initargs)
@@ -313,7 +313,7 @@ class ProcessPoolExecutor(MPIPoolExecutor):
     """`MPIPoolExecutor` subclass using a pool of processes."""
 
     def _ranks(self) -> None:
-        """Return that no ranks are the workers: the program asks for processes of its own."""
+        """Take none: the program asks for processes."""
 
 
 class MPICommExecutor:
