@@ -17,10 +17,10 @@ from typing import Any
 from shmnd.common.interruption import pass_on
 
 _USAGE = """\
-usage: python -m mpi4py [options] <pyfile> [arg] ...
-   or: python -m mpi4py [options] -m <mod> [arg] ...
-   or: python -m mpi4py [options] -c <cmd> [arg] ...
-   or: python -m mpi4py [options] - [arg] ...
+usage: python -m {0} [options] <pyfile> [arg] ...
+   or: python -m {0} [options] -m <mod> [arg] ...
+   or: python -m {0} [options] -c <cmd> [arg] ...
+   or: python -m {0} [options] - [arg] ...
 
 options:
   --prefix             print the folder of the package
@@ -72,7 +72,7 @@ def set_abort_status(status: Any) -> None:
     environment._set_abort_status(code)
 
 
-def _options(argv: list[str]) -> list[str]:
+def _options(argv: list[str], module: str) -> list[str]:
     """Act on the options in front of the program, and return the rest."""
     from shmnd.mpi import rc
 
@@ -82,7 +82,7 @@ def _options(argv: list[str]) -> list[str]:
             option, _, settings = option.partition("=")
             argv.insert(0, settings)
         if option in ("-h", "--help"):
-            print(_USAGE, end="")
+            print(_USAGE.format(module), end="")
             sys.exit(0)
         if option in ("-rc", "--rc"):
             if not argv:
@@ -128,11 +128,14 @@ def _answer(option: str) -> str | None:
     return None
 
 
-def main() -> None:
-    """Run a program; if it raises, abort the job with status 1, or with that of `SystemExit`."""
-    argv = _options(sys.argv[1:])
+def main(module: str = "mpi4py") -> None:
+    """Run a program; if it raises, abort the job with status 1, or with that of `SystemExit`.
+
+    The usage names `module`.
+    """
+    argv = _options(sys.argv[1:], module)
     if not argv:
-        print(_USAGE, end="", file=sys.stderr)
+        print(_USAGE.format(module), end="", file=sys.stderr)
         sys.exit(2)
     try:
         run_command_line(argv)

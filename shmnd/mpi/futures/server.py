@@ -20,7 +20,7 @@ def main() -> None:
     ranks = Ranks(comm, list(range(1, size))) if size > 1 else None
     share(ranks)
     try:
-        run.main()
+        run.main("mpi4py.futures")
     except SystemExit as leaving:
         if leaving.code:
             raise  # the job is aborted, and the workers with it

@@ -79,3 +79,10 @@ def test_the_workers_of_a_communicator_have_one_of_their_own(ranks: int, tmp_pat
     program.write_text(ALONE)
     ran = launch(ranks, str(program), patience=60)
     assert ran.stdout == "well\n", ran
+
+
+@pytest.mark.parametrize(("option", "expect"), [("--help", 0), (None, 2)])
+def test_the_usage_names_the_module_that_was_run(option: str | None, expect: int) -> None:
+    given = () if option is None else (option,)
+    ran = launch(1, "-m", "mpi4py.futures", *given, expect=expect)
+    assert "python -m mpi4py.futures [options] <pyfile>" in ran.stdout + ran.stderr, ran
