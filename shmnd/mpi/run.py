@@ -72,7 +72,7 @@ def set_abort_status(status: Any) -> None:
     environment._set_abort_status(code)
 
 
-def _options(argv: list[str], module: str) -> list[str]:
+def _options(argv: list[str], module: str = "mpi4py") -> list[str]:
     """Act on the options in front of the program, and return the rest."""
     from shmnd.mpi import rc
 

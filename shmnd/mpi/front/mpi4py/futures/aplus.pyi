@@ -1,2 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 from shmnd.mpi.futures.aplus import ThenableFuture as ThenableFuture
+from shmnd.mpi.futures.aplus import catch as catch
+from shmnd.mpi.futures.aplus import then as then
