@@ -120,7 +120,9 @@ def before_program(
             os.setpgid(0, 0)
             guard.begin()
             # The group is a background one of the terminal, for all that the job runs in the
-            # foreground: behind `stty tostop`, a rank that writes there would stop without end.
+            # foreground: a rank that reads /dev/tty or, behind `stty tostop`, writes there would
+            # stop without end. Now the first is an error, and the second works.
+            signal.signal(signal.SIGTTIN, signal.SIG_IGN)
             signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         if core is not None:
             os.sched_setaffinity(0, {core})

@@ -264,9 +264,28 @@ MPI.COMM_WORLD.Barrier()
 
 def test_ranks_write_to_a_terminal_that_stops_background_jobs() -> None:
     """Behind `stty tostop`: the process groups of ranks are not that of the foreground."""
-    with _on_a_terminal("--timeout", str(PATIENCE), "-c", WRITES) as (launcher, keys):
+    with _on_a_terminal("--timeout", "20", "-c", WRITES) as (launcher, keys):
         settings = termios.tcgetattr(keys)
         settings[3] |= termios.TOSTOP
         termios.tcsetattr(keys, termios.TCSANOW, settings)
-        assert launcher.wait(2 * PATIENCE) == 0
+        assert launcher.wait(PATIENCE) == 0
         assert sorted(os.read(keys, 1024).decode().split()) == ["0", "1", "rank", "rank"]
+
+
+READS = """
+import errno
+from shmnd.mpi import MPI
+if MPI.COMM_WORLD.rank == 1:
+    try:
+        open("/dev/tty").read(1)
+    except OSError as error:
+        assert error.errno == errno.EIO, error
+    else:
+        raise AssertionError("rank 0 has the keys")
+MPI.COMM_WORLD.Barrier()
+"""
+
+
+def test_a_rank_that_does_not_have_the_keys_has_an_error_of_a_read() -> None:
+    with _on_a_terminal("--timeout", "20", "-c", READS) as (launcher, _):
+        assert launcher.wait(PATIENCE) == 0
