@@ -166,6 +166,16 @@ static inline void shmnd_tx_fail(struct shmnd_wqe *w, uint32_t status)
     w->status = status;
 }
 
+/* A Read or Write was refused. If that is because the other side closes, the connection ends here
+ * too: the teardown cancels this request and all behind it, so that none of them succeeds. */
+static inline void shmnd_tx_fail_access(struct shmnd_qp *qp, struct shmnd_wqe *w, uint32_t status)
+{
+    if (status == SHMND_CANCELED)
+        shmnd_qp_begin_teardown(qp, SHMND_LINK_CLOSED, SHMND_CANCELED);
+    else
+        shmnd_tx_fail(w, status);
+}
+
 /* May the next request to issue be committed when its receive is known? Not behind a Send that
  * invalidates, which can be recalled until it is taken: requests after that one complete later
  * anyway, and are recalled with it. */
