@@ -98,8 +98,8 @@ static void nothing_succeeds_behind_a_write_that_was_cut_short(void)
         bool kept;
         open_scene(&s, LONG, false);
         struct shmnd_sge m = sge(s.from, LONG, s.source);
-        EQUAL(shmnd_post_rdma(&s.d.a->q, (void *)1, SHMND_WRITE, &m, 1,
-                              (uint64_t)(uintptr_t)s.into, s.sink, 0, &kept),
+        EQUAL(shmnd_post_rdma(&s.d.a->q, (void *)1, SHMND_WRITE, &m, 1, (uint64_t)(uintptr_t)s.into,
+                              s.sink, 0, &kept),
               SHMND_SUCCESS);
         EQUAL(shmnd_tx_advance(&s.d.a->q), SHMND_RUN);
         shmnd_tx_run(&s.d.a->q);
