@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
             objects=args.objects,
             complain=_say,
         ) as link:
-            _wait(ended, session, args.seconds)
+            _wait(ended, session, args.seconds, args.connect)
         rows = link.rows()  # its threads have ended, and counted what they carried last
     finally:
         for number, handler in before:
@@ -108,14 +108,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wait(ended: threading.Event, session: Session, limit: float | None) -> None:
+def _wait(
+    ended: threading.Event, session: Session, limit: float | None, connect: list[str]
+) -> None:
     """Wait for the end, and say how many links there are when that changes."""
     end = None if limit is None else time.monotonic() + limit
     before = -1
     while not ended.wait(0.5 if end is None else min(0.5, max(0.0, end - time.monotonic()))):
         if (far := session.far) != before:
             before = far
-            _say(f"{far} other links")
+            trying = "" if far or not connect else f", trying {', '.join(connect)}"
+            _say(f"{far} other links{trying}")
         if end is not None and time.monotonic() >= end:
             return
 

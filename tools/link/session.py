@@ -18,6 +18,9 @@ _WHERE: Final = re.compile(r" at /\S+\.rs:\d+\.?")
 _ASK_LIMIT: Final = 3600.0
 """Seconds after which a request is given up; a far link that ends gives it up at once."""
 
+_PORTLESS: Final = re.compile(r"(tcp|tls|udp|quic|ws)/(?![^?#]*:\d{1,5}([?#]|$))")
+"""An address without a port, to which zenoh would try to connect without a word."""
+
 _NO_SHARED_MEMORY: Final = {
     "transport/shared_memory/enabled": False,
     "transport/shared_memory/mode": "lazy",
@@ -51,15 +54,22 @@ class Session:
         }  # fmt: skip
         ends = ", ".join([*listen, *connect])
         what = f"zenoh cannot open {ends}"
+        for each in connect:
+            if _PORTLESS.match(each):
+                raise OSError(f"{what}: an endpoint has a port, as tcp/192.0.2.7:7447")
         try:
-            made = self._zenoh.Config()
+            made, usual = self._zenoh.Config(), self._zenoh.Config()
             if config is not None:
                 what = f"zenoh cannot take {str(config)!r} as its configuration"
                 made = self._zenoh.Config.from_file(str(config))
                 what = f"zenoh cannot open {ends or 'what ' + repr(str(config)) + ' names'}"
             for name, value in settings.items():
-                if config is None or value:
+                # What a file leaves out is as without a file. Zenoh itself would listen with tcp
+                # at each address, and accept links that have no certificate.
+                if value or made.get_json(name) == usual.get_json(name):
                     made.insert_json5(name, json.dumps(value))
+            if config is not None and not _names_links(made):
+                raise OSError(f"{str(config)!r} names no endpoint: add --listen or --connect")
             for name, value in _NO_SHARED_MEMORY.items():
                 made.insert_json5(name, json.dumps(value))
             self._session: Any = self._zenoh.open(made)
@@ -139,3 +149,9 @@ class Session:
     def close(self) -> None:
         """End the session, and with it all that it declared."""
         self._session.close()
+
+
+def _names_links(config: Any) -> bool:
+    """Return whether a configuration says where other links are, or how they are found."""
+    ways = ("listen/endpoints", "connect/endpoints", "scouting/multicast/enabled")
+    return any(json.loads(config.get_json(each)) for each in ways)
