@@ -127,13 +127,16 @@ def shown(value: Any, *, full: bool = False) -> str:
 def plain(value: Any) -> Any:
     """Return a value as JSON has it.
 
-    Arrays are lists, bytes are base64, NaN and infinities are null, other objects are text.
+    Arrays are lists, bytes are base64, dates are text, durations are numbers of their units, NaN,
+    NaT and infinities are null, other objects are text.
     """
     if hasattr(value, "keys") and hasattr(value, "array"):
         return {name: plain(value[name]) for name in value}
     if isinstance(value, np.generic):
+        if value.dtype.kind in "mM" or value.dtype.names is not None:
+            return _listed(np.asarray(value))
         number = value.item()  # Python has no number for a long double
-        return repr(value) if isinstance(number, np.generic) else plain(number)
+        return _of_long_double(value) if isinstance(number, np.generic) else plain(number)
     if isinstance(value, np.ndarray):
         return _listed(value)
     if isinstance(value, bytes):
@@ -155,6 +158,10 @@ def _listed(array: Any) -> Any:
     """Return an array as lists; those of plain numbers are not converted one by one."""
     if array.dtype.kind in "biu":
         return array.tolist()
+    if array.dtype.kind in "mM":
+        return _times(array)
+    if array.dtype.names is not None:
+        return _rows(array)
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
         return plain(array.tolist())
     finite = np.isfinite(array)
@@ -163,3 +170,26 @@ def _listed(array: Any) -> Any:
     boxed = array.astype(object)
     boxed[~finite] = None
     return boxed.tolist()
+
+
+def _times(array: Any) -> Any:
+    """Return dates as text and durations as numbers, whatever their unit and year.
+
+    numpy has no Python object for nanoseconds, nor for years that `datetime` cannot hold.
+    """
+    dates = array.dtype.kind == "M"
+    array = array.astype(array.dtype.newbyteorder("="))  # numpy writes no other order as text
+    boxed = np.array(np.datetime_as_string(array) if dates else array.astype("i8"), object)
+    boxed[np.isnat(array)] = None
+    return boxed.tolist()
+
+
+def _rows(array: Any) -> Any:
+    """Return an array of records as lists of their fields, in the order of the type."""
+    if array.ndim:
+        return [_rows(each) for each in np.asarray(array)]
+    return [plain(array[name]) for name in array.dtype.names]
+
+
+def _of_long_double(value: Any) -> str | None:
+    return str(value) if np.isfinite(value) else None

@@ -137,6 +137,21 @@ def test_columns_precede_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPat
         assert max(map(len, columns.draw(what, [row]).splitlines())) == width
 
 
+def _times_and_long_doubles_are_values() -> None:
+    """Whatever their unit: numpy has no object of Python for some."""
+    late = "1970-01-01T00:00:00.000000005"
+    assert plain(np.array([5, "NaT"], "M8[ns]")) == [late, None]
+    assert plain(np.datetime64(5, "ns")) == late
+    assert plain(np.array([5], ">M8[s]")) == ["1970-01-01T00:00:05"]
+    assert plain(np.array(["20000-01-01"], "M8[D]")) == ["20000-01-01"]
+    assert plain(np.array([5, "NaT"], ">m8[D]")) == [5, None]
+    assert plain(np.array([5], "m8[ns]")) == plain(np.array([5], "m8[us]")) == [5]
+    assert plain(np.timedelta64(5, "s")) == 5
+    rows = np.zeros((2, 1), [("at", "M8[ns]"), ("inner", [("n", "i4", 2), ("long", "m8[h]")])])
+    assert plain(rows) == [[["1970-01-01T00:00:00.000000000", [[0, 0], 0]]]] * 2
+    assert plain(np.array([1.5, np.nan, -np.inf], "g")) == ["1.5", None, None]
+
+
 def test_json_of_large_and_of_odd_values(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     frame = np.arange(3_000_000, dtype="u1").reshape(1000, 1000, 3)
     assert plain(frame) == frame.tolist()
@@ -144,6 +159,7 @@ def test_json_of_large_and_of_odd_values(name: str, capsys: pytest.CaptureFixtur
     when = datetime.datetime(2026, 1, 2, 3, 4, 5)
     assert plain(np.array([when], "M8[s]")) == ["2026-01-02T03:04:05"]
     assert plain({"at": when.date()}) == {"at": "2026-01-02"}
+    _times_and_long_doubles_are_values()
     with ipc.Publisher(name, object, history=2) as pub:
         for value in (10**5000, "\ud800"):  # beyond what Python writes as digits
             pub.send(value)
