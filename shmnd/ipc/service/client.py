@@ -117,7 +117,11 @@ class Client(Answers, Closing):
     def _put(self, pending: Pending, item: Any, timeout: float | None, call: str) -> None:
         try:
             noted = self._under_way.entry_of(pending)
-            self._requests._put_noted(item, True, timeout, noted, self._unsent.process)
+            end = end_of(timeout, call)
+            brief = len(self._pending) > 1
+            while not self._unsent.put(item, timeout, noted, brief=brief):
+                self._take_answers(lost=False)  # its servers may wait until it reads a stream
+                timeout = left_until(end)
         except queue.Full:
             pending._over = True
             raise self._late(call, _NO_ROOM) from None

@@ -27,6 +27,8 @@ __all__ = ["Unsent"]
 
 _PAUSE: Final = 0.5
 """Seconds after which it is tried again without a ring."""
+_BRIEF: Final = 0.05
+"""Seconds that a send waits for room before its client takes the answers to other requests."""
 _STEP: Final = 0.0002
 """Seconds until another process, which is between two steps of a get, is asked again."""
 
@@ -44,6 +46,18 @@ class Unsent:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def put(self, item: Any, timeout: float | None, noted: Any, *, brief: bool) -> bool:
+        """Put a request, or return False after a brief wait that is not all of the time. Full."""
+        brief = brief and (timeout is None or timeout > _BRIEF)
+        try:
+            left = _BRIEF if brief else timeout
+            self._requests._put_noted(item, True, left, noted, self.process)
+        except queue.Full:
+            if not brief:
+                raise
+            return False
+        return True
 
     def send(self, pending: Pending, item: Any, loop: asyncio.AbstractEventLoop) -> None:
         """Put a request, or have the loop put it when there is room."""

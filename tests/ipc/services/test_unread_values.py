@@ -4,6 +4,7 @@
 import asyncio
 import select
 import threading
+import uuid
 from collections.abc import Iterator
 from itertools import count, islice
 
@@ -141,3 +142,23 @@ def test_answers_that_a_call_leaves_to_the_next_one_are_rung(stream: Stream) -> 
     for number in range(MOST):
         assert select.select([descriptor], [], [], PATIENCE)[0]
         assert next(stream).value == number
+
+
+@pytest.mark.parametrize("timeout", [10, None])
+@pytest.mark.timeout(60)
+def test_a_client_that_only_sends_takes_values_while_it_waits_for_room(
+    timeout: float | None,
+) -> None:
+    """Its server waits until it reads of its streams, and takes no request meanwhile."""
+    name = f"s{uuid.uuid4().hex}"
+    with ipc.Server(name) as server:
+        handler = (lambda request: request.stream([request.value]),)
+        thread = threading.Thread(target=server.serve, args=handler)
+        thread.start()
+        try:
+            with ipc.Client(name) as client:
+                pending = [client.send(number, timeout) for number in range(300)]
+                assert [each.result(10).value for each in pending] == list(range(300))
+        finally:
+            server.close()
+            thread.join()
