@@ -18,7 +18,7 @@ from shmnd.ring.queues.reasons cimport (outstanding_requests, reason_of_failure,
                                         refuse_receive)
 from shmnd.ring.shared_memory.registry cimport release_contexts
 from shmnd.ring.shared_memory.segment cimport lies_in_fragile
-from shmnd.ring.shared_memory.sge cimport Sge, gather_sges, is_in_python, require_held
+from shmnd.ring.shared_memory.sge cimport Sge, gather_sges, is_in_python, require_held, require_list
 
 from shmnd.ring.shared_memory.sge import inline_bytes
 from shmnd.status import MrFlag, OpFlag, Status, error
@@ -280,7 +280,12 @@ cdef class PostingCore(ProgressCore):
             return sge
         cdef c.shmnd_sge *raw
         cdef uint64_t total = 0
-        items = [sge] if isinstance(sge, Sge) else [] if sge is None else list(sge)
+        cdef list items = []
+        if isinstance(sge, Sge):
+            items.append(sge)
+        elif sge is not None:
+            require_list(sge, call)
+            items.extend(sge)
         for item in items:
             if not isinstance(item, Sge):
                 raise TypeError(f"{call}: a scatter/gather list holds Sge, "

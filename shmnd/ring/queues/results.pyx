@@ -45,6 +45,8 @@ cdef class Result:
                     f"its context is {shown(self.request_context)}")
 
     def __repr__(self) -> str:
+        if self.status is None:
+            return "<Result of no request>"
         about = f" {self.bytes} bytes" if self.bytes else ""
         if self.queue_pair_context is not None:
             about += f" queue pair {shown(self.queue_pair_context)}"

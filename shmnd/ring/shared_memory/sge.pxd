@@ -14,4 +14,6 @@ cdef bint is_in_python(object buffer) noexcept
 
 cdef int require_held(Sge sge, str call) except -1
 
+cdef int require_list(object sge, str call) except -1
+
 cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1

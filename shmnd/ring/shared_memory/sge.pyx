@@ -157,6 +157,14 @@ cdef int require_held(Sge sge, str call) except -1:
                 f"which has {end - begin} at {begin:#x} now")
 
 
+cdef int require_list(object sge, str call) except -1:
+    """Raise TypeError unless this is a list of elements; a text or a buffer is none."""
+    if not isinstance(sge, (list, tuple)):
+        raise TypeError(f"{call}: sge must be an Sge, a list or tuple of them, or None, "
+                        f"not {type(sge).__name__}; MemoryRegion.sge(offset, length) makes one")
+    return 0
+
+
 cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1:
     """Write a scatter/gather list to `out`, which holds 16 elements; return its length."""
     cdef uint32_t n = 0
@@ -165,9 +173,7 @@ cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) exce
         return 1
     if sge is None:
         return 0
-    if not isinstance(sge, (list, tuple)):
-        raise TypeError(f"{call}: sge must be an Sge, a list or tuple of them, or None, "
-                        f"not {type(sge).__name__}; MemoryRegion.sge(offset, length) makes one")
+    require_list(sge, call)
     for item in sge:  # counted here: a class derived from list may have a length of its own
         if n == 16:
             raise error(Status.DATA_OVERRUN, call,

@@ -197,6 +197,7 @@ MISTAKES: dict[str, Call] = {
     "send a text": lambda e: e.qp.send("hello"),
     "send an array": lambda e: e.qp.send(e.memory),
     "send a region": lambda e: e.qp.send(e.region),
+    "send bytes inline": lambda e: e.qp.send(b"hello", flags=shmnd.OpFlag.INLINE),
     "send a list of bytes": lambda e: e.qp.send([b"hello"]),
     "send before connecting": lambda e: e.qp.send(e.sge),
     "read before connecting": lambda e: e.qp.read(e.sge, 4096, 1),
