@@ -242,10 +242,12 @@ def main(
     prog: str = "shmnd mpiexec",
 ) -> int:
     """Run the launcher with a command line; return the exit code."""
-    from shmnd.mpi.launcher import elsewhere
+    from shmnd.mpi.launcher.hosts.allocation import is_elsewhere
     from shmnd.mpi.launcher.options import parse
 
     options = parse(arguments, prog)
-    if elsewhere.is_wanted(options.hosts):
-        elsewhere.hand_over(options)
+    if is_elsewhere(options.hosts):
+        from shmnd.mpi.launcher.hosts.elsewhere import hand_over
+
+        hand_over(options)
     return Job(options).run(exits=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 from shmnd import command_line
+from shmnd.mpi.launcher.hosts.allocation import Unreadable, allocated_hosts, is_elsewhere
 
 MOST: Final = 1024
 """Ranks of one job."""
@@ -39,6 +40,8 @@ class JobOptions(NamedTuple):
     timeout: float | None
     hosts: list[str]
     hostfile: str | None
+    allocated: bool
+    """The hosts are those of a batch system, which the real mpiexec asks, too."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -125,6 +128,9 @@ def options_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Job
     hosts = _hosts_of(args.hosts or "", parser)
     if args.hostfile is not None:
         hosts += _hosts_in(args.hostfile, parser)
+    allocated = not hosts
+    if allocated:
+        hosts = _hosts_of_batch_system()
     ranks = args.ranks
     if ranks is None:
         if not hosts:
@@ -133,7 +139,7 @@ def options_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Job
         if ranks > MOST:
             parser.error(f"the hosts have more slots than the {MOST} ranks that a job may have")
     command = _command(args, parser)
-    if ":" in command and not hosts:  # the real mpiexec of several hosts takes the parts
+    if ":" in command and not is_elsewhere(hosts):  # the real mpiexec takes the parts
         parser.error("a job has one program: the parts after a : cannot be started")
     if args.folder is not None and not Path(args.folder).is_dir():
         parser.error(f"--wdir {args.folder}: there is no such folder")
@@ -150,6 +156,7 @@ def options_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Job
         timeout=args.timeout,
         hosts=hosts,
         hostfile=args.hostfile,
+        allocated=allocated,
     )
 
 
@@ -238,6 +245,14 @@ def _hosts_in(name: str, parser: argparse.ArgumentParser) -> list[str]:
                 parser.error(f"--hostfile {name}: slots={slots[0]} is not a number")
             hosts += _slots(words[0], slots[0] if slots else "1")
     return hosts
+
+
+def _hosts_of_batch_system() -> list[str]:
+    try:
+        return allocated_hosts()
+    except Unreadable as exc:  # as in a container, which has the variable and not its file
+        sys.stderr.write(f"shmnd mpiexec: {exc} cannot be read: the ranks run on this host\n")
+        return []
 
 
 def _command(args: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:

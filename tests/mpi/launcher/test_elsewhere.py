@@ -6,12 +6,15 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from mpi.launcher.jobs import PATIENCE
-from shmnd.mpi.launcher import elsewhere
+from shmnd.mpi.launcher.hosts import elsewhere
+from shmnd.mpi.launcher.hosts.allocation import allocated_hosts, is_elsewhere
 from shmnd.mpi.launcher.job import main
+from shmnd.mpi.launcher.options import parse
 
 
 class Became(Exception):
@@ -67,7 +70,96 @@ def test_options_that_are_not_handed_over_are_named(
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1", socket.gethostname()])
 def test_this_host_is_not_handed_over(name: str) -> None:
-    assert not elsewhere.is_wanted([name, name])
+    assert not is_elsewhere([name, name])
+
+
+def test_a_job_of_this_host_has_one_program(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--host", "localhost:2", "one", ":", "two"])
+    assert "a job has one program: the parts after a : cannot be started" in capsys.readouterr().err
+
+
+SLURM = "rack[1-2]n[08-09,12],x"
+SLURM_HOSTS = ["rack1n08", "rack1n09", "rack1n12", "rack2n08", "rack2n09", "rack2n12", "x"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "hosts"),
+    [
+        ({}, []),
+        ({"SLURM_JOB_NODELIST": SLURM}, SLURM_HOSTS),
+        ({"SLURM_JOB_NODELIST": "n[1-2],m", "SLURM_TASKS_PER_NODE": "2(x2),1"}, "n1 n1 n2 n2 m"),
+        ({"SLURM_JOB_NODELIST": "m", "SLURM_TASKS_PER_NODE": "3"}, "m m m"),
+        ({"LSB_MCPU_HOSTS": "a 2 b 1"}, "a a b"),
+        ({"PBS_NODEFILE": "a\na\nb\n"}, "a a b"),
+        ({"PE_HOSTFILE": "a 2 all.q@a UNDEFINED\nb 1 all.q@b UNDEFINED\n"}, "a a b"),
+    ],
+)
+def test_a_batch_system_names_the_hosts(
+    variables: dict[str, str], hosts: list[str] | str, tmp_path: Path
+) -> None:
+    for name, text in variables.items():
+        if name.endswith("FILE"):
+            (tmp_path / name).write_text(text)
+            variables = {name: str(tmp_path / name)}
+    assert allocated_hosts(variables) == (hosts.split() if isinstance(hosts, str) else hosts)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"SLURM_JOB_NODELIST": "n[1"},
+        {"SLURM_JOB_NODELIST": "n[1-x]"},
+        {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "1(x2)"},
+        {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "many"},
+        {"LSB_MCPU_HOSTS": "a 2 b"},
+        {"PBS_NODEFILE": "/nowhere"},
+        {"PE_HOSTFILE": "/nowhere"},
+    ],
+)
+def test_an_allocation_that_cannot_be_read_leaves_the_ranks_here(
+    variables: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    options = parse(["-n", "2", "prog"], "shmnd mpiexec")
+    name, value = next(iter(variables.items()))
+    said = capsys.readouterr().err
+    assert said.startswith(f"shmnd mpiexec: {name}={value}")
+    assert said.endswith(" cannot be read: the ranks run on this host\n")
+    assert not is_elsewhere(options.hosts)
+
+
+def test_an_allocation_of_several_hosts_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real mpiexec reads the same variables."""
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.setenv("SLURM_TASKS_PER_NODE", "2(x2)")
+    assert handed_over(monkeypatch, "prog") == ["/opt/mpiexec", "-n", "4", "prog"]
+    assert handed_over(monkeypatch, "-n", "3", "prog")[1:] == ["-n", "3", "prog"]
+
+
+def test_hosts_of_the_command_line_come_before_those_of_an_allocation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    options = parse(["--host", "localhost:3", "prog"], "shmnd mpiexec")
+    assert options.ranks == 3
+    assert not is_elsewhere(options.hosts)
+    assert handed_over(monkeypatch, "--host", "a,b", "prog")[3:] == ["--host", "a,b", "prog"]
+
+
+def test_an_allocation_of_this_host_has_as_many_ranks_as_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for node, host in (("name-in-slurm", "name-in-slurm"), ("", f"{socket.gethostname()}.cluster")):
+        monkeypatch.setenv("SLURMD_NODENAME", node)
+        monkeypatch.setenv("SLURM_JOB_NODELIST", host)
+        monkeypatch.setenv("SLURM_TASKS_PER_NODE", "3")
+        options = parse(["prog"], "shmnd mpiexec")
+        assert options.ranks == 3
+        assert not is_elsewhere(options.hosts)
 
 
 def test_without_another_mpi_the_hosts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

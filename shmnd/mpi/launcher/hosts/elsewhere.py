@@ -5,19 +5,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import NoReturn
 
 from shmnd.mpi.launcher.options import JobOptions
-
-
-def is_wanted(hosts: list[str]) -> bool:
-    """Return whether hosts are several, or another one than this. One may have several slots."""
-    own = socket.gethostname()
-    here = {"localhost", "127.0.0.1", "::1", own, own.partition(".")[0]}
-    return len(set(hosts)) > 1 or not here.issuperset(hosts)
 
 
 def find_mpiexec() -> str | None:
@@ -43,7 +35,7 @@ def hand_over(options: JobOptions) -> NoReturn:
     command = [found, "-n", str(options.ranks)]
     if options.hostfile is not None:
         command += ["--hostfile", options.hostfile]
-    elif options.hosts:
+    elif not options.allocated:  # else it knows them by itself
         command += ["--host", ",".join(options.hosts)]
     if options.folder is not None:
         command += ["--wdir", options.folder]
