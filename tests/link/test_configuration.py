@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A link with a file of zenoh's settings: what the file leaves out is as without a file."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,3 +92,17 @@ def test_a_link_that_can_reach_no_other_is_an_error(
     assert link.process.returncode == 1
     assert text in err
     assert "Traceback" not in err
+
+
+def test_a_configuration_that_is_no_regular_file_is_an_error(
+    started: Links, tmp_path: Path
+) -> None:
+    """The end of a pipe may never come, and zenoh takes no signal while it waits for it."""
+    pipe = tmp_path / "pipe.json5"
+    os.mkfifo(pipe)
+    for each in (pipe, tmp_path):
+        link = started.start(unique("a"), "--topic", "*", "--config", str(each))
+        _, err = link.process.communicate(timeout=PATIENCE)
+        assert link.process.returncode == 1
+        assert f"zenoh cannot take {str(each)!r} as its configuration: it is no regular" in err
+        assert "Traceback" not in err
