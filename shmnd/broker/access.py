@@ -42,6 +42,7 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _SO_PEERGROUPS: Final = 59  # Python has no name for it
 _UID_MAP: Final = Path("/proc/self/uid_map")
+_ROOT: Final = 0
 _ALL_USERS: Final = 0xFFFFFFFF
 _OVERFLOW_UID: Final = 65534
 _GROUPS_BYTES: Final = 1024  # the most that Python asks for: 256 groups
@@ -113,7 +114,7 @@ def access_of(group: int | str | None = None) -> Access:
     if given is None:
         return Access()
     gid = _gid_of(given)
-    if os.geteuid() != 0 and gid not in (os.getegid(), *os.getgroups()):
+    if os.geteuid() != _ROOT and gid not in (os.getegid(), *os.getgroups()):
         raise error(
             Status.ACCESS_VIOLATION,
             _CALL,
@@ -162,8 +163,14 @@ class Access:
         return f"{mine} only" if self.gid is None else f"{mine} and group {self.gid} only"
 
     def admits(self, caller: Caller) -> bool:
-        """Return whether a caller may connect, or may run the broker."""
-        return caller.uid == os.geteuid() or (self.gid is not None and self.gid in caller.gids)
+        """Return whether a caller may connect, or may run the broker.
+
+        Root counts as a member of each group, as in `access_of`: the broker that it happens to
+        start serves all members, and a broker of a member serves it.
+        """
+        if caller.uid == os.geteuid():
+            return True
+        return self.gid is not None and (caller.uid == _ROOT or self.gid in caller.gids)
 
     def make(self, directory: Path) -> None:
         """Make a directory for the permitted users, unless there is one.

@@ -111,6 +111,61 @@ def test_members_of_a_group_meet(common: Path, private: bool) -> None:
             assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, CLUB)
 
 
+ROOT_ALONE: dict[str, Any] = {"user": 0, "group": 0, "extra_groups": []}
+
+
+@only_root
+@pytest.mark.parametrize("first", ["root", "member"])
+def test_root_that_is_no_member_and_a_member_meet(common: Path, first: str) -> None:
+    """Whoever of them comes first starts the broker, which serves the other one too."""
+    ends = {"root": {**member(ANNA), **ROOT_ALONE}, "member": member(ANNA)}
+    second = "member" if first == "root" else "root"
+    with Child(IN_GROUP, **ends[first], env=env(common)) as server:
+        address = server.hear()
+        with Child(ASK, **ends[second], env=env(common)) as client:
+            client.say(address)
+            assert client.hear() == [True] * 12
+            assert outcome(f"group={CLUB}", common, **member(BERT)) == "in"
+            client.say(None)
+    assert outcome(f"group={CLUB}", common, **stranger(CARL))[0] == "ACCESS_VIOLATION"
+
+
+OBJECTS = f"""
+from shmnd import ipc
+os.environ["SHMND_GROUP"] = "{CLUB}"
+"""
+SENDS = f"""{OBJECTS}
+pub = ipc.Publisher("objects", object, history=1)
+pub.send({{"an": "object"}})
+say("sent")
+hear()
+"""
+RECEIVES = f"""{OBJECTS}
+try:
+    say(ipc.Subscriber("objects").receive(timeout=10).value)
+except ipc.TypeMismatch as exc:
+    say(str(exc))
+"""
+
+
+@only_root
+@pytest.mark.parametrize("first", ["root", "member"])
+def test_root_runs_no_pickles_of_members(common: Path, first: str) -> None:
+    """Whoever of them has the broker."""
+    root = {**member(ANNA), **ROOT_ALONE}
+    with contextlib.ExitStack() as stack:
+        if first == "root":
+            keeper = stack.enter_context(Child(IN_GROUP, **root, env=env(common)))
+            keeper.hear()
+        anna = stack.enter_context(Child(SENDS, **member(ANNA), env=env(common)))
+        assert anna.hear() == "sent"
+        other = stack.enter_context(Child(RECEIVES, **root, env=env(common)))
+        assert "belongs to another user: a pickle runs code of its sender" in other.hear()
+        same = stack.enter_context(Child(RECEIVES, **member(ANNA), env=env(common)))
+        assert same.hear() == {"an": "object"}
+        anna.say(None)
+
+
 DIES = f"""
 from shmnd.common import steps
 from shmnd.broker.place import place_of
