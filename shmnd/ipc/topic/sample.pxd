@@ -34,5 +34,6 @@ cdef class Sample:
 
     cdef object in_place(self, object dtype, int ndim, uint64_t *dims)
     cdef object keeper(self)
+    cdef object copied(self)
     cdef void let_go(self) noexcept
     cdef const unsigned char *start(self)

@@ -5,7 +5,7 @@
 cimport cython
 cimport numpy as cnp
 from cpython.buffer cimport PyBuffer_FillInfo, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -18,6 +18,7 @@ from shmnd.ipc.errors import Closed
 cnp.import_array()
 
 cdef uint64_t _MOST_BYTES = <uint64_t>1 << 46
+cdef uint64_t _LONG_COPY = 64 << 10
 cdef uint64_t _ROW = 1 | 1 << 8  # an array of the topic's type with one dimension
 cdef object _BYTE = cnp.dtype("u1")
 
@@ -173,10 +174,26 @@ cdef class Sample:
         return PyBytes_FromStringAndSize(
             <const char *>self.base + self.payload + (self.info >> 32), self.info >> 16 & 0xFFFF)
 
+    cdef object copied(self):
+        """A copy of the payload, as bytes."""
+        cdef const char *start = <const char *>self.start()
+        cdef size_t nbytes = self.payload
+        cdef char *copy
+        if nbytes <= _LONG_COPY:
+            return PyBytes_FromStringAndSize(start, nbytes)
+        # Other threads run meanwhile, and may release this sample.
+        keeper = self.keeper()
+        made = PyBytes_FromStringAndSize(NULL, nbytes)
+        copy = PyBytes_AS_STRING(made)
+        with nogil:
+            memcpy(copy, start, nbytes)
+        keeper = None
+        return made
+
     def _bytes(self):
         """A copy of the payload."""
         self._check()
-        return PyBytes_FromStringAndSize(<const char *>self.start(), self.payload)
+        return self.copied()
 
     def _memory(self):
         """The payload as a read-only view, in place."""
@@ -201,7 +218,7 @@ cdef class Sample:
         if not self.is_open:
             self._check()
         if self.info & 0xFF == 2 and origin.as_bytes:
-            return PyBytes_FromStringAndSize(<const char *>self.start(), self.payload)
+            return self.copied()
         if self.info & 0xFF == 1:
             if origin.items is None:
                 if not origin.form.is_record:
@@ -249,6 +266,10 @@ cdef class Sample:
         self.let_go()
         self.owner = None
         self.base = NULL
+
+    def close(self):
+        """Return the memory, as `release` does."""
+        self.release()
 
     def __enter__(self):
         return self

@@ -7,10 +7,14 @@ import pickle
 import struct
 from typing import Any, Final
 
+import numpy as np
+
 __all__ = ["PackedObject", "alone", "object_bytes", "packed", "unpacked", "write_object"]
 
 _LINE: Final = 64
 _COUNT: Final = struct.Struct("<Q")
+_LONG: Final = 64 << 10
+"""From so many bytes on other threads run during a copy: numpy copies without the lock."""
 _ALONE: Final = struct.Struct("<QQ48x")
 """What precedes a pickle without buffers: a table of one number, its length, up to a cache line."""
 
@@ -61,12 +65,12 @@ def unpacked(sample: Any) -> Any:
     return pickle.loads(stream, buffers=views)
 
 
-def _parts(memory: memoryview) -> tuple[bytes, list[memoryview]]:
+def _parts(memory: memoryview) -> tuple[bytes | memoryview, list[memoryview]]:
     """Return a copy of the pickle, and its buffers in place; ValueError where there is none."""
     # The table lies in front of the pickle, in memory of the publisher: read once, from a copy.
     count, nbytes = _ALONE.unpack(memory[: _ALONE.size]) if len(memory) >= _ALONE.size else (0, 0)
     if count == 1 and nbytes <= len(memory) - _ALONE.size:
-        return bytes(memory[_ALONE.size : _ALONE.size + nbytes]), []
+        return _copy(memory[_ALONE.size : _ALONE.size + nbytes]), []
     count = _COUNT.unpack(memory[:8])[0] if len(memory) >= 8 else 0
     if not 0 < count <= len(memory) // 8 - 1 or not count % 2:
         raise ValueError("Sample: the table of an object makes no sense")
@@ -75,13 +79,28 @@ def _parts(memory: memoryview) -> tuple[bytes, list[memoryview]]:
     body = memory[head:]
     if table[0] > len(body):
         raise ValueError("Sample: the pickle of an object is longer than the sample")
-    stream = bytes(body[: table[0]])
+    stream = _copy(body[: table[0]])
     views = []
     for at, nbytes in zip(table[1::2], table[2::2], strict=True):
         if at + nbytes > len(body):
             raise ValueError("Sample: a buffer of an object lies outside of it")
         views.append(body[at : at + nbytes])
     return stream, views
+
+
+def _copy(view: memoryview) -> bytes | memoryview:
+    """Return a copy of bytes."""
+    if view.nbytes < _LONG:
+        return bytes(view)
+    return np.array(np.frombuffer(view, np.uint8)).data
+
+
+def _write(memory: memoryview, view: memoryview | bytes) -> None:
+    """Copy bytes into memory of the same length."""
+    if len(memory) < _LONG:
+        memory[:] = view
+    else:
+        np.copyto(np.frombuffer(memory, np.uint8), np.frombuffer(view, np.uint8))
 
 
 def alone(stream: bytes) -> bytes:
@@ -95,10 +114,10 @@ def write_object(memory: memoryview, stream: bytes, views: list[memoryview], tab
     memory[:8] = struct.pack("<Q", len(table) // 8)
     memory[8 : 8 + len(table)] = table
     body = memory[head:]
-    body[: len(stream)] = stream
+    _write(body[: len(stream)], stream)
     places = struct.unpack(f"<{len(table) // 8}Q", table)[1::2]
     for at, view in zip(places, views, strict=True):
-        body[at : at + view.nbytes] = view
+        _write(body[at : at + view.nbytes], view)
 
 
 def object_bytes(stream: bytes, views: list[memoryview], table: bytes) -> int:
