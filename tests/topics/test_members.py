@@ -195,6 +195,38 @@ def test_no_publisher_is_an_error_only_where_asked_for(name: str) -> None:
         sub.receive(timeout=0)
 
 
+def test_a_call_that_never_waits_raises_where_no_publisher_is(name: str) -> None:
+    with ipc.Subscriber(name, wait_for_publisher=False) as sub:
+        with pytest.raises(ipc.NoPublisher, match=name):
+            sub.try_receive()
+        assert ipc.WaitSet(sub).wait(timeout=PATIENCE) == (sub,)
+        with pytest.raises(ipc.NoPublisher, match=name):
+            sub.try_receive()
+        with ipc.Publisher(name, "i8"):
+            while sub.ready():
+                assert sub.publishers
+            assert sub.try_receive() is None
+        assert sub.ready()
+        with pytest.raises(ipc.NoPublisher, match=name):
+            sub.try_receive()
+
+
+def test_what_is_ready_by_an_error_raises_it_at_once(name: str) -> None:
+    with (
+        ipc.Subscriber(name, "i8", overflow="block", buffer=1) as sub,
+        ipc.Publisher(name, "i8") as pub,
+    ):
+        pub.wait_for_subscribers(timeout=PATIENCE)
+        pub.on_slow = lambda slow: slow.evict()
+        for value in range(3):
+            pub.send([value], timeout=PATIENCE)
+        while sub.try_receive() is not None:
+            pass
+        assert sub.ready()
+        with pytest.raises(ipc.PeerLost):
+            sub.try_receive()
+
+
 def test_a_publisher_comes_again(name: str) -> None:
     with ipc.Subscriber(name) as sub:
         for round_ in range(4):

@@ -15,6 +15,7 @@ cdef class ReaderCore:
     cdef public double spin
     cdef public str topic
     cdef readonly bint closed
+    cdef public bint _trouble  # `ready` has found an error, which the next call raises
     cdef object __weakref__
 
     cdef object take(self)

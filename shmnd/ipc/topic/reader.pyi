@@ -5,6 +5,7 @@ from shmnd.ipc.topic.source import Source
 class ReaderCore:
     spin: float
     topic: str
+    _trouble: bool
     @property
     def closed(self) -> bool: ...
     def try_receive(self) -> Sample | None: ...

@@ -202,9 +202,12 @@ cdef class ReaderCore:
             return sample
         # A program that polls in vain notices now and then which publishers came and went.
         self.misses += 1
-        if self.misses % _CHECK_MISSES == 0 or self._has_descriptor:
+        if (self.misses % _CHECK_MISSES == 0 or self._has_descriptor or self._trouble
+                or not self.sources and not self._wait_for_publisher):
             now = shmnd_now_ns()
-            if now - self.checked_ns > _CHECK_NS or self._has_descriptor:
+            if (now - self.checked_ns > _CHECK_NS or self._has_descriptor or self._trouble
+                    or not self.sources):
+                self._trouble = False
                 self.checked_ns = now
                 self._check_members()
                 sample = self.take()

@@ -180,13 +180,16 @@ class Subscriber(MeetsPublishers):
         if self._finds():
             return True
         self._check_members()
-        return self._finds() or bool(
+        if self._finds():
+            return True
+        self._trouble = bool(
             self._mismatch
             or self._evicted
             or self._unreached.trouble
             or any(source.refused for source in self._sources)
             or not (self._sources or self._wait_for_publisher)
         )
+        return self._trouble
 
     def _late(self, call: str, timeout: float | None) -> TimeoutError:
         count = len(self._sources)
