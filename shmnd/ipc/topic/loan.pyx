@@ -176,6 +176,10 @@ cdef class Loan:
             self.freeze()  # its memory may be another sample's by the next line of the program
             loaned.give_back()
 
+    def close(self):
+        """Return it unsent, as `drop` does."""
+        self.drop()
+
     def __enter__(self):
         return self
 

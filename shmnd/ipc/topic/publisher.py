@@ -18,7 +18,7 @@ from shmnd.ipc.common.namespace_adapter import NamespaceAdapter, remember
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.seats import SEAT, TOPIC, Seats
-from shmnd.ipc.topic.sending import Sender
+from shmnd.ipc.topic.sending import SenderInLoops
 from shmnd.ipc.topic.writer_board import LEAST_LINES_LOG, MOST_SEATS, class_bytes
 from shmnd.ipc.types import forms
 from shmnd.provider import open_adapter
@@ -55,7 +55,7 @@ class SlowSubscriber:
 
 
 @direct_calls
-class Publisher(Sender, Closing):
+class Publisher(SenderInLoops, Closing):
     """Sends samples to all subscribers of a topic.
 
     `type` is a numpy dtype, an `Array`, `Arrays`, a dataclass of numbers and arrays, bytes or
@@ -225,10 +225,7 @@ class Publisher(Sender, Closing):
                 return
             left = left_until(end)
             if left == 0:
-                raise TimeoutError(
-                    f"{call}: topic {self.name!r} has {self._seats.count} subscribers after "
-                    f"{timeout} s, {n} wanted{self._seats.unreached}"
-                )
+                raise self._too_few(n, timeout, call)
             try:
                 self._arrivals.wait(self._seats.unreached.longest(left))
             except NdError:
@@ -330,8 +327,7 @@ class Publisher(Sender, Closing):
                 return end
             left = left_until(end)
             if left == 0:
-                slow = [seat for seat in self._slow() if self._seats.blocks(seat)]
-                raise TimeoutError(f"{call}: {self._seats.names(slow)} after {timeout} s")
+                raise self._no_room(timeout, call)
             try:
                 self._waiter.wait(left)
             except NdError:

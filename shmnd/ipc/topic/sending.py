@@ -4,17 +4,25 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shmnd.common.interruption import is_interruption
+from shmnd.common.deadline import end_of, left_until
+from shmnd.common.interruption import is_interruption, pass_on
+from shmnd.ipc.common.limits import number
 from shmnd.ipc.errors import TypeMismatch
 from shmnd.ipc.topic.loan import Lender, Loan
+from shmnd.ipc.topic.writer_board import MOST_SEATS
 from shmnd.ipc.types import forms, objects
 from shmnd.ipc.types.plain_values import as_array, as_bytes, is_plain_array
+from shmnd.status import NdError
 
-__all__ = ["Sender"]
+if TYPE_CHECKING:
+    from shmnd.ipc.topic.seats import Seats
+    from shmnd.waiter import Waiter
+
+__all__ = ["Sender", "SenderInLoops"]
 
 _SHORT: Final = 64 << 10
 """Pickles of fewer bytes are copied once more: that takes less than to fill a slot in steps."""
@@ -87,6 +95,85 @@ class Sender(Lender):
                 "open it with type object or None"
             )
         return self._put_bytes(value.data, forms.OBJECT, None, header, timeout)
+
+
+class SenderInLoops(Sender):
+    """A publisher, as far as it waits in event loops."""
+
+    name: str
+    _waiter: Waiter
+    _arrivals: Waiter
+    _seats: Seats
+    _wanted: int
+
+    def _check_members(self) -> None:
+        raise NotImplementedError
+
+    def _no_room(self, timeout: float | None, call: str) -> TimeoutError:
+        slow = [seat for seat in self._slow() if self._seats.blocks(seat)]
+        return TimeoutError(f"{call}: {self._seats.names(slow)} after {timeout} s")
+
+    def _too_few(self, n: int, timeout: float | None, call: str) -> TimeoutError:
+        return TimeoutError(
+            f"{call}: topic {self.name!r} has {self._seats.count} subscribers after "
+            f"{timeout} s, {n} wanted{self._seats.unreached}"
+        )
+
+    async def asend(self, value: Any, header: Any = None, timeout: float | None = None) -> int:
+        """Send as `send` does. Other tasks run while a subscriber that blocks has no room."""
+        call = "Publisher.asend"
+        end = end_of(timeout, call)
+        while True:
+            await self._await_room(end, timeout, call)
+            try:
+                return self.send(value, header, 0)
+            except TimeoutError as exc:
+                pass_on(exc)
+                if self._has_room():  # else another thread or task has taken it
+                    raise
+
+    async def await_room(self, timeout: float | None = None) -> None:
+        """Wait until each subscriber that blocks has room. Other tasks run; TimeoutError names it.
+
+        A `send` or `Loan.send` that follows does not wait, unless another one comes before it.
+        """
+        call = "Publisher.await_room"
+        await self._await_room(end_of(timeout, call), timeout, call)
+
+    async def _await_room(self, end: float, timeout: float | None, call: str) -> None:
+        self._require_open(call)
+        while True:
+            self._check_members()
+            self._require_open(call)
+            if self._has_room():
+                return
+            left = left_until(end)
+            if left == 0:
+                raise self._no_room(timeout, call)
+            await self._sleep_in_loop(self._waiter, left, call)
+
+    async def await_subscribers(self, n: int = 1, timeout: float | None = None) -> None:
+        """Wait until there are `n` subscribers, as `wait_for_subscribers`. Other tasks run."""
+        call = "Publisher.await_subscribers"
+        self._require_open(call)
+        end = end_of(timeout, call)
+        while True:
+            self._wanted = number(call, "n", n, 0, MOST_SEATS)
+            self._check_members()
+            if self._seats.count >= n:
+                return
+            left = left_until(end)
+            if left == 0:
+                raise self._too_few(n, timeout, call)
+            await self._sleep_in_loop(self._arrivals, self._seats.unreached.longest(left), call)
+
+    async def _sleep_in_loop(self, waiter: Waiter, left: float | None, call: str) -> None:
+        try:
+            await waiter.wait_in_loop(left)
+        except NdError:
+            self._require_open(call)  # another thread has closed it
+            raise
+        self._require_open(call)
 
 
 def _has_rows(value: Any) -> bool:
