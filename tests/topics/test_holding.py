@@ -462,3 +462,29 @@ def test_samples_of_a_publisher_that_has_gone_count_as_held() -> None:
         del array
         assert sub.held == 0
     assert sub.held == 0
+
+
+def test_close_is_release_and_drop(name: str) -> None:
+    with ipc.Publisher(name, "f8") as pub, ipc.Subscriber(name) as sub:
+        pub.wait_for_subscribers(timeout=PATIENCE)
+        loan = pub.loan(100)
+        loan.close()
+        assert "spent" in repr(loan)
+        pub.send(np.ones(100))
+        sample = sub.receive(timeout=PATIENCE)
+        assert sub.held == 1
+        sample.close()
+        sample.close()
+        assert sub.held == 0
+        assert "released" in repr(sample)
+    with ipc.Server(name, "f8", "f8") as server, ipc.Client(name, "f8", "f8") as client:
+        pending = client.send([1])
+        request = server.receive(PATIENCE)
+        reply = request.loan(100)
+        assert repr(reply) == "<Loan of 800 bytes for an answer, to be filled>"
+        reply.close()
+        assert "spent" in repr(reply)
+        request.respond([2])
+        answer = pending.result(PATIENCE)
+        answer.close()
+        assert answer.value is None

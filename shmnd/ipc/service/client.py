@@ -180,9 +180,10 @@ class Client(Answers, Closing):
             surely(self._end_stream, pending)
             raise
 
-    def stream(self, value: Any = None) -> Stream:
-        """Send a request and return the values of its answer as they come."""
-        return Stream(self._sent(value, None, MOST_UNREAD))
+    def stream(self, value: Any = None, timeout: float | None = None) -> Stream:
+        """Send a request and return the values of its answer; each comes within `timeout`."""
+        room = timeout if running_loop() is None else None  # a loop waits for room by itself
+        return Stream(self._sent(value, room, MOST_UNREAD), timeout)
 
     def _forget_unseen(self, pending: Pending) -> None:
         self._under_way.unseen.pop(pending._number, None)

@@ -140,15 +140,16 @@ class Stream(Closing):
     `close()` ends it before its last value, and so does the end of a `with` block, or dropping it.
     """
 
-    def __init__(self, pending: Pending) -> None:
+    def __init__(self, pending: Pending, timeout: float | None = None) -> None:
         self._pending = pending
+        self._timeout = timeout  # of each value; after a TimeoutError the stream continues
         pending._streamed = True
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Answer:
-        self._pending._wait(None, "Client.stream")
+        self._pending._wait(self._timeout, "Client.stream")
         answer = self._pending._taken()
         if answer is None:
             raise StopIteration
@@ -158,7 +159,7 @@ class Stream(Closing):
         return self
 
     async def __anext__(self) -> Answer:
-        await self._pending._await(None, "Client.stream")
+        await self._pending._await(self._timeout, "Client.stream")
         answer = self._pending._taken()
         if answer is None:
             raise StopAsyncIteration

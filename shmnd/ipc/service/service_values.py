@@ -61,6 +61,10 @@ class Answer:
         """Let go of the value; its memory is used again when no view of it is left."""
         self.value = None
 
+    def close(self) -> None:
+        """Let go of the value, as `release` does."""
+        self.release()
+
     def __enter__(self) -> Self:
         return self
 
@@ -92,6 +96,14 @@ class Loan:
     def drop(self) -> None:
         """Let go of it; the request is still to be answered."""
         self._request = None
+
+    def close(self) -> None:
+        """Let go of it, as `drop` does."""
+        self.drop()
+
+    def __repr__(self) -> str:
+        state = "spent" if self._request is None else "to be filled"
+        return f"<Loan of {self.array.nbytes} bytes for an answer, {state}>"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         refuse_copy(self, "it is sent once; pass its array on")

@@ -2,6 +2,7 @@
 """Streams of answers that their client ends before the last value."""
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import multiprocessing
@@ -135,6 +136,38 @@ def test_a_thread_that_waits_for_a_value_is_woken() -> None:
         for thread in threads:
             thread.join(PATIENCE)
         assert found == [[], []]
+
+
+def test_a_wait_for_a_value_ends_in_time_and_the_stream_continues() -> None:
+    async def first(client: ipc.Client) -> None:
+        with pytest.raises(TimeoutError):
+            await anext(client.stream("in a loop", timeout=0.01))
+
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        stream = client.stream("late", timeout=0.01)
+        with pytest.raises(TimeoutError, match="'s'"):
+            next(stream)
+        server.receive(PATIENCE).stream([1, 2])
+        stream = client.stream("in time", timeout=PATIENCE)
+        server.receive(PATIENCE).stream([3, 4])
+        assert [answer.value for answer in stream] == [3, 4]
+        asyncio.run(first(client))
+        with pytest.raises(ValueError, match="timeout"):
+            client.stream("never", timeout=-1)
+
+
+def test_a_stream_that_was_late_gives_its_values_later() -> None:
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        stream = client.stream("late", timeout=0.01)
+        with pytest.raises(TimeoutError):
+            next(stream)
+        server.receive(PATIENCE).stream([1, 2])
+        found = []
+        end = time.monotonic() + PATIENCE
+        while len(found) < 2 and time.monotonic() < end:
+            with contextlib.suppress(TimeoutError):
+                found.append(next(stream).value)
+        assert found == [1, 2]
 
 
 def test_one_that_no_server_has_taken_is_not_handled() -> None:
