@@ -23,6 +23,7 @@ from shmnd.ipc.service.service_values import (
     Unreadable,
     conforming,
     failure_of,
+    room_for,
     unreadable_here,
 )
 
@@ -128,11 +129,7 @@ class Request(Ending):
     def loan(self, shape: Any = None, dtype: Any = None) -> Loan:
         """Return memory to compute the answer into; without arguments, of the response's type."""
         wanted = self._server.response
-        if shape is None:
-            shape = getattr(wanted, "shape", ())
-        if dtype is None:
-            dtype = getattr(wanted, "dtype", wanted if wanted is not None else "u1")
-        return Loan(self, np.empty(shape, dtype))
+        return Loan(self, room_for(wanted, shape, dtype, "Request.loan"), wanted is bytes)
 
     def stream(self, values: Iterable[Any]) -> asyncio.Task[None] | None:
         """Answer with any number of values, one after the other.

@@ -31,6 +31,7 @@ __all__ = [
     "raised_from",
     "request_in_part",
     "require_same_types",
+    "room_for",
     "unreadable_here",
 ]
 
@@ -78,8 +79,9 @@ class Answer:
 class Loan:
     """Memory to compute an answer into."""
 
-    def __init__(self, request: Any, array: Any) -> None:
+    def __init__(self, request: Any, array: Any, is_bytes: bool = False) -> None:
         self._request = request
+        self._is_bytes = is_bytes
         self.array: Any = array
 
     def send(self, header: bytes | None = None, timeout: float | None = None) -> int:
@@ -90,7 +92,7 @@ class Loan:
         request, self._request = self._request, None
         if request is None:
             raise RuntimeError("Loan.send: the loan was sent or dropped before; take a new one")
-        request.respond(self.array)
+        request.respond(self.array.tobytes() if self._is_bytes else self.array)
         return 0
 
     def drop(self) -> None:
@@ -103,7 +105,8 @@ class Loan:
 
     def __repr__(self) -> str:
         state = "spent" if self._request is None else "to be filled"
-        return f"<Loan of {self.array.nbytes} bytes for an answer, {state}>"
+        parts = self.array.values() if isinstance(self.array, dict) else (self.array,)
+        return f"<Loan of {sum(each.nbytes for each in parts)} bytes for an answer, {state}>"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         refuse_copy(self, "it is sent once; pass its array on")
@@ -186,6 +189,23 @@ def conforming(value: Any, type_: Any, call: str) -> Any:
     if shape and array.shape != shape:
         raise ValueError(f"{call}: an array of shape {array.shape}, not of {shape}; reshape it")
     return array
+
+
+def room_for(type_: Any, shape: Any, dtype: Any, call: str) -> Any:
+    """Return memory for a value: of a type, or an array of this shape or dtype."""
+    arrays = getattr(type_, "arrays", None)
+    if shape is None and dtype is None and isinstance(arrays, dict):
+        return Fields((name, room_for(each, None, None, call)) for name, each in arrays.items())
+    if dtype is None and isinstance(type_, type) and dataclasses.is_dataclass(type_):
+        raise TypeError(
+            f"{call}: the response is a dataclass, which has no memory to compute into;"
+            " respond with an object of it"
+        )
+    if shape is None:
+        shape = getattr(type_, "shape", ())
+    if dtype is None:
+        dtype = getattr(type_, "dtype", type_ if type_ not in (None, bytes, object) else "u1")
+    return np.empty(shape, dtype)
 
 
 # -- failures --
