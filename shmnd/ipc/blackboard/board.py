@@ -24,6 +24,7 @@ from shmnd.ipc.blackboard.keys import (
     TABLE,
     WRITER,
     Key,
+    recorded,
     tuples,
 )  # fmt: skip
 from shmnd.ipc.common.members import MemberTable, holds_lock
@@ -100,6 +101,8 @@ class Board:
             offset, nbytes, text_at, length = struct.unpack("QQQQ", data)
             text = json.loads(self.words.copy(text_at, min(length, MOST_TEXT)))
             dtype = np.lib.format.descr_to_dtype(tuples(text["dtype"]))
+            if text.get("record") and dtype.names:
+                dtype = recorded(dtype)
             shape = tuple(int(each) for each in text["shape"])
             wanted = math.prod(shape) * dtype.itemsize
             if dtype.hasobject or wanted != nbytes or any(each < 0 for each in shape):

@@ -6,13 +6,15 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from shmnd.common.arguments import integer, shown
 from shmnd.ipc.common.members import MEMBERS
-from shmnd.ipc.types.layouts import dtype_of
+from shmnd.ipc.types.layouts import Arrays, arrays_dtype, dataclass_dtype, dtype_of
+from shmnd.ipc.types.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +25,7 @@ __all__ = [
     "check_version",
     "key_given",
     "no_key",
+    "recorded",
     "tuples",
     "type_of",
     "unsettled",
@@ -77,6 +80,10 @@ class Key:
             and value.flags.aligned
         )
 
+    def value_of(self, array: np.ndarray[Any, Any]) -> Any:
+        """Return the value in an array of `fresh`."""
+        return Record(array) if self.dtype.type is np.record else array[()]
+
     @property
     def text(self) -> bytes:
         """Name and type, as they stand in the shared memory."""
@@ -84,6 +91,7 @@ class Key:
             "key": self.key,
             "dtype": np.lib.format.dtype_to_descr(self.dtype),
             "shape": self.shape,
+            "record": self.dtype.type is np.record,
         }
         return json.dumps(described).encode()
 
@@ -91,12 +99,22 @@ class Key:
         return f"{self.dtype} of shape {self.shape}"
 
 
-_DTYPE: Final = "a numpy dtype, as '6f8', or an ipc.Array"
+_DTYPE: Final = "a numpy dtype, as '6f8', an ipc.Array, ipc.Arrays or a dataclass of numbers"
+
+
+def recorded(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a type whose values are a `Record`, which has its fields by attribute, too."""
+    found: np.dtype[Any] = np.dtype((np.record, dtype))
+    return found
 
 
 def type_of(wanted: Any, call: str, key: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return the element type and the shape that a program means for a key."""
     call = f"{call}: key {shown(key)}"
+    if isinstance(wanted, Arrays):
+        return recorded(arrays_dtype(wanted, call)), ()
+    if isinstance(wanted, type) and is_dataclass(wanted):
+        return recorded(dataclass_dtype(wanted, call)), ()
     if hasattr(wanted, "dtype") and hasattr(wanted, "shape"):  # an ipc.Array, or an array
         dtype, shape = dtype_of(wanted.dtype, call, _DTYPE), tuple(wanted.shape)
     else:

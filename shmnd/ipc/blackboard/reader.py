@@ -149,7 +149,7 @@ class BlackboardReader(Closing):
         version = board.words.read_cell(found.offset, words, left)
         if version < 0:
             raise unsettled(call, key, self.name, board.pid)
-        return version, array[()]
+        return version, found.value_of(array)
 
     def __getitem__(self, key: str) -> Any:
         """Return the newest value of a key, a copy of one's own."""

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of blackboards that are records: of a dataclass, or of several arrays."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import pytest
+
+from shmnd import ipc
+
+PATIENCE = 20.0
+
+
+@dataclass
+class Joint:
+    angle: float
+    on: bool
+
+
+@dataclass
+class Arm:
+    step: int
+    size: int
+    joint: Joint
+    pose: Annotated[np.ndarray, ipc.Array("f4", 6)]
+
+
+ARRAYS = ipc.Arrays(at=ipc.Array("f8", (2, 3)), count=ipc.Array("u1", 4))
+
+
+def test_a_key_of_a_dataclass_has_its_fields() -> None:
+    with ipc.Blackboard("b", {"arm": Arm}) as board, ipc.BlackboardReader("b") as reader:
+        board["arm"] = Arm(7, 9, Joint(0.5, True), np.arange(6, dtype="f4"))
+        value = reader.wait("arm", timeout=PATIENCE)
+        assert value.step == value["step"] == 7
+        assert value.joint.angle == value["joint"]["angle"] == 0.5
+        assert value.joint.on
+        assert value.size == value["size"] == 9
+        assert value.pose.tolist() == value["pose"].tolist() == [0, 1, 2, 3, 4, 5]
+        with pytest.raises(TypeError, match="unknown.*steps"):
+            board["arm"] = {"steps": 1}
+        board.add("arm", Arm)  # it is there
+        with pytest.raises(ValueError, match="take another key"):
+            board.add("arm", ARRAYS)
+        assert reader["arm"].step == 7
+
+
+def test_a_key_of_several_arrays_has_their_fields() -> None:
+    with ipc.Blackboard("b", {"both": ARRAYS}) as board, ipc.BlackboardReader("b") as reader:
+        board["both"] = {"at": np.ones((2, 3)), "count": [1, 2, 3, 4]}
+        value = reader.wait("both", timeout=PATIENCE)
+        assert value.at.sum() == value["at"].sum() == 6
+        assert value.count.tolist() == [1, 2, 3, 4]
+        assert reader.version("both") == 1
