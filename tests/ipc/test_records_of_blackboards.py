@@ -38,7 +38,7 @@ def test_a_key_of_a_dataclass_has_its_fields() -> None:
         assert value.joint.on
         assert value.size == value["size"] == 9
         assert value.pose.tolist() == value["pose"].tolist() == [0, 1, 2, 3, 4, 5]
-        with pytest.raises(TypeError, match="unknown.*steps"):
+        with pytest.raises(TypeError, match=r"unknown.*steps"):
             board["arm"] = {"steps": 1}
         board.add("arm", Arm)  # it is there
         with pytest.raises(ValueError, match="take another key"):
