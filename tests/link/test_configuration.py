@@ -94,9 +94,7 @@ def test_a_link_that_can_reach_no_other_is_an_error(
     assert "Traceback" not in err
 
 
-def test_a_configuration_that_is_no_regular_file_is_an_error(
-    started: Links, tmp_path: Path
-) -> None:
+def test_a_configuration_that_is_not_a_file_is_an_error(started: Links, tmp_path: Path) -> None:
     """The end of a pipe may never come, and zenoh takes no signal while it waits for it."""
     pipe = tmp_path / "pipe.json5"
     os.mkfifo(pipe)
@@ -104,5 +102,5 @@ def test_a_configuration_that_is_no_regular_file_is_an_error(
         link = started.start(unique("a"), "--topic", "*", "--config", str(each))
         _, err = link.process.communicate(timeout=PATIENCE)
         assert link.process.returncode == 1
-        assert f"zenoh cannot take {str(each)!r} as its configuration: it is no regular" in err
+        assert f"zenoh cannot take {str(each)!r} as its configuration: it is not a regular" in err
         assert "Traceback" not in err

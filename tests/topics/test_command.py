@@ -124,7 +124,7 @@ def test_values_are_shown(name: str) -> None:
     assert plain({1: b"x", "o": {2}}) == {"1": "eA==", "o": "{2}"}
     assert plain(np.array([1, np.nan, -np.inf])) == [1, None, None]  # JSON has no such numbers
     assert plain({"mean": float("inf")}) == {"mean": None}
-    assert plain(np.ones(1, np.longdouble)) == [repr(np.longdouble(1))]
+    assert plain(np.ones(1, np.longdouble)) == [str(np.longdouble(1))]
 
 
 class Foreign:

@@ -63,7 +63,7 @@ class Session:
                 what = f"zenoh cannot take {str(config)!r} as its configuration"
                 if config.exists() and not config.is_file():
                     # Zenoh would wait for the end of a pipe, and take no signal meanwhile.
-                    raise OSError(f"{what}: it is no regular file")
+                    raise OSError(f"{what}: it is not a regular file")
                 made = self._zenoh.Config.from_file(str(config))
                 what = f"zenoh cannot open {ends or 'what ' + repr(str(config)) + ' names'}"
             for name, value in settings.items():

@@ -117,7 +117,7 @@ ROOT_ALONE: dict[str, Any] = {"user": 0, "group": 0, "extra_groups": []}
 @only_root
 @pytest.mark.parametrize("first", ["root", "member"])
 def test_root_that_is_no_member_and_a_member_meet(common: Path, first: str) -> None:
-    """Whoever of them comes first starts the broker, which serves the other one too."""
+    """The first one starts the broker, which serves the other one too."""
     ends = {"root": {**member(ANNA), **ROOT_ALONE}, "member": member(ANNA)}
     second = "member" if first == "root" else "root"
     with Child(IN_GROUP, **ends[first], env=env(common)) as server:
@@ -151,7 +151,7 @@ except ipc.TypeMismatch as exc:
 @only_root
 @pytest.mark.parametrize("first", ["root", "member"])
 def test_root_runs_no_pickles_of_members(common: Path, first: str) -> None:
-    """Whoever of them has the broker."""
+    """Neither by a broker of its own nor by one of a member."""
     root = {**member(ANNA), **ROOT_ALONE}
     with contextlib.ExitStack() as stack:
         if first == "root":
