@@ -22,6 +22,8 @@ from shmnd.mpi.buffers.pickle import pickle
 from shmnd.mpi.rc import rc
 from shmnd.mpi.transport import hooks
 
+__all__ = ["futures", "helloworld", "main", "pingpong", "ringtest"]
+
 Result = list[tuple[int, float, float]]
 """For each size: the bytes, the mean of the seconds, and their standard deviation."""
 

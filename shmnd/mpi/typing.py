@@ -9,6 +9,25 @@ from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeVar
 from shmnd.mpi.buffers.sentinels import BottomType, InPlaceType
 from shmnd.mpi.datatypes.datatype import Datatype
 
+__all__ = [
+    "Aint",
+    "Bottom",
+    "BufSpec",
+    "BufSpecB",
+    "BufSpecV",
+    "BufSpecW",
+    "Buffer",
+    "Count",
+    "Displ",
+    "InPlace",
+    "Offset",
+    "SupportsBuffer",
+    "SupportsCAI",
+    "SupportsDLPack",
+    "TargetSpec",
+    "TypeSpec",
+]
+
 
 class SupportsBuffer(Protocol):
     """Python buffer protocol."""

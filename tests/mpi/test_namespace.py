@@ -64,6 +64,32 @@ def test_the_front_is_the_same_module() -> None:
     assert (done.stdout, done.stderr) == ("True 1\n", "")
 
 
+STARS = {
+    "bench": "futures helloworld main pingpong ringtest",
+    "futures.util": "collect compose",
+    "typing": """
+        Aint Bottom BufSpec BufSpecB BufSpecV BufSpecW Buffer Count Displ InPlace Offset
+        SupportsBuffer SupportsCAI SupportsDLPack TargetSpec TypeSpec
+    """,
+    "util.dtlib": "MPI from_numpy_dtype to_numpy_dtype",
+    "util.pkl5": """
+        ANY_SOURCE ANY_TAG Comm Intercomm Intracomm MPI Message PROC_NULL Pickle ROOT Request
+        Status pickle
+    """,
+}
+"""What a star imports from modules of mpi4py 4.1.2."""
+
+
+def test_a_star_imports_the_names_that_mpi4py_has() -> None:
+    program = (
+        f"for module, names in {STARS!r}.items():\n"
+        "    found = {}\n"
+        "    exec(f'from mpi4py.{module} import *', found)\n"
+        "    assert found.keys() - {'__builtins__'} == set(names.split()), (module, *found)\n"
+    )
+    launch(1, "-c", program)
+
+
 @pytest.mark.parametrize(
     "dtype", ["i4", "f8", "(2,3)i2", "c16,i4", [("a", "u1"), ("b", "f4", 2)], "S1", "S5", "U3,i4"]
 )

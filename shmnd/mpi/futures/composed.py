@@ -91,6 +91,40 @@ def collect(fs: Iterable[Future[Any]]) -> Future[list[Any]]:
     return made
 
 
+def in_order(fs: Iterable[Future[Any]]) -> Future[list[Any]]:
+    """Gather a collection of futures as `collect` does, with the first failure in order.
+
+    It is known when those before it have succeeded: a later one may end earlier.
+    """
+    given = list(fs)
+    made: Future[list[Any]] = Future()
+    outcome = Outcome(made, given)
+    left = iter(given)
+
+    def proceed(done: Future[Any] | None) -> None:
+        while done is not None:
+            if done.cancelled():
+                made.cancel()
+                return
+            if (error := done.exception()) is not None:
+                outcome.fail(error)
+                for each in given:
+                    each.cancel()
+                return
+            done = next(left, None)
+            if done is not None and not done.done():
+                done.add_done_callback(proceed)
+                return
+        outcome.succeed([each.result() for each in given])
+
+    proceed_from = next(left, None)
+    if proceed_from is None:
+        outcome.succeed([])
+    else:
+        proceed_from.add_done_callback(proceed)
+    return made
+
+
 def compose(
     future: Future[Any],
     resulthook: Callable[[Any], Any] | None = None,

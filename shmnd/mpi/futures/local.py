@@ -37,14 +37,36 @@ class Threads:
         self._thread = threading.local()
         self._failure: BaseException | None = None
 
-    def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        """Return the future of a task."""
+    def submit(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        kind: type[Future[Any]] = Future,
+    ) -> Future[Any]:
+        """Return the future of a task, one of that type."""
         self._check()
-        return self._executor.submit(self._run, function, args, kwargs)
+        future = kind()
+        self._executor.submit(self._work, future, function, args, kwargs)
+        return future
 
     def _check(self) -> None:
         if self._failure is not None:
             raise cf.BrokenExecutor(f"an initializer failed: {self._failure!r}") from self._failure
+
+    def _work(
+        self, future: Future[Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Run a task that was not cancelled, and end its future."""
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            value = self._run(function, args, kwargs)
+        except BaseException as error:
+            future.set_exception(error)
+            del future  # the traceback has this frame: no cycle with the exception
+        else:
+            future.set_result(value)
 
     def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not hasattr(self._thread, "begun"):
@@ -74,9 +96,15 @@ class Processes:
         self._workers = workers
         self.executor = executor
 
-    def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        """Return the future of a task."""
-        future = Remote()
+    def submit(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        kind: type[Future[Any]] = Future,
+    ) -> Future[Any]:
+        """Return the future of a task, one of that type."""
+        future = Remote.of(kind)
         try:
             task = pickle.dumps((function, args, kwargs))
         except Exception as error:

@@ -148,6 +148,9 @@ def _results(
 class MPIPoolExecutor(Executor):
     """MPI-based asynchronous executor."""
 
+    Future: type[cf.Future[Any]] = cf.Future
+    """The type of the futures that `submit` returns; a subclass may name another."""
+
     def __init__(
         self,
         max_workers: int | None = None,
@@ -176,7 +179,7 @@ class MPIPoolExecutor(Executor):
         self._backend: Any = None
         self._given: Ranks | None = None
         self._closed = False
-        self._futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
+        self._futures: weakref.WeakSet[cf.Future[Any]] = weakref.WeakSet()
         _open.add(self)
 
     @property
@@ -234,11 +237,11 @@ class MPIPoolExecutor(Executor):
                     self._backend.everywhere(begin, (self._initializer, self._initargs))
         return self._backend
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> cf.Future[Any]:
         """Submit a callable to be executed with the given arguments."""
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        future: Future[Any] = self._begun().submit(fn, args, kwargs)
+        future: cf.Future[Any] = self._begun().submit(fn, args, kwargs, self.Future)
         self._futures.add(future)
         return future
 
@@ -262,7 +265,6 @@ class MPIPoolExecutor(Executor):
         timeout: float | None = None,
         chunksize: int = 1,
         buffersize: int | None = None,
-        *,
         unordered: bool = False,
         **kwargs: Any,
     ) -> Iterator[Any]:

@@ -82,6 +82,14 @@ class Remote(Future[Any]):
 
     _inner: Future[bytes] | None = None
 
+    @classmethod
+    def of(cls, kind: type[Future[Any]]) -> Remote:
+        """Return a new one that is also a future of that type."""
+        if issubclass(cls, kind):
+            return cls()
+        made: type[Remote] = type(kind.__name__, (cls, kind), {"__module__": kind.__module__})
+        return made()
+
     def follow(self, inner: Future[bytes]) -> None:
         """Take the outcome from the future of those bytes."""
         self._inner = inner

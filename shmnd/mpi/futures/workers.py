@@ -272,11 +272,17 @@ class Team:
         self.failure: BaseException | None = None
         """Of what every worker runs first: the executor is broken, and others are not."""
 
-    def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        """Queue a task for the next worker that is free, and return its future."""
+    def submit(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        kind: type[Future[Any]] = Future,
+    ) -> Future[Any]:
+        """Queue a task for the next worker that is free, and return its future of that type."""
         if self.failure is not None:
             raise self.broken()
-        future: Future[Any] = Future()
+        future = kind()
         self.ranks.put((self, future, (function, args, kwargs)))
         return future
 

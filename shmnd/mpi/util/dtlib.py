@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from shmnd.common.interruption import pass_on
-from shmnd.mpi import constants
+from shmnd.mpi import MPI, constants
 from shmnd.mpi.datatypes.datatype import Datatype, _typealign
+
+__all__ = ["MPI", "from_numpy_dtype", "to_numpy_dtype"]  # as without one in mpi4py
 
 _np_dtype: Any
 try:

@@ -11,15 +11,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NoReturn, Self, cast
 
-from shmnd.mpi.buffers.pickle import Pickle as Pickle
-from shmnd.mpi.buffers.pickle import pickle as pickle
+from shmnd.mpi import MPI
+from shmnd.mpi.buffers.pickle import Pickle, pickle
 from shmnd.mpi.communicators import comm as comms
 from shmnd.mpi.communicators import intercomm, intracomm
-from shmnd.mpi.constants import ANY_SOURCE, ANY_TAG
-from shmnd.mpi.constants import PROC_NULL as PROC_NULL
-from shmnd.mpi.constants import ROOT as ROOT
+from shmnd.mpi.constants import ANY_SOURCE, ANY_TAG, PROC_NULL, ROOT
 from shmnd.mpi.point_to_point import message, request
 from shmnd.mpi.point_to_point.status import Status
+
+__all__ = [  # as without one in mpi4py
+    "ANY_SOURCE",
+    "ANY_TAG",
+    "MPI",
+    "PROC_NULL",
+    "ROOT",
+    "Comm",
+    "Intercomm",
+    "Intracomm",
+    "Message",
+    "Pickle",
+    "Request",
+    "Status",
+    "pickle",
+]
 
 
 class _BigMPI:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, Self
 
-from shmnd.mpi.futures.composed import collect, compose
+from shmnd.mpi.futures.composed import compose, in_order
 from shmnd.mpi.futures.pool import MPIPoolExecutor, ThreadPoolExecutor, submitted_in_chunks
 
 __all__ = ["ApplyResult", "AsyncResult", "MapResult", "Pool", "ThreadPool"]
@@ -182,7 +182,7 @@ class Pool:
     ) -> MapResult:
         """Asynchronous version of `starmap()` returning `MapResult`."""
         tasks, size = self._in_chunks(iterable, chunksize)
-        chunks = collect(submitted_in_chunks(self.executor, func, tasks, size))
+        chunks = in_order(submitted_in_chunks(self.executor, func, tasks, size))
         return MapResult(compose(chunks, _joined), callback, error_callback)
 
     def istarmap(

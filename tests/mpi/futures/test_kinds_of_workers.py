@@ -86,3 +86,37 @@ def test_the_usage_names_the_module_that_was_run(option: str | None, expect: int
     given = () if option is None else (option,)
     ran = launch(1, "-m", "mpi4py.futures", *given, expect=expect)
     assert "python -m mpi4py.futures [options] <pyfile>" in ran.stdout + ran.stderr, ran
+
+
+FUTURES = """
+from mpi4py.futures import MPIPoolExecutor, ProcessPoolExecutor, ThreadPoolExecutor
+from mpi4py.futures.aplus import ThenableFuture
+
+class OfRanks(MPIPoolExecutor):
+    Future = ThenableFuture
+
+class OfThreads(ThreadPoolExecutor):
+    Future = ThenableFuture
+
+class OfProcesses(ProcessPoolExecutor):
+    Future = ThenableFuture
+
+if __name__ == "__main__":
+    for kind in (OfRanks, OfThreads, OfProcesses):
+        with kind(1) as executor:
+            future = executor.submit(abs, -1)
+            assert isinstance(future, ThenableFuture), kind
+            assert future.then(lambda value: value + 1).result() == 2
+            failed = executor.submit(int, "no number")
+            assert failed.catch(lambda error: type(error)).result() is ValueError
+            assert list(executor.starmap(pow, [(2, 3)], None, 1, None, True)) == [8]
+    print("well")
+"""
+
+
+def test_a_class_of_executors_names_the_type_of_its_futures(tmp_path: Path) -> None:
+    """As in mpi4py, whose executors have this attribute."""
+    program = tmp_path / "futures_of_executors.py"
+    program.write_text(FUTURES)
+    ran = launch(2, "-m", "mpi4py.futures", str(program), patience=60)
+    assert ran.stdout == "well\n", ran

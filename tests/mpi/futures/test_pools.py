@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pools with the interface of multiprocessing: the tasks of a call, when its result is there."""
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -88,3 +89,34 @@ def test_a_task_that_never_began_is_an_error_for_its_callback() -> None:
     assert not result.successful()
     with pytest.raises(TimeoutError, match="terminated before the task began"):
         result.get()
+
+
+@pytest.mark.parametrize("first", ["fails", "succeeds"])
+def test_a_map_raises_the_first_error_in_order(first: str) -> None:
+    """Also where the one of a later item is there earlier; those behind it are cancelled."""
+    later = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 0:
+            later.wait(60)
+        if item == 0 and first == "succeeds":
+            return item
+        raise LookupError(item)
+
+    pool = ThreadPool(WORKERS)
+    result = pool.map_async(work, range(ITEMS), 1)
+    following = pool.apply_async(later.set)  # begins behind the errors of all later items
+    following.get(60)
+    expected = "0" if first == "fails" else "1"
+    with pytest.raises(LookupError, match=f"^{expected}$"):
+        result.get(60)
+    pool.close()
+    pool.join()
+
+
+def test_a_map_of_many_items_has_their_results_in_order() -> None:
+    pool = ThreadPool(WORKERS)
+    assert pool.map_async(abs, range(5000), 1).get(60) == list(range(5000))
+    assert pool.map_async(abs, []).get(60) == []
+    pool.close()
+    pool.join()

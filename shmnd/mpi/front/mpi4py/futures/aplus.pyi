@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from concurrent.futures import Future as Future
+
 from shmnd.mpi.futures.aplus import ThenableFuture as ThenableFuture
 from shmnd.mpi.futures.aplus import catch as catch
 from shmnd.mpi.futures.aplus import then as then
