@@ -21,6 +21,7 @@ from shmnd.mpi.transport import job_memory
 
 _RANK: Final = "SHMND_MPI_RANK"
 _JOB: Final = "SHMND_MPI_JOB"
+_LAUNCHER: Final = "SHMND_MPI_LAUNCHER"
 _BASE: Final = "SHMND_RUNTIME_DIR"
 
 
@@ -34,10 +35,14 @@ class Rank:
     pid: int
     wait: job_memory.Wait | None
     command: str
+    begun: bool
+    """Whether it has initialized MPI."""
 
     @property
     def waits(self) -> str | None:
-        """What it waits for, in words."""
+        """What it waits for, in words, or that it has not begun to."""
+        if not self.begun:
+            return "has not initialized MPI"
         return None if self.wait is None else waiting.words(self.wait)
 
 
@@ -69,14 +74,16 @@ def _rank_of(process: Path, namespace: str) -> Rank | None:
     if set_here.get(_BASE, "") != os.environ.get(_BASE, ""):
         return None
     rank, pid = int(set_here[_RANK]), int(process.name)
+    launcher = (process / "stat").read_text().rpartition(")")[2].split()[1]
     file = os.open(process / "fd" / str(int(set_here[_JOB])), os.O_RDONLY | os.O_CLOEXEC)
     try:
         with mmap.mmap(file, 0, prot=mmap.PROT_READ) as memory:
-            if job_memory.pid_of(memory, rank) != pid:
-                return None  # a child of a rank, or a rank that has not attached yet
+            attached = job_memory.pid_of(memory, rank)
+            if attached != pid and (attached or launcher != set_here.get(_LAUNCHER)):
+                return None  # started by a rank, or by a shell that is in its place
             size, wait = job_memory.size_of(memory), job_memory.wait_of(memory, rank)
     finally:
         os.close(file)
-    launcher = int((process / "stat").read_text().rpartition(")")[2].split()[1])
     command = (process / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
-    return Rank(launcher, rank, size, pid, wait, command.decode(errors="replace"))
+    words_of = command.decode(errors="replace")
+    return Rank(int(launcher), rank, size, pid, wait, words_of, attached == pid)

@@ -24,6 +24,7 @@ from shmnd.mpi.launcher.output import Output, OutputError, RankPipe
 from shmnd.mpi.launcher.processes import Processes
 from shmnd.mpi.launcher.rank import Rank
 from shmnd.mpi.launcher.recovery import Recovery
+from shmnd.mpi.launcher.start import Start
 from shmnd.mpi.launcher.waits import Waits
 
 _POLL_SECONDS: Final = 0.2
@@ -162,11 +163,14 @@ class Job:
         limit = self._options.timeout
         last = None if limit is None else time.monotonic() + limit
         ending, running = self._ending, self._processes.running
+        start = Start(self._processes, self._memory, self._output)
         while running or self._output.is_open() or ending.has_more_to_end():
             self._handle_events()
             self._processes.look_at_groups()
             if last is not None and time.monotonic() > last and not ending.has_begun():
                 self._end_by_limit()
+            if not ending.has_begun():
+                start.show()
             if not ending.has_begun() and self._waits.end_endless(self._recovery):
                 ending.fail(1)
             takes_more = self._output.waits() and not ending.hurries

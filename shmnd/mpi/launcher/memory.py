@@ -51,6 +51,10 @@ class Memory:
         """Return the process that makes the calls of a rank: a shell may have started it."""
         return job_memory.pid_of(self._segment, rank.number) or rank.process.pid
 
+    def has_attached(self, rank: Rank) -> bool:
+        """Return whether a rank that runs has initialized MPI."""
+        return bool(job_memory.pid_of(self._segment, rank.number))
+
     def forget_process(self, rank: Rank) -> None:
         """Forget the process of a rank that has ended, before another one has its number."""
         job_memory.forget_process(self._segment, rank.number)

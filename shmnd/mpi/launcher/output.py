@@ -126,6 +126,10 @@ class Output:
         """Write words of the launcher."""
         self._err.put(f"shmnd mpiexec: {text}\n".encode(), needed=False)
 
+    def has_terminal(self) -> bool:
+        """Return whether a person may read the words of the launcher as they come."""
+        return sys.stderr.isatty()
+
     def show(self, out: int, err: int, rank: int) -> None:
         """Pass on what a rank writes into two pipes."""
         for end, target, stream in ((out, self._out, sys.stdout), (err, self._err, sys.stderr)):
