@@ -16,6 +16,11 @@ from shmnd.mpi.launcher.hosts.allocation import Unreadable, allocated_hosts, is_
 MOST: Final = 1024
 """Ranks of one job."""
 
+_WITH_VALUE: Final = frozenset(
+    "-n -np --np --wdir -x --env --bind-to --timeout --host --hostfile --namespace --group".split()
+)
+"""Options whose value may be the next word."""
+
 
 class _Parser(argparse.ArgumentParser):
     """Reports an error in one line, as all commands do; `--help` has the rest."""
@@ -168,10 +173,21 @@ def parse(arguments: Sequence[str], prog: str) -> JobOptions:
         allow_abbrev=False,
     )
     configure(parser)
-    args, unknown = parser.parse_known_args(list(arguments))
+    args, unknown = parser.parse_known_args(_separated(arguments))
     if unknown:
         parser.error(f"{unknown[0]!r} is not an option here; --help lists the options")
     return options_of(args, parser)
+
+
+def _separated(words: Sequence[str]) -> list[str]:
+    """Return a command line in which what is attached to -m or -c, as in -mtimeit, is a word."""
+    i = 0
+    while i < len(words) and words[i].startswith("-"):
+        option, attached = words[i][:2], words[i][2:]
+        if option in ("-m", "-c"):
+            return [*words[:i], option, *([attached] if attached else []), *words[i + 1 :]]
+        i += 2 if words[i] in _WITH_VALUE else 1
+    return list(words)
 
 
 def _environment(args: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, str]:

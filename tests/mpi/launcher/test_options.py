@@ -50,6 +50,28 @@ def test_a_wrong_option_is_named(line: str, words: str, capsys: pytest.CaptureFi
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("-mtimeit -n 5 pass", "-m timeit -n 5 pass"),
+        ("--wdir -msrc -mtimeit --help", "-m timeit --help"),
+        ("-cpass -x a", "-c pass -x a"),
+        ("-m timeit -mtimeit", "-m timeit -mtimeit"),
+        ("-x -mA=1 -c pass", "-c pass"),
+    ],
+)
+def test_modules_and_code_may_be_attached_to_their_option(
+    words: str, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As Python takes them; the words behind them are those of the program."""
+    (tmp_path / "-msrc").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert parse(["-n", "1", *words.split()], "mpiexec").command == [
+        sys.executable,
+        *command.split(),
+    ]
+
+
 def test_a_variable_that_is_not_set_stays_so_in_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SHMND_TEST_UNSET", raising=False)
     monkeypatch.setenv("SHMND_TEST_SET", "1")
