@@ -16,9 +16,10 @@ from shmnd.mpi.launcher.hosts.allocation import Unreadable, allocated_hosts, is_
 MOST: Final = 1024
 """Ranks of one job."""
 
-_WITH_VALUE: Final = frozenset(
-    "-n -np --np --wdir -x --env --bind-to --timeout --host --hostfile --namespace --group".split()
-)
+_WITH_VALUE: Final = (
+    "-n", "-np", "--np", "--wdir", "-x", "--env", "--bind-to", "--timeout", "--host", "--hostfile",
+    "--namespace", "--group",
+)  # fmt: skip
 """Options whose value may be the next word."""
 
 
@@ -180,7 +181,7 @@ def parse(arguments: Sequence[str], prog: str) -> JobOptions:
 
 
 def _separated(words: Sequence[str]) -> list[str]:
-    """Return a command line in which what is attached to -m or -c, as in -mtimeit, is a word."""
+    """Return a command line in which -m and -c are words of their own, also for -mtimeit."""
     i = 0
     while i < len(words) and words[i].startswith("-"):
         option, attached = words[i][:2], words[i][2:]
