@@ -6,7 +6,7 @@ Importing it initializes MPI, unless `mpi4py.rc` says otherwise, and leaves it w
 
 # ruff: isort: skip_file
 # fmt: off
-from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any, NoReturn as _NoReturn
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from shmnd.mpi.buffers import shared_arrays as _shared_arrays
 from shmnd.mpi.collectives import pickled as _coll_objects
@@ -113,7 +113,7 @@ from shmnd.mpi.communicators.group import (
     GROUP_EMPTY as GROUP_EMPTY, GROUP_NULL as GROUP_NULL, Group as Group
 )
 from shmnd.mpi.datatypes.datatype import (
-    DATATYPE_NULL as DATATYPE_NULL, Datatype as Datatype, PACKED as PACKED, BYTE as BYTE,
+    DATATYPE_NULL as DATATYPE_NULL, Datatype as _Datatype, PACKED as PACKED, BYTE as BYTE,
     AINT as AINT, OFFSET as OFFSET, COUNT as COUNT, CHAR as CHAR, WCHAR as WCHAR,
     SIGNED_CHAR as SIGNED_CHAR, SHORT as SHORT, INT as INT, LONG as LONG, LONG_LONG as LONG_LONG,
     UNSIGNED_CHAR as UNSIGNED_CHAR, UNSIGNED_SHORT as UNSIGNED_SHORT, UNSIGNED as UNSIGNED,
@@ -201,18 +201,24 @@ del _at_finalize, _buffering, _coll_objects, _leaving, _shared_arrays
 # fmt: on
 
 if _TYPE_CHECKING:
+    from shmnd.mpi.datatypes.datatype import Datatype as Datatype
     from shmnd.mpi.rc import Rc as _Rc
 
 
-def __getattr__(name: str) -> _NoReturn:
-    # Extension modules read this when they are imported, from the import system.
+# Modules that are compiled against mpi4py take its classes when they are imported, and then read
+# handles of MPI in their objects. One of the classes that all of them take is found here alone.
+def __getattr__(name: str) -> _Any:
+    # They read it from the import system.
     from sys import _getframe as frame  # modules are not in this namespace
 
-    if name == "__pyx_capi__" and frame(1).f_globals.get("__name__", "").startswith("importlib."):
+    asked = name in ("__pyx_capi__", "Datatype")
+    if asked and frame(1).f_globals.get("__name__", "").startswith("importlib."):
         raise ImportError(
             "this extension module uses the C interface of mpi4py, which shmnd.mpi does not have: "
             "run the program with a real MPI and mpi4py"
         )
+    if name == "Datatype":
+        return _Datatype
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -230,5 +236,11 @@ def _begin(settings: "_Rc") -> None:
     _begin_with(None if settings.errors == "default" else handlers[settings.errors])
 
 
-_embed(globals())
+def __dir__() -> list[str]:
+    return [*globals(), "Datatype"]
+
+
+if not _TYPE_CHECKING:
+    __all__ = [name for name in __dir__() if not name.startswith("_")]
+_embed({**globals(), "Datatype": _Datatype})
 _begin(_settings_of(_rc))

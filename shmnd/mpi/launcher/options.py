@@ -46,6 +46,7 @@ class JobOptions(NamedTuple):
     timeout: float | None
     hosts: list[str]
     hostfile: str | None
+    """The file that has all of the hosts."""
     allocated: bool
     """The hosts are those of a batch system, which the real mpiexec asks, too."""
 
@@ -161,7 +162,7 @@ def options_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Job
         private_arrays=args.private_arrays,
         timeout=args.timeout,
         hosts=hosts,
-        hostfile=args.hostfile,
+        hostfile=None if args.hosts else args.hostfile,
         allocated=allocated,
     )
 

@@ -21,7 +21,9 @@ class Became(Exception):
     """Instead of the program that the launcher becomes."""
 
 
-def handed_over(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
+def handed_over(
+    monkeypatch: pytest.MonkeyPatch, *words: str, mpiexec: str = "/opt/mpiexec"
+) -> list[str]:
     """Return the command line of the real mpiexec."""
     became: list[list[str]] = []
 
@@ -29,7 +31,7 @@ def handed_over(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
         became.append(command)
         raise Became
 
-    monkeypatch.setattr(elsewhere, "find_mpiexec", lambda: "/opt/mpiexec")
+    monkeypatch.setattr(elsewhere, "find_mpiexec", lambda: mpiexec)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
     monkeypatch.setattr(os, "execve", become)
     with pytest.raises(Became):
@@ -58,6 +60,32 @@ def test_other_hosts_are_handed_over(
     words: list[str], begins: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert handed_over(monkeypatch, *words) == ["/opt/mpiexec", *begins]
+
+
+def test_a_list_and_a_file_of_hosts_are_handed_over_as_one_list(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "hosts").write_text("b slots=2\n")
+    words = ["--hostfile", str(tmp_path / "hosts")]
+    assert handed_over(monkeypatch, *words, "prog")[1:] == ["-n", "2", *words, "prog"]
+    became = handed_over(monkeypatch, "--host", "a", *words, "prog")
+    assert became[1:] == ["-n", "3", "--host", "a,b,b", "prog"]
+
+
+@pytest.mark.parametrize(
+    ("version", "options"),
+    [("mpiexec (Open MPI) 5.0.11", ["-x", "A=1 2", "-x", "B="]), ("HYDRA build details:", [])],
+)
+def test_variables_reach_the_ranks_of_other_hosts(
+    version: str, options: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Open MPI takes those along that it is given by name; MPICH takes all."""
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text(f"#!/bin/sh\necho '{version}'\n")
+    mpiexec.chmod(0o755)
+    line = ["--host", "a,b", "-x", "A=1 2", "-x", "B=", "prog"]
+    became = handed_over(monkeypatch, *line, mpiexec=str(mpiexec))
+    assert became[1:] == ["-n", "2", "--host", "a,b", *options, "prog"]
 
 
 def test_options_that_are_not_handed_over_are_named(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi.launcher.jobs import PATIENCE, launch
+from mpi.launcher.jobs import PATIENCE, launch, launch_program, python
 from shmnd.mpi.launcher.environment import hidden_by
 from shmnd.mpi.launcher.start import shortened
 from shmnd_tools.observe import jobs
@@ -107,3 +107,50 @@ def test_many_ranks_are_named_by_the_first_and_the_last_of_a_row(
     numbers: list[int], text: str
 ) -> None:
     assert shortened(numbers) == text
+
+
+def test_ranks_are_bound_to_a_core_each_where_there_are_enough() -> None:
+    """Those of `--bind-to none`, and more ranks than cores, are not."""
+    cores = sorted(os.sched_getaffinity(0))
+    program = "import os; print(sorted(os.sched_getaffinity(0)))"
+    line = ["-m", "shmnd.mpi", "-n"]
+    bound = python(*line, str(len(cores)), "-c", program).stdout
+    assert sorted(bound.splitlines()) == sorted(str([core]) for core in cores)
+    for options in ([str(len(cores) + 1), "--oversubscribe"], ["1", "--bind-to", "none"]):
+        free = python(*line, *options, "-c", program).stdout
+        assert set(free.splitlines()) == {str(cores)}
+
+
+def test_rank_0_alone_has_the_standard_input_of_the_launcher() -> None:
+    program = "import sys; from mpi4py import MPI; print(MPI.COMM_WORLD.rank, sys.stdin.read())"
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", "3", "--oversubscribe", "-c", program]
+    ran = subprocess.run(
+        line, input="words", capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert sorted(ran.stdout.splitlines()) == ["0 words", "1 ", "2 "]
+
+
+def test_the_library_names_itself() -> None:
+    program = "from mpi4py import MPI; print(MPI.Get_library_version(), MPI.get_vendor()[0])"
+    said = launch(1, "-c", program).stdout
+    assert said.startswith("shmnd ")
+    assert said.endswith(" shmnd\n")
+
+
+@pytest.mark.slow
+def test_the_rings_of_64_ranks_take_at_most_200_mib() -> None:
+    """Each of them has sent a message to each, and received it."""
+    program = """
+import os
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+receives = [comm.Irecv(bytearray(8), rank) for rank in range(comm.size)]
+for rank in range(comm.size):
+    comm.Send(b"8 letter", rank)
+MPI.Request.Waitall(receives)
+comm.Barrier()
+if comm.rank == 0:
+    print(os.fstat(int(os.environ["SHMND_MPI_JOB"])).st_blocks * 512 >> 20)
+comm.Barrier()
+"""
+    assert int(launch_program(64, program).stdout) <= 200

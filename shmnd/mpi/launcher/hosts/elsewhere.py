@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from shmnd.common.interruption import pass_on
 from shmnd.mpi.launcher.options import JobOptions
 
 
@@ -20,6 +21,26 @@ def find_mpiexec() -> str | None:
     import shutil  # most jobs run here, and their ranks wait for each import of the launcher
 
     return shutil.which("mpiexec")
+
+
+def _exported(mpiexec: str, variables: dict[str, str]) -> list[str]:
+    """Return the options by which variables reach ranks on other hosts.
+
+    Those of Open MPI have only what its `-x` names; other MPIs pass on the whole environment.
+    """
+    if not variables:
+        return []
+    import subprocess
+
+    try:
+        line = [mpiexec, "--version"]
+        said = subprocess.run(line, capture_output=True, text=True, check=False, timeout=30).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        pass_on(error)
+        return []  # what it cannot run fails at once
+    if "Open MPI" not in said:
+        return []
+    return [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
 
 
 def hand_over(options: JobOptions) -> NoReturn:
@@ -42,6 +63,7 @@ def hand_over(options: JobOptions) -> NoReturn:
     if options.oversubscribe:
         command.append("--oversubscribe")
     environment = {**os.environ, **options.environment}
+    command += _exported(found, options.environment)
     own = {
         "--bind-to": options.bind,
         "--enable-recovery": options.recovery,
