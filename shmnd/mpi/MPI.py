@@ -240,7 +240,7 @@ def __dir__() -> list[str]:
     return [*globals(), "Datatype"]
 
 
-if not _TYPE_CHECKING:
-    __all__ = [name for name in __dir__() if not name.startswith("_")]
+# Type checkers would take the value for no names.
+globals()["__all__"] = [name for name in __dir__() if not name.startswith("_")]
 _embed({**globals(), "Datatype": _Datatype})
 _begin(_settings_of(_rc))
