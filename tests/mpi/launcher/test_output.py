@@ -229,3 +229,14 @@ def test_a_reader_that_ends_before_the_last_output_is_named() -> None:
         said = launcher.stderr.read()
         assert launcher.wait(PATIENCE) == 1, said
     assert said == b"shmnd mpiexec: the reader of the output has ended\n"
+
+
+def test_the_rank_before_a_line_is_coloured_on_a_terminal() -> None:
+    mine, terminal = os.openpty()
+    line = [sys.executable, "-m", "shmnd.mpi", "--prefix", "-n", "1", "-c", "print('words')"]
+    try:
+        subprocess.run(line, stdout=terminal, timeout=PATIENCE, check=True)
+        assert os.read(mine, 100) == b"\x1b[36m[0] \x1b[0mwords\r\n"
+    finally:
+        os.close(mine)
+        os.close(terminal)
