@@ -43,6 +43,16 @@ static inline uint64_t shmnd_rx_resolve_source(struct shmnd_qp *qp)
     return total;
 }
 
+/* Is there a chunk of the large message that this side may still copy? If not, the sender copies or
+ * withdraws the rest. It may have done so, completed its Send and released the source: then the
+ * message is whole, or never will be, and needs no source. */
+static inline bool shmnd_rx_reads_large(const struct shmnd_share *share,
+                                        const struct shmnd_chunks *c)
+{
+    /* relaxed: the sender claims before it releases a segment, which this side hears of later */
+    return shmnd_chunks_unclaimed(shmnd_relaxed64(&share->claim), c);
+}
+
 /* Reads the extents of a large message. False: they are malformed. */
 static inline bool shmnd_rx_read_large(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
@@ -57,18 +67,35 @@ static inline bool shmnd_rx_read_large(struct shmnd_qp *qp, const struct shmnd_m
     shmnd_slots_read_once(&drain, x, head[0] * (uint32_t)sizeof x[0]);
     qp->rx.extent_count = head[0];
     qp->rx.job.share = &qp->link.theirs->shares[head[1]];
-    return shmnd_rx_resolve_source(qp) == a->length;
+    uint64_t total = shmnd_rx_resolve_source(qp);
+    if (qp->rx.needs_segment) {
+        struct shmnd_chunks c = shmnd_chunks_of(a->length, qp->taken);
+        qp->rx.needs_segment = shmnd_rx_reads_large(qp->rx.job.share, &c);
+    }
+    return total == a->length;
+}
+
+/* May the prepared copy still read from its source? */
+static inline bool shmnd_rx_job_reads(const struct shmnd_qp *qp)
+{
+    const struct shmnd_job *job = &qp->rx.job;
+    if (job->kind == SHMND_JOB_CHUNKS)
+        return shmnd_rx_reads_large(job->share, &job->chunks);
+    /* relaxed: as above; the sender cuts the listing before it releases a segment */
+    return shmnd_relaxed64(&shmnd_peer_backlog_entry(qp, qp->taken)->word) ==
+           (qp->rx.listing | SHMND_LISTED_TAKEN);
 }
 
 /* Under the lock, just before the copy: resolves the extents again if the peer has released a
- * segment since. A correct peer releases no segment of a message before that was taken. */
+ * segment since. A correct peer releases no segment from which this side may still copy; a copy
+ * that reads nothing more is not run. */
 static inline void shmnd_rx_resolve_again(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->rx.job;
     if (job->unmapped == qp->peer->unmapped)
         return;
     if (shmnd_rx_resolve_source(qp) != job->chunks.length || job->from.total != job->chunks.length)
-        job->result = SHMND_ACCESS_VIOLATION;
+        job->result = shmnd_rx_job_reads(qp) ? SHMND_ACCESS_VIOLATION : SHMND_PENDING;
     qp->rx.needs_segment = false;
 }
 
