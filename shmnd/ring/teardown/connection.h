@@ -140,11 +140,11 @@ static inline shmnd_word64 *shmnd_read_pos_of(struct shmnd_side *side)
 static inline void shmnd_qp_check_peer(struct shmnd_qp *qp)
 {
     /* SYNC state: acquire, pairs with release in shmnd_publish_state() */
-    uint32_t word = qp->peer->dead ? SHMND_LINK_DEAD : shmnd_acquire32(&qp->link.theirs->state);
-    if (word <= SHMND_LINK_OPEN && qp->state == SHMND_QP_CONNECTED)
+    uint32_t word = shmnd_acquire32(&qp->link.theirs->state);
+    if (word <= SHMND_LINK_OPEN && qp->state == SHMND_QP_CONNECTED && !qp->peer->dead)
         return; /* the usual case */
-    qp->rx.lists = word & SHMND_LINK_LISTS;
-    enum shmnd_link_state s = shmnd_link_state_of(word);
+    qp->rx.lists = (word & SHMND_LINK_LISTS) && !qp->peer->dead;
+    enum shmnd_link_state s = shmnd_peer_state_of(qp, word);
     /* An end that opened and closed since the last check did connect. */
     if (qp->state == SHMND_QP_ATTACHED && shmnd_relaxed32(&qp->link.theirs->opened))
         shmnd_qp_set_state(qp, SHMND_QP_CONNECTED);

@@ -19,13 +19,21 @@ static inline enum shmnd_link_state shmnd_link_state_of(uint32_t word)
     return s <= SHMND_LINK_DEAD ? (enum shmnd_link_state)s : SHMND_LINK_FAULT;
 }
 
+/* The state of the other side, whose word is `word`. A side that ended the connection and died
+ * afterwards has ended it: a program that polls only then finds the same as one that polled before.
+ */
+static inline enum shmnd_link_state shmnd_peer_state_of(const struct shmnd_qp *qp, uint32_t word)
+{
+    enum shmnd_link_state s = shmnd_link_state_of(word);
+    if (s <= SHMND_LINK_OPEN && qp->peer->dead)
+        return SHMND_LINK_DEAD;
+    return s == SHMND_LINK_DEAD ? SHMND_LINK_FAULT : s;
+}
+
 static inline enum shmnd_link_state shmnd_peer_state(const struct shmnd_qp *qp)
 {
-    if (qp->peer->dead)
-        return SHMND_LINK_DEAD;
     /* SYNC state: acquire, pairs with release in shmnd_publish_state() */
-    enum shmnd_link_state s = shmnd_link_state_of(shmnd_acquire32(&qp->link.theirs->state));
-    return s == SHMND_LINK_DEAD ? SHMND_LINK_FAULT : s;
+    return shmnd_peer_state_of(qp, shmnd_acquire32(&qp->link.theirs->state));
 }
 
 static inline void shmnd_publish_state(struct shmnd_qp *qp, enum shmnd_link_state state)

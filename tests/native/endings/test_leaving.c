@@ -227,12 +227,35 @@ static void the_oldest_recalled_has_the_reason(void)
     duo_close(&s.d);
 }
 
+/* The other side makes no call between the end and the death. */
+static void one_that_died_after_it_left_has_left(void)
+{
+    for (uint32_t left = 0; left < 2; left++) {
+        struct duo d;
+        duo_open(&d);
+        EQUAL(post_receive(d.b, 100, NULL, 0), SHMND_SUCCESS);
+        EQUAL(post_send(d.b, 1, NULL, 0, 0), SHMND_SUCCESS);
+        EQUAL(post_rdma(d.b, 2, SHMND_WRITE, NULL, 0, NULL, 0, 0), SHMND_SUCCESS);
+        if (left)
+            disconnect(d.a);
+        else
+            shmnd_qp_disconnect(&d.a->q); /* it dies before it has published the end */
+        peer_dies(d.pb);
+        EQUAL(shmnd_peer_state(&d.b->q), left ? SHMND_LINK_CLOSED : SHMND_LINK_DEAD);
+        EXPECT(d.qb, SHMND_SEND, 1, left ? SHMND_CANCELED : SHMND_IO_TIMEOUT);
+        EXPECT(d.qb, SHMND_WRITE, 2, SHMND_CANCELED);
+        EXPECT(d.qb, SHMND_RECEIVE, 100, SHMND_CANCELED);
+        duo_close(&d);
+    }
+}
+
 static const struct check_test tests[] = {
     TEST(messages_that_stay_meet_their_receives),
     TEST(one_that_sent_to_one_that_closes_hears_whether_it_was_taken),
     TEST(one_that_leaves_waits_for_no_copy_that_never_begins),
     TEST(one_that_leaves_waits_for_none_that_does_nothing),
     TEST(the_oldest_recalled_has_the_reason),
+    TEST(one_that_died_after_it_left_has_left),
 };
 
 MAIN(tests)
