@@ -89,3 +89,37 @@ def test_no_copy_that_a_poll_prepared_writes_into_memory_given_back(polls: int) 
             for line in lines:
                 line.talk.cq.get_results()
         assert all((line.sink == 0x88).all() for line in lines)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_memory_of_a_complete_send_may_be_freed_before_its_receiver_polls(leaves: bool) -> None:
+    """The sender copies all of it alone; its segment is gone when the receiver first needs it."""
+    nbytes = 1 << 20
+    with shmnd.open_adapter() as sender, shmnd.open_adapter() as receiver:
+        listener = listening(receiver)
+        waiting, talk = Talk(receiver), Talk(sender)
+        request = listener.get_connection_request(waiting.connector)
+        answer = talk.connector.connect(talk.qp, listener.get_local_address())
+        request.result(20)
+        waiting.connector.accept(waiting.qp)
+        answer.result(20)
+        talk.connector.complete_connect().result(20)
+        sink, kept = receiver.create_memory_region(), receiver.allocate(nbytes)
+        sink.register(kept, MrFlag.ALLOW_LOCAL_WRITE).result(20)
+        source, block = sender.create_memory_region(), sender.allocate(8 << 20)
+        source.register(block).result(20)
+        block[:nbytes] = 0x77
+        waiting.qp.receive(sink.sge(), "large")
+        talk.say(b"fills the receive that is posted")
+        talk.qp.send(source.sge(0, nbytes), "large")
+        (sent,) = talk.cq.wait(1, 20.0)
+        assert sent.status is Status.SUCCESS
+        source.deregister().result(20)
+        del block
+        if leaves:
+            talk.connector.disconnect().result(20)
+        results = waiting.cq.wait(8, 20.0)
+        while len(results) < 2 and (more := waiting.cq.wait(8, 20.0)):
+            results += more
+        assert [result.status for result in results] == [Status.SUCCESS] * 2
+        assert (kept == 0x77).all()
