@@ -185,6 +185,31 @@ static void a_listed_one_that_was_cut_needs_no_source(void)
     duo_close(&s.d);
 }
 
+/* Polls that return a result of another request may take no message, and do not read it. */
+static void a_segment_that_was_mapped_is_not_asked_for_by_a_full_queue(void)
+{
+    struct scene s;
+    struct shmnd_cqe e;
+    struct shmnd_todo todo;
+    open_scene(&s, HALVES, true);
+    post_sends(&s, 1);
+    post_receives(&s, 1);
+    EQUAL(shmnd_cq_poll(&s.d.qb->cq, &e, 1, &todo), 0);
+    EQUAL(todo.what, SHMND_NEEDS_MAP);
+    serve(todo.qp, todo.what, todo.receiving);
+    for (uint32_t i = 0; i < 3; i++) {
+        EQUAL(post_rdma(s.d.b, 1 + i, SHMND_WRITE, NULL, 0, NULL, 0, 0), SHMND_SUCCESS);
+        EQUAL(shmnd_cq_poll(&s.d.qb->cq, &e, 1, &todo), 1);
+        EQUAL(e.type, SHMND_WRITE);
+        CHECK(todo.what != SHMND_NEEDS_MAP);
+        if (todo.what == SHMND_RUN)
+            serve(todo.qp, todo.what, todo.receiving);
+    }
+    expect_the_message(&s);
+    EXPECT(s.d.qa, SHMND_SEND, 1, SHMND_SUCCESS);
+    duo_close(&s.d);
+}
+
 /* A sender that releases what its receiver may still copy breaks a rule. */
 static void a_source_that_is_missing_too_early_ends_the_connection(void)
 {
@@ -204,6 +229,7 @@ static const struct check_test tests[] = {
     TEST(a_prepared_copy_with_nothing_to_read_is_not_run),
     TEST(one_that_was_withdrawn_needs_no_source),
     TEST(a_listed_one_that_was_cut_needs_no_source),
+    TEST(a_segment_that_was_mapped_is_not_asked_for_by_a_full_queue),
     TEST(a_source_that_is_missing_too_early_ends_the_connection),
 };
 MAIN(tests)
