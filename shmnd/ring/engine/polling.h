@@ -46,9 +46,9 @@ struct shmnd_todo {
     bool receiving; /* the job is rx.job */
 };
 
-/* The mapping of a segment for a message is asked for once: only a poll that reads the message again
- * decides whether it still lacks one. A poll that may not take a message, since its queue is full,
- * must not ask again: that would look as if the segment could not be mapped. */
+/* The mapping of a segment for a message is asked for once: only a poll that reads the message
+ * again decides whether it still lacks one. A poll that may not take a message, since its queue is
+ * full, must not ask again: that would look as if the segment could not be mapped. */
 static inline void shmnd_todo_set(struct shmnd_todo *todo, struct shmnd_qp *qp,
                                   enum shmnd_progress what, bool receiving)
 {
