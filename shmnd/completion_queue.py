@@ -8,7 +8,7 @@ Resize, Modify, and the end.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from shmnd.common.arguments import within
 from shmnd.common.interruption import pass_on
@@ -53,6 +53,9 @@ class CompletionQueue(NotifyCore, OverlappedObject):
     `spin` is the time in seconds for which `wait`, or the `await` of a Notify, polls before it
     sleeps: 50 µs in a new queue; 0 sleeps at once.
     """
+
+    _depth_name: ClassVar[str] = "depth"
+    """The parameter of `resize`, in errors; version 1 has another word for it."""
 
     def __init__(self, adapter: MemoryAdapter, depth: int, file: OverlappedFile | None) -> None:
         OverlappedObject.__init__(self, adapter._engine, file)
@@ -135,7 +138,7 @@ class CompletionQueue(NotifyCore, OverlappedObject):
         self._adapter._check_open(call)
         self._check_usable(call)
         most = self._adapter._limits.max_completion_queue_depth
-        depth = within(call, 0, "depth", depth, 1, most)
+        depth = within(call, 0, self._depth_name, depth, 1, most)
         queued = self._gather()
         if depth < queued:
             raise error(

@@ -20,6 +20,8 @@ __all__ = ["CompletionQueue"]
 class CompletionQueue(ReapingCore, CompletionQueue2):
     """Shared by any number of endpoints, for either direction."""
 
+    _depth_name = "entries"
+
     def __init__(self, nd1_adapter: AdapterLike, entries: int, file: OverlappedFile) -> None:
         CompletionQueue2.__init__(self, nd1_adapter._core, entries, file)
         self._nd1_adapter = nd1_adapter

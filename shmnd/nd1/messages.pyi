@@ -56,23 +56,19 @@ class EndpointCore:
     def _pair(self) -> QueuePair: ...
     def __init__(self, pair: QueuePair) -> None: ...
     def _end_batch(self) -> None: ...
-    def send(
-        self, result: Result, sges: RegisteredSge | Sequence[RegisteredSge] | None, flags: int = 0
-    ) -> None: ...
+    def send(self, result: Result, sges: Sge | Sequence[Sge] | None, flags: int = 0) -> None: ...
     def send_and_invalidate(
         self,
         result: Result,
-        sges: RegisteredSge | Sequence[RegisteredSge] | None,
+        sges: Sge | Sequence[Sge] | None,
         descriptor: MwDescriptor,
         flags: int = 0,
     ) -> None: ...
-    def receive(
-        self, result: Result, sges: RegisteredSge | Sequence[RegisteredSge] | None
-    ) -> None: ...
+    def receive(self, result: Result, sges: Sge | Sequence[Sge] | None) -> None: ...
     def read(
         self,
         result: Result,
-        sges: RegisteredSge | Sequence[RegisteredSge] | None,
+        sges: Sge | Sequence[Sge] | None,
         descriptor: MwDescriptor,
         offset: int,
         flags: int = 0,
@@ -80,7 +76,7 @@ class EndpointCore:
     def write(
         self,
         result: Result,
-        sges: RegisteredSge | Sequence[RegisteredSge] | None,
+        sges: Sge | Sequence[Sge] | None,
         descriptor: MwDescriptor,
         offset: int,
         flags: int = 0,

@@ -13,13 +13,11 @@ from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint32_t, uint64_t
 from shmnd.ring cimport c
 from shmnd.ring.shared_memory cimport sge as elements
 from shmnd.ring.process.forks cimport forks
-from shmnd.ring.shared_memory.sge cimport gather_sges, require_held
 from shmnd.ring.queues.posting cimport PostingCore, flags_of
 from shmnd.ring.queues.notifying cimport NotifyCore
 from shmnd.ring.queues.results cimport Bound
 from shmnd.ring.queues.reasons cimport refuse, refuse_receive
 
-import operator
 import struct
 
 from shmnd.status import Status, error
@@ -56,9 +54,8 @@ cdef class Result:
 
 cdef class Sge(elements.Sge):
     """Sge(buffer_or_address, length, memory_handle)\n--\n
-    A stretch of memory. With a handle it is in that registration; without one it is inline.
-
-    Inline data is copied while the request is posted, and may be anywhere. Immutable.
+    A stretch of memory, in the registration of its handle. Without one it is inline data, which is
+    copied while the request is posted, and may be anywhere. Immutable.
     """
 
     cdef readonly object length
@@ -69,14 +66,24 @@ cdef class Sge(elements.Sge):
             length = within("Sge", 2, "length", length, 0, UINT64_MAX)
             # More than any request may move: the posting call refuses it.
             clipped = min(length, 0xFFFFFFFF)
-        elements.Sge.__init__(self, buffer_or_address, clipped,
-                              0 if memory_handle is None else memory_handle)
+        if memory_handle is not None:
+            memory_handle = within("Sge", 3, "memory_handle", memory_handle, 0, UINT32_MAX)
+        elements.Sge.__init__(self, buffer_or_address, clipped, memory_handle or 0)
         self.length = self.raw.length if length is None else length
 
     @property
     def memory_handle(self) -> int | None:
         """The handle of the registration; None for inline data."""
         return self.raw.token or None
+
+    def __eq__(self, other):
+        return isinstance(other, Sge) and self.__reduce__() == other.__reduce__()
+
+    def __hash__(self):
+        return hash(self.__reduce__())
+
+    def __reduce__(self):
+        return Sge, (self.raw.address, self.length, self.memory_handle)
 
     def __repr__(self) -> str:
         handle = f"{self.raw.token:#x}" if self.raw.token else "inline"
@@ -169,8 +176,7 @@ cdef class Staging:
         self.pieces, self.size = pieces, len(memory) // pieces
 
     cdef void put(self, c.shmnd_sge *list_, uint32_t n, bytearray data) noexcept:
-        """Copy data to the next piece. The elements of a list that begin at the first have it
-        then."""
+        """Copy data to the next piece, and let the elements of a list refer to it."""
         cdef uint64_t at = self.used % self.pieces * self.size
         cdef uint32_t i
         self.used += 1
@@ -226,7 +232,7 @@ cdef class EndpointCore:
         cdef uint32_t flag = flags_of(flags, "Endpoint.send")
         cdef uint32_t n, status
         self.usable("send")
-        n = gather_sges(sges, list_, "Endpoint.send", self._pair.q.wq.stride)
+        n = _gather(sges, list_, "Endpoint.send", self._pair.q.wq.stride)
         if flag & ~_SEND_FLAGS:
             self._refuse_flags("send", Status.INVALID_PARAMETER_4, list_, n, sges, flags)
         result.status = _PENDING
@@ -252,7 +258,7 @@ cdef class EndpointCore:
         cdef uint32_t flag = flags_of(flags, "Endpoint.send_and_invalidate")
         cdef uint32_t n, status
         self.usable("send_and_invalidate")
-        n = gather_sges(sges, list_, "Endpoint.send_and_invalidate", self._pair.q.wq.stride)
+        n = _gather(sges, list_, "Endpoint.send_and_invalidate", self._pair.q.wq.stride)
         if flag & ~_SEND_FLAGS:
             self._refuse_flags("send_and_invalidate", Status.INVALID_PARAMETER_5, list_, n, sges,
                                flags)
@@ -276,7 +282,7 @@ cdef class EndpointCore:
         cdef c.shmnd_sge list_[16]
         cdef uint32_t n, status
         self.usable("receive")
-        n = gather_sges(sges, list_, "Endpoint.receive", self._pair.q.own.stride)
+        n = _gather(sges, list_, "Endpoint.receive", self._pair.q.own.stride)
         result.status = _PENDING
         status = self._pair.post_receive(result, list_, n)
         if status:
@@ -316,7 +322,7 @@ cdef class EndpointCore:
         if address > UINT64_MAX - descriptor.base:
             token = 0  # it wraps: no grant has it
         address += descriptor.base
-        n = gather_sges(sges, list_, call, self._pair.q.wq.stride)
+        n = _gather(sges, list_, call, self._pair.q.wq.stride)
         if flag & ~_RDMA_FLAGS:
             self._refuse_flags(method, Status.INVALID_PARAMETER_6, list_, n, sges, flags)
         result.status = _PENDING
@@ -338,7 +344,7 @@ cdef class EndpointCore:
             refuse(self._pair, method, status, sges, 0)
         legal = _RDMA_FLAGS if method in ("read", "write") else _SEND_FLAGS
         raise error(flag_status, f"Endpoint.{method}",
-                    f"flags {operator.index(flags):#x} outside {legal:#x}")
+                    f"flags {int(flags):#x} outside {legal:#x}")
 
     cdef tuple _stage(self, str method, const c.shmnd_sge *list_, uint32_t n, object sges,
                       uint32_t flags):
@@ -358,14 +364,14 @@ cdef class EndpointCore:
         items = [sges] if isinstance(sges, elements.Sge) else list(sges)
         for item in items:
             if not item.token:
-                require_held(item, f"Endpoint.{method}")
+                elements.require_held(item, f"Endpoint.{method}")
         return self._staged(items, f"Endpoint.{method}", flags)
 
     cdef uint32_t _restage(self, str method, Staging staging, bytearray data, object sges,
                            c.shmnd_sge *list_) except? 0xffffffff:
         """Fill the list according to what `_staged` returned. The caller posts it at once."""
-        cdef uint32_t status
-        cdef uint32_t n = gather_sges(sges, list_, f"Endpoint.{method}", self._pair.q.wq.stride)
+        cdef uint32_t status, most = self._pair.q.wq.stride
+        cdef uint32_t n = elements.gather_sges(sges, list_, f"Endpoint.{method}", most)
         if staging is not None:
             # Its copy must not land where an outstanding request has its own.
             status = self._pair.check_connected()
@@ -381,11 +387,29 @@ cdef inline Result _owned(object result, str call):
     return <Result>result
 
 
-cdef inline MwDescriptor _window_of(object descriptor, str call):
-    if not isinstance(descriptor, MwDescriptor):
-        raise TypeError(f"{call}: descriptor must be an MwDescriptor, not "
-                        f"{type(descriptor).__name__}")
-    return <MwDescriptor>descriptor
+cdef inline MwDescriptor _window_of(object given, str call):
+    if not isinstance(given, MwDescriptor):
+        raise TypeError(f"{call}: descriptor must be an MwDescriptor, not {type(given).__name__}")
+    return <MwDescriptor>given
+
+
+cdef int _gather(object sges, c.shmnd_sge *out, str call, uint32_t most) except -1:
+    """Write the caller's list to `out`. An element of version 2 knows no memory handle."""
+    cdef uint32_t n = 0
+    if isinstance(sges, Sge):
+        out[0] = (<Sge>sges).raw
+        return 1
+    if sges is None:
+        return 0
+    for item in sges if isinstance(sges, (list, tuple)) else (sges,):
+        if not isinstance(item, Sge):
+            kind = "one of version 2" if isinstance(item, elements.Sge) else type(item).__name__
+            raise TypeError(f"{call}: sges must be Sge of shmnd.nd1 or a list of them, not {kind}")
+        if n == 16:
+            return elements.gather_sges(sges, out, call, most)  # it refuses the list
+        out[n] = (<Sge>item).raw
+        n += 1
+    return n
 
 
 cdef inline bint _some_inline(const c.shmnd_sge *list_, uint32_t n) noexcept:

@@ -2,12 +2,15 @@
 """What calls of version 1 say to values that are not numbers, no memory, or too large."""
 
 import math
+import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+import shmnd
 import shmnd.nd1 as nd
 from nd1.ends import End, Pair
 from shmnd import OpFlag, Status
@@ -22,7 +25,7 @@ def test_sge_refuses_a_non_integer(value: Any) -> None:
     """An empty list is not a handle, and so is nothing that only looks like 0 inline data."""
     with nd_error(Status.INVALID_PARAMETER_2, match="length"):
         nd.Sge(4096, value, 1)
-    with nd_error(Status.INVALID_PARAMETER_3, match="token"):
+    with nd_error(Status.INVALID_PARAMETER_3, match="memory_handle"):
         nd.Sge(4096, 1, value)
 
 
@@ -153,3 +156,53 @@ def test_a_refused_call_takes_nothing_from_outstanding_requests(
         far.endpoint.receive(nd.Result(), sink.sge(80_100 * number, 80_100))
     assert [result.status for result in pair.both_reap(near, 3)] == [Status.SUCCESS] * 3
     assert [sink.get(5, 80_100 * n + 80_000) for n in range(3)] == [b"first", b"other", b"third"]
+
+
+# -- elements of the two versions --
+
+
+def test_a_list_refuses_an_element_of_version_2(connected: Pair) -> None:
+    endpoint, far = connected.active.endpoint, nd.MwDescriptor(4096, 8, 7)
+    made = connected.active.memory(64).sge(0, 8)
+    other = shmnd.Sge(made.address, 8, made.token)
+    for sges in (other, [other], (made, other)):
+        for post in (
+            lambda sges=sges: endpoint.receive(nd.Result(), sges),
+            lambda sges=sges: endpoint.send(nd.Result(), sges),
+            lambda sges=sges: endpoint.send_and_invalidate(nd.Result(), sges, far),
+            lambda sges=sges: endpoint.write(nd.Result(), sges, far, 0),
+            lambda sges=sges: endpoint.read(nd.Result(), sges, far, 0),
+        ):
+            with pytest.raises(TypeError, match=r"Sge of shmnd\.nd1 .*, not one of version 2"):
+                post()
+    endpoint.flush()
+    assert connected.active.cq.get_results() == []
+
+
+def test_equal_elements_have_the_same_length_and_handle() -> None:
+    long = nd.Sge(4096, 1 << 33, 5)
+    assert long == nd.Sge(4096, 1 << 33, 5)
+    assert hash(long) == hash(nd.Sge(4096, 1 << 33, 5))
+    assert long != nd.Sge(4096, 1 << 34, 5)
+    assert long != nd.Sge(4096, 1 << 33, 6)
+
+
+@pytest.mark.parametrize("element", [nd.Sge(4096, 1 << 33, 5), nd.Sge(4096, 8, None)], ids=repr)
+def test_a_pickled_element_is_one_of_version_1(element: nd.Sge) -> None:
+    again = pickle.loads(pickle.dumps(element))
+    assert (type(again), repr(again)) == (nd.Sge, repr(element))
+    assert again == element
+
+
+def test_errors_of_elements_use_the_words_of_version_1(connected: Pair) -> None:
+    endpoint: Any = connected.active.endpoint
+    for call in (
+        lambda: endpoint.send(nd.Result(), b"no list"),
+        lambda: endpoint.receive(nd.Result(), [5]),
+        lambda: nd.Sge(4096, 8, 1 << 40),
+        lambda: nd.Sge("text", None, 1),
+        lambda: connected.active.cq.resize(0),
+    ):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            call()
+        assert not re.search("MemoryRegion|OpFlag|token|depth", str(caught.value))

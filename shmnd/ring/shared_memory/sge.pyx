@@ -49,7 +49,7 @@ cdef class Sge:
             except TypeError as exc:
                 raise error(Status.INVALID_PARAMETER_1, "Sge",
                             f"{shown(buffer_or_address)} is neither a buffer nor an address; pass "
-                            "bytes, an array, or MemoryRegion.address") from exc
+                            "bytes, an array, or an address as an int") from exc
             except (BufferError, ValueError) as exc:
                 raise error(Status.INVALID_PARAMETER_1, "Sge",
                             f"the buffer is not contiguous: {exc}") from exc
