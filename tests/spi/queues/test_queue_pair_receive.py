@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shmnd import RequestType, Status
+from shmnd import OpFlag, RequestType, Status
 from spi.harness import (
     FILL,
     WAIT,
@@ -329,6 +329,17 @@ def test_flush_success_cancels_both_queues_and_leaves_the_connection(patient: Pa
     completions = end.reap(2)
     assert statuses(completions) == [Status.CANCELED] * 2
     assert sorted(contexts(completions)) == ["receive", "send"]
+    patient.exchange()
+
+
+def test_flush_success_completes_silent_requests_canceled(patient: Pair) -> None:
+    end = patient.active
+    for number in range(3):
+        end.qp.send(None, number, flags=OpFlag.SILENT_SUCCESS)
+    end.qp.flush()
+    completions = end.leftover()
+    assert statuses(completions) == [Status.CANCELED] * 3
+    assert contexts(completions) == [0, 1, 2]
     patient.exchange()
 
 

@@ -408,6 +408,17 @@ def test_notify_success_while_another_thread_takes_the_messages(make_pair: MakeP
         waits.result(timeout=WAIT)
 
 
+def test_notify_success_when_modify_raises_the_threshold(end: End) -> None:
+    srq = new_srq(end, threshold=1)
+    srq.receive(None)
+    srq.receive(None)
+    notices = [srq.notify(), srq.notify()]
+    srq.modify(notify_threshold=2)
+    assert all(end.still_pending(notice) for notice in notices)
+    srq.modify(notify_threshold=3)
+    assert [final(notice) for notice in notices] == [Status.SUCCESS] * 2
+
+
 def test_notify_pending_for_ever_without_a_threshold(shared: Pair) -> None:
     end = shared.passive
     notice = end.srq.notify()
