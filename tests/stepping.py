@@ -42,6 +42,7 @@ def stepped(
         if event == "call":
             if not within(code.co_filename):
                 return None
+            frame.f_trace = trace  # CPython 3.13 wants it before the next line
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
         elif event == "return":
             before.pop(frame, None)

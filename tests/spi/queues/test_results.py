@@ -192,9 +192,10 @@ def test_loops_that_a_time_limit_ends_leave_one_operation(end: End) -> None:
 
 def test_loops_in_two_threads_take_each_result_once(end: End) -> None:
     count, taken = 200, []
+    cq, qp = end.cq, end.qp  # made here, not by the threads at once
 
     async def take() -> None:
-        async for result in end.cq:
+        async for result in cq:
             taken.append(result.request_context)
 
     def run() -> None:
@@ -205,14 +206,14 @@ def test_loops_in_two_threads_take_each_result_once(end: End) -> None:
     for thread in threads:
         thread.start()
     for number in range(count):
-        end.qp.receive(None, number)
-        end.qp.flush()
+        qp.receive(None, number)
+        qp.flush()
         if number % 20 == 0:
             time.sleep(0.001)  # both sleep again
     deadline = time.monotonic() + WAIT
     while len(taken) < count and time.monotonic() < deadline:
         time.sleep(0.001)
-    end.cq.close()
+    cq.close()
     for thread in threads:
         thread.join(WAIT)
         assert not thread.is_alive()
