@@ -14,20 +14,20 @@ __all__ = ["group", "namespace"]
 
 def namespace(text: str) -> str:
     """Read the name of a namespace."""
-    from .broker.place import namespace_name
+    from shmnd.broker.place import namespace_name
 
     return _checked(text, namespace_name, "namespace ")
 
 
 def group(text: str) -> str:
     """Read the name or the number of a group, which this process must be in."""
-    from .broker.access import access_of
+    from shmnd.broker.access import access_of
 
     return _checked(text, access_of, "group ")
 
 
 def _checked(text: str, check: Callable[[str], object], noun: str) -> str:
-    from .status import NdError, detail_of
+    from shmnd.status import NdError, detail_of
 
     try:
         check(text)

@@ -80,8 +80,8 @@ class CompletionQueue(NotifyCore, OverlappedObject):
         shared = self._loops_wait_for
         if shared is None or shared.done():
             shared = self._start(call, None, self._cancel_notify, "a completion", delivered=False)
-            self._loops_wait_for = shared
             self._add_notify(shared, _ANY)
+            self._loops_wait_for = shared  # last: one that is not armed would hold all loops up
         return shared
 
     def __aiter__(self) -> ResultLoop:

@@ -160,7 +160,7 @@ class Access:
 
     def __str__(self) -> str:
         mine = f"uid {os.geteuid()}"
-        return f"{mine} only" if self.gid is None else f"{mine} and group {self.gid} only"
+        return f"{mine} only" if self.gid is None else f"{mine}, group {self.gid} and root only"
 
     def admits(self, caller: Caller) -> bool:
         """Return whether a caller may connect, or may run the broker.

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from shmnd.adapter import Adapter as Adapter2
 from shmnd.address import address_list_into, into
@@ -49,7 +48,7 @@ class _Region(MemoryRegion):
 class Adapter(OverlappedObject):
     """An open adapter. Every operation on it, and on all made from it, comes out of its one file.
 
-    Registering allows local use only; peers reach memory through bound windows.
+    Before the first `get_file_handle` the file keeps the last 4,096 that have ended. Registering allows local use only; peers reach memory through bound windows.
     """
 
     def __init__(
@@ -70,10 +69,8 @@ class Adapter(OverlappedObject):
         )
         super().__init__(self._core._engine)
         self._overlapped_file: Final = self._core.create_overlapped_file()
-        # Until a program asks for a handle, operations do not pile up that it never polls for.
-        first: deque[Any] = deque(maxlen=_BEFORE_A_HANDLE)
-        self._overlapped_file._queue = first
-        self._unasked = [first]  # the first handle takes it, and lifts the bound
+        # Operations do not pile up for a program that asks for no handle, and so polls none.
+        self._overlapped_file._keep_newest(_BEFORE_A_HANDLE)
         self._regions: dict[int, _Region] = {}
         self._leaving: list[tuple[_Region, Overlapped2]] = []
 
@@ -90,14 +87,7 @@ class Adapter(OverlappedObject):
         The first handle delivers the last 4,096 operations that ended before.
         """
         self._core._check_open("Adapter.get_file_handle")
-        try:
-            ended = self._unasked.pop()
-        except IndexError:
-            pass  # it was not the first
-        else:
-            unbounded: deque[Any] = deque()
-            self._overlapped_file._queue = unbounded
-            unbounded.extendleft(reversed(ended))  # before the operations that have ended since
+        self._overlapped_file._keep_all()
         return FileHandle(self._overlapped_file)
 
     def query(self, version: int = ND_VERSION_1) -> AdapterInfo:

@@ -44,7 +44,7 @@ cdef class Result:
     cdef public object status
     cdef public object bytes_transferred
 
-    def __init__(self) -> None:
+    def __cinit__(self):
         self.status = _PENDING
         self.bytes_transferred = 0
 
@@ -76,14 +76,19 @@ cdef class Sge(elements.Sge):
         """The handle of the registration; None for inline data."""
         return self.raw.token or None
 
+    cdef tuple values(self):
+        return self.raw.address, self.length, self.raw.token or None
+
     def __eq__(self, other):
-        return isinstance(other, Sge) and self.__reduce__() == other.__reduce__()
+        if not isinstance(other, elements.Sge):
+            return NotImplemented
+        return isinstance(other, Sge) and self.values() == (<Sge>other).values()
 
     def __hash__(self):
-        return hash(self.__reduce__())
+        return hash(self.values())
 
     def __reduce__(self):
-        return Sge, (self.raw.address, self.length, self.memory_handle)
+        return Sge, self.values()
 
     def __repr__(self) -> str:
         handle = f"{self.raw.token:#x}" if self.raw.token else "inline"

@@ -6,6 +6,7 @@ import pickle
 import re
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -39,6 +40,12 @@ def test_sge_length_has_64_bits(value: int) -> None:
     with nd_error(Status.INVALID_PARAMETER_2, match="length"):
         nd.Sge(4096, value, 1)
     assert nd.Sge(4096, (1 << 64) - 1, 1).length == (1 << 64) - 1
+
+
+def test_an_element_leaves_comparisons_with_other_kinds_to_them() -> None:
+    assert nd.Sge(1, 2, 3) == mock.ANY
+    assert nd.Sge(1, 2, 3) != (1, 2, 3)
+    assert nd.Sge(1, 2, 3) != shmnd.Sge(1, 2, 3)
 
 
 @pytest.mark.parametrize("value", [None, 1.0, 1.5, math.nan, "1", b"1", [], -1, 1 << 64], ids=repr)

@@ -40,6 +40,8 @@ cdef class Result:
         """Return the result itself after a success; otherwise raise the `NdError` of its status."""
         if self.status is _SUCCESS:
             return self
+        if self.status is None:
+            raise error(Status.INVALID_HANDLE, "Result.raise_if_failed", "no request ended with it")
         raise error(self.status, f"QueuePair.{self.request_type.name.lower()}",
                     f"{self.detail or 'the request failed'}; "
                     f"its context is {shown(self.request_context)}")

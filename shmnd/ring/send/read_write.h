@@ -108,7 +108,7 @@ static inline enum shmnd_progress shmnd_tx_issue_rdma(struct shmnd_qp *qp, struc
     }
     if (status == SHMND_SUCCESS)
         shmnd_count_rdma(qp, w->type, 0);
-    shmnd_tx_fail_access(qp, w, status);
+    shmnd_tx_end_copy(qp, w, status);
     qp->wq.next++;
     return SHMND_IDLE;
 }

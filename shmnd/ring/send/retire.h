@@ -166,9 +166,10 @@ static inline void shmnd_tx_fail(struct shmnd_wqe *w, uint32_t status)
     w->status = status;
 }
 
-/* A Read or Write was refused. If that is because the other side closes, the connection ends here
- * too: the teardown cancels this request and all behind it, so that none of them succeeds. */
-static inline void shmnd_tx_fail_access(struct shmnd_qp *qp, struct shmnd_wqe *w, uint32_t status)
+/* Ends a request with the status of its copy. CANCELED: the other side closes. Then the connection
+ * ends here too, and the request stays unfinished: the teardown cancels it and all behind it, so
+ * that none of them succeeds. */
+static inline void shmnd_tx_end_copy(struct shmnd_qp *qp, struct shmnd_wqe *w, uint32_t status)
 {
     if (status == SHMND_CANCELED)
         shmnd_qp_begin_teardown(qp, SHMND_LINK_CLOSED, SHMND_CANCELED);

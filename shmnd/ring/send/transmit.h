@@ -90,7 +90,7 @@ static inline void shmnd_tx_finish_job(struct shmnd_qp *qp)
     }
     if (job->result == SHMND_SUCCESS)
         shmnd_count_rdma(qp, w->type, w->length);
-    shmnd_tx_fail_access(qp, w, job->result);
+    shmnd_tx_end_copy(qp, w, job->result);
     qp->wq.next++;
 }
 

@@ -116,8 +116,7 @@ static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
             return;
         qp->wq.next++;
     }
-    shmnd_tx_fail_access(qp, w,
-                         w->type == SHMND_SEND ? SHMND_ACCESS_VIOLATION : shmnd_tx_refused(qp));
+    shmnd_tx_end_copy(qp, w, w->type == SHMND_SEND ? SHMND_ACCESS_VIOLATION : shmnd_tx_refused(qp));
 }
 
 /* The owner ends the connection. The contents of a batch are sent first. */

@@ -10,6 +10,8 @@ class Deliveries:
     _queue: deque[Any]
     _readiness: Readiness
     _closed: bool
+    def _keep_newest(self, count: int) -> None: ...
+    def _keep_all(self) -> None: ...
 
 class Operation:
     call: str

@@ -36,6 +36,15 @@ cdef class Deliveries:
     def __cinit__(self, *args, **kwargs):
         self._queue = deque()
 
+    def _keep_newest(self, count) -> None:
+        """Keep so many operations, the last that have ended, until `_keep_all`."""
+        self._queue = deque(self._queue, count)
+
+    def _keep_all(self) -> None:
+        """Keep all operations from now on, and those that are there."""
+        if self._queue.maxlen is not None:
+            self._queue = deque(self._queue)  # no code in Python runs between the two steps
+
     cdef enter(self, Operation ended):
         """Append an operation that has ended, once."""
         if self._closed:

@@ -107,7 +107,7 @@ static bool note_request(struct side *s, uint32_t status, uint8_t type, bool sil
 static void post_a_send(struct scene *c, struct side *s, struct side *other)
 {
     uint32_t half = below(c, 2) ? c->longest : c->longest < 300 ? c->longest : 300;
-    uint32_t n = below(c, half + 1), flags = 0, status;
+    uint32_t n = below(c, half + 1), status;
     bool kept, silent = below(c, 2);
     if (s->posted == MOST)
         return;
@@ -116,7 +116,7 @@ static void post_a_send(struct scene *c, struct side *s, struct side *other)
     uint32_t cut = below(c, n + 1);
     struct shmnd_sge m[] = {sge(at, cut, s->source), sge(at + cut, n - cut, s->source)};
     void *context = (void *)(uintptr_t)(1 + s->posted);
-    flags = (silent ? SHMND_OP_SILENT_SUCCESS : 0) | (below(c, 4) ? 0 : SHMND_OP_SOLICIT);
+    uint32_t flags = (silent ? SHMND_OP_SILENT_SUCCESS : 0) | (below(c, 4) ? 0 : SHMND_OP_SOLICIT);
     if (other->windows_used < WINDOWS && below(c, 16) == 0) {
         status = shmnd_post_send_invalidate(&s->pair->q, context, m, 2,
                                             other->windows[other->windows_used], flags);

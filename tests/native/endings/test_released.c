@@ -224,6 +224,22 @@ static void a_source_that_is_missing_too_early_ends_the_connection(void)
     duo_close(&s.d);
 }
 
+/* The last one is listed, since all shares are taken. */
+static void a_listed_source_that_is_missing_too_early_ends_the_connection(void)
+{
+    struct scene s;
+    open_scene(&s, HALVES, false);
+    post_sends(&s, COUNT);
+    post_receives(&s, COUNT);
+    receiver_prepares(&s, SHMND_JOB_PULL);
+    release_source(&s);
+    serve(&s.d.b->q, SHMND_RUN, true);
+    for (uint32_t i = 0; i < COUNT - 1; i++)
+        EXPECT(s.d.qb, SHMND_RECEIVE, 100 + i, SHMND_SUCCESS);
+    EXPECT(s.d.qb, SHMND_RECEIVE, 100 + COUNT - 1, SHMND_ACCESS_VIOLATION);
+    duo_close(&s.d);
+}
+
 static const struct check_test tests[] = {
     TEST(one_that_was_sent_completely_needs_no_source),
     TEST(a_prepared_copy_with_nothing_to_read_is_not_run),
@@ -231,5 +247,6 @@ static const struct check_test tests[] = {
     TEST(a_listed_one_that_was_cut_needs_no_source),
     TEST(a_segment_that_was_mapped_is_not_asked_for_by_a_full_queue),
     TEST(a_source_that_is_missing_too_early_ends_the_connection),
+    TEST(a_listed_source_that_is_missing_too_early_ends_the_connection),
 };
 MAIN(tests)

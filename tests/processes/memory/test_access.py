@@ -299,7 +299,7 @@ def test_a_user_outside_the_group_is_refused_at_every_gate(common: Path) -> None
             path.chmod(0o777)
         status, text = _knock(common, CARL)
         assert status == Status.ACCESS_VIOLATION
-        assert f"serves uid {ANNA} and group {CLUB} only" in text
+        assert f"serves uid {ANNA}, group {CLUB} and root only" in text
         assert _knock(common, BERT, extra_groups=[CLUB])[0] == Status.INVALID_PARAMETER
 
 
@@ -547,7 +547,7 @@ def test_a_token_passes_only_where_it_belongs(kind: str, what: str) -> None:
 
 def test_access_names_its_users() -> None:
     assert str(Access()) == f"uid {os.geteuid()} only"
-    assert str(Access(5)) == f"uid {os.geteuid()} and group 5 only"
+    assert str(Access(5)) == f"uid {os.geteuid()}, group 5 and root only"
 
 
 REMOTE = f"""

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 import shmnd
-from shmnd import NdError, Status
+from interrupting import Alarm
+from shmnd import NdError, Status, completion_queue
 from spi.harness import WAIT, End, contexts, nd_error, wait_until
 from spi.pair import Pair
+from stepping import stepped
 
 MakePair = Callable[..., Pair]
 pytestmark = pytest.mark.active_end_here
@@ -170,6 +172,22 @@ def test_a_loop_enters_nothing_into_the_overlapped_file(end: End) -> None:
     own = end.cq.notify()
     end.cq.cancel_overlapped_requests()
     assert end.file.poll() == [own]
+
+
+def test_a_loop_whose_begin_was_interrupted_holds_up_no_later_one(end: End) -> None:
+    async def take() -> Any:
+        asyncio.get_running_loop().call_soon(end.qp.flush)
+        async for result in end.cq:
+            return result.request_context
+        return None
+
+    at, place = 0, "none yet"
+    while place:
+        place = stepped(at, end.cq._notify_loops, completion_queue.__file__.__eq__, Alarm)
+        end.qp.receive(None, at)
+        assert asyncio.run(asyncio.wait_for(take(), WAIT)) == at, f"behind {place}"
+        at += 1
+    assert at > 3
 
 
 def test_loops_that_a_time_limit_ends_leave_one_operation(end: End) -> None:

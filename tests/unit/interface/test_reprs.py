@@ -106,6 +106,10 @@ def test_queues(adapter: shmnd.Adapter) -> None:
     has_repr(cq, "<CompletionQueue 1 of 8 results, 0 queue pairs connected>")
     (result,) = cq.get_results()
     has_repr(result, "<Result RECEIVE CANCELED queue pair 'mine' context=None: .*>")
+    bare = type(result).__new__(type(result))
+    has_repr(bare, "<Result of no request>")
+    with pytest.raises(shmnd.NdError, match="no request ended with it"):
+        bare.raise_if_failed()
     never = cq.notify()
     cq.close()
     srq.close()
@@ -197,6 +201,7 @@ def test_version_1() -> None:
             has_repr(handle, "<FileHandle to <OverlappedFile open, 0 operations to poll>>")
         has_repr(handle, "<FileHandle closed>")
         has_repr(nd1.Result(), "<Result PENDING 0 bytes>")
+        has_repr(nd1.Result.__new__(nd1.Result), "<Result PENDING 0 bytes>")
         has_repr(nd1.Sge(b"abc", 3, None), r"Sge\(0x[0-9a-f]+, 3, inline\)")
         has_repr(nd1.MwDescriptor(4096, 8, 5), r"MwDescriptor\(0x1000, 8, 0x5\)")
 
