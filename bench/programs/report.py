@@ -106,16 +106,20 @@ def _measure(
     environment = Environment.collect(stage.cpus)
     extent = Extent.of(args)
     questions, subjects = section.ask(args)
+
+    def say(text: str) -> None:
+        tell(f"{section.title}: {text}")
+
     run = Run(
         stage,
         rounds=extent.rounds,
         seconds=extent.seconds * section.share,
         count=extent.count,
         record=section.record,
-        progress=lambda text: tell(f"{section.title}: {text}"),
+        progress=say,
     )
     run.ask(questions, subjects)
-    facts: dict[str, Any] = {}
+    facts = section.once(stage, say) if section.once else {}
     for subject in subjects:
         if isinstance(subject, ShmndCrowd):
             facts["bytes_per_idle"] = subject.bytes_per_idle
@@ -149,8 +153,13 @@ def _part(folder: Path, section: Section, data: dict[str, Any]) -> list[str]:
     warnings = [f"**Warning:** {warning}" for warning in data["warnings"]]
     parts.append("\n".join(f"- {line}" for line in _circumstances(data)))
     parts += warnings
-    if section.picture:
-        plot.draw(folder / section.picture, found.answers)
+    if section.picture and any(answer.spread for answer in found.answers):
+        plot.draw(
+            folder / section.picture,
+            found.answers,
+            panels=section.panels,
+            columns=section.columns,
+        )
         parts.append(f"![{section.title}]({section.picture})")
     return [*parts, *section.lines(found)]
 

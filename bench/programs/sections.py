@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ..ipc import targets as ipc_targets
-from ..measure.how import How, Wait
+from ..measure.how import How, Memory, Wait
 from ..measure.question import Kind, Question, format_size
-from ..peers import catalogue
+from ..peers import catalogue, mpi_ranks
 from ..peers.mpi import Mpi, ShmndMpi
 from ..peers.two_sided import TwoSided
-from ..report import comparison
+from ..report import comparison, mpi_plot
 from ..report.figures import LATENCY_HEADINGS, latency_cells
+from ..report.plot import Panel
 from ..report.table import Notes, markdown, number
 from ..report.targets import (
     ASLEEP,
@@ -22,6 +23,7 @@ from ..report.targets import (
     IDLE,
     MEETING_OF,
     MPI_ARRAYS,
+    MPI_BETWEEN,
     MPI_COLLECTIVES,
     MPI_LARGE_OBJECT,
     MPI_OBJECTS,
@@ -46,6 +48,7 @@ from ..subjects.own import Shmnd, ShmndCrowd, ShmndNative, ShmndUvloop
 from ..subjects.registration import Registrar
 from ..subjects.rounds import Answer, Answers, Record
 from ..subjects.subject import Subject
+from ..workers.harness import Stage
 from . import connections, ipc
 from .compare import verdicts
 from .notify import RATE as WAKING_RATE
@@ -78,6 +81,12 @@ class Section:
     """The fraction of the usual measuring time that each measurement of the section takes."""
     picture: str = ""
     """Name of a plot of its answers."""
+    panels: tuple[Panel, ...] = ()
+    """The panels of the plot; none: the usual ones."""
+    columns: int = 0
+    """So many panels are next to each other; 0: all."""
+    once: Callable[[Stage, Callable[[str], None]], dict[str, Any]] | None = None
+    """Measures facts that are taken once, after the rounds."""
 
 
 def _own(args: argparse.Namespace) -> list[Subject]:
@@ -194,9 +203,10 @@ def _ask_scale(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]
 
 
 _MPI_QUESTIONS: Final = (
-    *MPI_PINGS,
-    *MPI_ARRAYS,
-    *MPI_STREAMS,
+    *sorted(
+        (*MPI_PINGS, *MPI_ARRAYS, *MPI_STREAMS, *MPI_BETWEEN),
+        key=lambda question: (question.kind, question.how.memory is Memory.NUMPY, question.size),
+    ),
     MPI_WINDOW,
     *MPI_OBJECTS,
     MPI_LARGE_OBJECT,
@@ -211,7 +221,8 @@ def _ask_mpi(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
 
 
 def _render_mpi(taken: Taken) -> list[str]:
-    return _judged_and_whole(taken, [judge(target, taken.answers) for target in mpi_targets()])
+    judged = [judge(target, taken.answers) for target in mpi_targets()]
+    return [*mpi_ranks.paragraphs(taken.facts), *_judged_and_whole(taken, judged)]
 
 
 def _ask_ipc(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
@@ -281,10 +292,14 @@ SECTIONS: Final = {
         "collectives of two and of four ranks, of which those beyond the cores share them. The "
         "time of a collective is that of rank 0. Messages are bytearrays, in private memory; rows "
         "of numpy memory, and collectives, have arrays of numpy, which under shmnd lie in memory "
-        "that all ranks map.",
+        "that all ranks map. In the plot, a colour is an implementation.",
         _ask_mpi,
         _render_mpi,
         share=0.15,
+        picture="mpi.png",
+        panels=mpi_plot.PANELS,
+        columns=mpi_plot.COLUMNS,
+        once=mpi_ranks.measure,
     ),
     "ipc": Section(
         "Topics and queues",

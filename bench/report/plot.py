@@ -3,7 +3,7 @@
 
 import importlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,11 +12,17 @@ from ..subjects.rounds import Answer
 from .figures import MEGABYTE, histogram_of
 
 INSTALL: Final = "pip install 'shmnd[bench]' (or matplotlib alone)"
+TIMES: Final = "µs (median, least to greatest of rounds)"
 _WIDTH, _HEIGHT, _DPI = 7.0, 4.6, 110
 _COLOURS: Final = (
     *(f"C{number}" for number in range(10)),
     *("black", "gold", "navy", "deeppink", "darkgreen", "sienna"),
 )
+Panel = Callable[[Any, Sequence[Answer], dict[str, str]], bool]
+"""Draws on axes, with the colours of the names so far; returns whether there is something to draw.
+
+Without axes it draws nothing.
+"""
 _TAILS: Final = (0, 90, 99, 99.9, 99.99, 99.999, 99.9999)
 
 
@@ -29,19 +35,30 @@ def missing() -> str | None:
     return None
 
 
-def draw(path: Path, answers: Iterable[Answer], title: str = "") -> None:
-    """Plot the answers into one PNG file, with the panels next to each other."""
+def draw(
+    path: Path,
+    answers: Iterable[Answer],
+    title: str = "",
+    panels: Sequence[Panel] = (),
+    columns: int = 0,
+) -> None:
+    """Plot the answers into one PNG file; without panels, with the usual ones.
+
+    The panels are next to each other, at most `columns` of them; 0: all.
+    """
     good = [answer for answer in answers if answer.spread is not None]
-    panels = [panel for panel in (_sizes, _curves, _bandwidths) if panel(None, good, {})]
+    panels = [panel for panel in panels or _USUAL if panel(None, good, {})]
     if not panels:
         raise ValueError("there is nothing to draw: no question was answered")
+    wide = min(columns or len(panels), len(panels))
+    high = math.ceil(len(panels) / wide)
     # Not through pyplot: that would search for a screen, and keep the figure.
     figure: Any = importlib.import_module("matplotlib.figure").Figure(
-        figsize=(_WIDTH * len(panels), _HEIGHT), dpi=_DPI, layout="constrained"
+        figsize=(_WIDTH * wide, _HEIGHT * high), dpi=_DPI, layout="constrained"
     )
     colours: dict[str, str] = {}
     for place, panel in enumerate(panels, 1):
-        panel(figure.add_subplot(1, len(panels), place), good, colours)
+        panel(figure.add_subplot(high, wide, place), good, colours)
     if title:
         figure.suptitle(title, fontsize="medium")
     figure.savefig(path, format="png")
@@ -52,8 +69,8 @@ def _sizes(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -> boo
     found = [answer for answer in answers if not answer.question.is_stream]
     if axes is None or not found:
         return bool(found)
-    _lines(axes, found, colours, lambda answer, seconds: seconds * 1e6)
-    axes.set(xlabel="bytes", ylabel="µs (median, least to greatest of rounds)", title="Latency")
+    lines(axes, _series(found), microseconds, look=_coloured(colours))
+    axes.set(xlabel="bytes", ylabel=TIMES, title="Latency")
     return True
 
 
@@ -62,37 +79,55 @@ def _bandwidths(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -
     found = [answer for answer in answers if answer.question.is_stream]
     if axes is None or not found:
         return bool(found)
-    _lines(axes, found, colours, lambda answer, seconds: answer.question.size / seconds / MEGABYTE)
+    lines(axes, _series(found), bandwidth, look=_coloured(colours))
     axes.set(xlabel="bytes", ylabel="MB/s", title="Bandwidth")
     return True
 
 
-def _lines(
+def microseconds(answer: Answer, seconds: float) -> float:
+    """Return a time as a panel shows it."""
+    return seconds * 1e6
+
+
+def bandwidth(answer: Answer, seconds: float) -> float:
+    """Return the MB/s of messages that take so long."""
+    return answer.question.size / seconds / MEGABYTE
+
+
+def _size(answer: Answer) -> int:
+    return max(answer.question.size, 1)
+
+
+def lines(
     axes: Any,
-    answers: Sequence[Answer],
-    colours: dict[str, str],
+    series: Mapping[str, Sequence[Answer]],
     value: Callable[[Answer, float], float],
+    *,
+    look: Callable[[str], dict[str, Any]],
+    at: Callable[[Answer], int] = _size,
 ) -> None:
-    """Draw one line per subject and manner, with the range of its rounds."""
-    for name, row in _series(answers).items():
-        row.sort(key=lambda answer: answer.question.size)
-        sizes = [max(answer.question.size, 1) for answer in row]
-        spreads = [answer.spread for answer in row if answer.spread is not None]
-        middle = [value(a, s.median) for a, s in zip(row, spreads, strict=True)]
-        ends = [
-            sorted((value(a, s.low), value(a, s.high))) for a, s in zip(row, spreads, strict=True)
+    """Draw one line per name, with the range of its rounds, over the size or another number."""
+    for name, answers in series.items():
+        points = [
+            (
+                at(answer),
+                *(value(answer, each) for each in (spread.median, spread.low, spread.high)),
+            )
+            for answer in sorted(answers, key=at)
+            if (spread := answer.spread) is not None
         ]
-        below = [m - low for m, (low, _) in zip(middle, ends, strict=True)]
-        above = [high - m for m, (_, high) in zip(middle, ends, strict=True)]
         axes.errorbar(
-            sizes,
-            middle,
-            yerr=[below, above],
+            [place for place, *_ in points],
+            [middle for _, middle, _, _ in points],
+            yerr=[
+                [middle - min(ends) for _, middle, *ends in points],
+                [max(ends) - middle for _, middle, *ends in points],
+            ],
             marker="o",
             markersize=3.5,
             capsize=2,
             label=name,
-            color=_colour(colours, name),
+            **look(name),
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -126,7 +161,7 @@ def _curves(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -> bo
         if histogram is None:
             continue
         places, times = zip(*((_nines(p), time) for p, time in histogram.curve()), strict=True)
-        axes.plot(places, times, label=name, color=_colour(colours, name))
+        axes.plot(places, times, label=name, color=colour(colours, name))
     ticks = [tail for tail in _TAILS if _nines(tail) <= axes.get_xlim()[1]]
     axes.set_xticks([_nines(tail) for tail in ticks], [f"{tail:g}" for tail in ticks])
     axes.set_yscale("log")
@@ -141,6 +176,13 @@ def _nines(percent: float) -> float:
     return -math.log10(1 - min(percent, 99.99999) / 100)
 
 
-def _colour(colours: dict[str, str], name: str) -> str:
+def colour(colours: dict[str, str], name: str) -> str:
     """Return each series the same colour in every panel."""
     return colours.setdefault(name, _COLOURS[len(colours) % len(_COLOURS)])
+
+
+def _coloured(colours: dict[str, str]) -> Callable[[str], dict[str, Any]]:
+    return lambda name: {"color": colour(colours, name)}
+
+
+_USUAL: Final[tuple[Panel, ...]] = (_sizes, _curves, _bandwidths)

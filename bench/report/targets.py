@@ -41,16 +41,25 @@ MPI_STREAMS: Final = tuple(Question(Kind.STREAM, size) for size in (8, 4 << 10, 
 MPI_OBJECTS: Final = tuple(Question(Kind.PICKLED, size) for size in (0, 100_000))
 MPI_LARGE_OBJECT: Final = Question(Kind.PICKLED, 1 << 20)
 MPI_WINDOW: Final = Question(Kind.WINDOW, 8)
+MPI_BETWEEN: Final = (
+    *(Question(Kind.PINGPONG, size) for size in (512, 8 << 10)),
+    Question(Kind.PINGPONG, 8 << 10, how=How(memory=Memory.NUMPY)),
+    *(Question(Kind.STREAM, size) for size in (512, 64 << 10)),
+)
+"""Further sizes for the plot, without targets."""
 MPI_RANKS: Final = (2, 4)
+_NO_BOUNDS: Final = (None, None)
 MPI_COLLECTIVES: Final = {
     Question(kind, size, how=How(processes=ranks)): bounds[place]
     for kind, size, bounds in (
         (Kind.BARRIER, 0, (0.4, 0.6)),
         (Kind.BCAST, 8, (0.25, None)),
+        *((Kind.BCAST, size, _NO_BOUNDS) for size in (1 << 10, 64 << 10, 1 << 20)),
         (Kind.ALLREDUCE, 8, (0.25, 0.45)),
+        *((Kind.ALLREDUCE, size, _NO_BOUNDS) for size in (1 << 10, 64 << 10)),
         (Kind.ALLREDUCE, 1 << 20, (0.4, 0.9)),
-        (Kind.ALLGATHER, 1 << 10, (None, None)),
-        (Kind.ALLTOALL, 1 << 10, (None, None)),
+        (Kind.ALLGATHER, 1 << 10, _NO_BOUNDS),
+        *((Kind.ALLTOALL, size, _NO_BOUNDS) for size in (8, 1 << 10, 64 << 10, 1 << 20)),
     )
     for place, ranks in enumerate(MPI_RANKS)
 }
