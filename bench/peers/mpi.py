@@ -5,7 +5,7 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from ..measure.how import USUAL, How, Memory
 from ..measure.question import COLLECTIVES, Kind, Question
@@ -18,6 +18,14 @@ _AS_ROOT = {
     for prefix in ("OMPI", "PRTE")
     for suffix in ("", "_CONFIRM")
 }
+
+# The launcher, without the modules of the current folder, which `-m` and `-c` search first.
+SHMND_LAUNCHER: Final = (
+    "-c",
+    "import sys; sys.path[:] = filter(None, sys.path); "
+    "import runpy; runpy.run_module('shmnd.mpi', run_name='__main__', alter_sys=True)",
+)
+"""Arguments of Python, before the options of the launcher."""
 
 
 class Mpi(TwoSided):
@@ -112,4 +120,4 @@ class ShmndMpi(Mpi):
     arguments: ClassVar[tuple[str, ...]] = ("--bind-to", "none", "--oversubscribe")
 
     def _launcher(self) -> list[str] | None:
-        return [self.python, "-m", "shmnd.mpi"]
+        return [self.python, *SHMND_LAUNCHER]

@@ -10,14 +10,14 @@ from typing import Any, Final
 from ..report.table import Notes, markdown, number
 from ..workers.child import HarnessError
 from ..workers.harness import Stage
-from .mpi import ShmndMpi
+from .mpi import SHMND_LAUNCHER, ShmndMpi
 
 RANKS: Final = (2, 8, 32, 64)
 TITLE: Final = "### Memory and start over ranks"
 TEXT: Final = (
     "Ranks of shmnd that have initialized MPI and been in one Barrier; measured once. Memory is "
     "what the kernel has allocated of the one segment of the job, divided by the ranks: rank 0 "
-    "asks for it (`st_blocks`). It does not grow by messages, but arrays of numpy add theirs. A "
+    "asks for it (`st_blocks`). Messages add nothing to it; arrays of numpy add theirs. A "
     "lane is the connection from one rank to another one or to itself, and all are part of that "
     "memory. The time of the start is from the start of the launcher until rank 0 has left the "
     "Barrier, and so all ranks are in. The time of Python is that of as many interpreters which "
@@ -89,10 +89,10 @@ def measure(
     for ranks in numbers:
         tell(f"starting {ranks} ranks")
         try:
-            jobs.append(_job(stage, ranks))
+            jobs.append(job(stage, ranks))
         except HarnessError as exc:
             jobs.append(Job(ranks, error=f"{ranks} ranks: {exc}"))
-    return {"jobs": [dataclasses.asdict(job) for job in jobs]}
+    return {"jobs": [dataclasses.asdict(each) for each in jobs]}
 
 
 def paragraphs(facts: Mapping[str, Any]) -> list[str]:
@@ -100,16 +100,17 @@ def paragraphs(facts: Mapping[str, Any]) -> list[str]:
     if "jobs" not in facts:
         return []
     notes = Notes()
-    rows = [Job(**job).cells(notes) for job in facts["jobs"]]
+    rows = [Job(**each).cells(notes) for each in facts["jobs"]]
     return [TITLE, TEXT, markdown(HEADINGS, rows), *notes.paragraphs()]
 
 
-def _job(stage: Stage, ranks: int) -> Job:
+def job(stage: Stage, ranks: int) -> Job:
+    """Start a job and wait for its end; raise HarnessError where that fails."""
     problem = ShmndMpi().missing()
     if problem is not None:
         raise HarnessError(problem)
     options = ["-n", str(ranks), *ShmndMpi.arguments]
-    line = [sys.executable, "-m", "shmnd.mpi", *options, sys.executable, "-c", _RANK]
+    line = [sys.executable, *SHMND_LAUNCHER, *options, sys.executable, "-c", _RANK]
     start, *said = _said(stage, 1, line)
     try:
         found = json.loads("".join(said))
@@ -118,8 +119,16 @@ def _job(stage: Stage, ranks: int) -> Job:
         raise HarnessError(f"rank 0 wrote {said} in place of its figures") from exc
     if found["ranks"] != ranks:
         raise HarnessError(f"{found['ranks']} rank(s) instead of {ranks}")
-    first, *others = map(float, _said(stage, ranks, [sys.executable, "-c", _INTERPRETER]))
-    return Job(ranks, held, seconds, max(others) - first)
+    return Job(ranks, held, seconds, _interpreters(stage, ranks))
+
+
+def _interpreters(stage: Stage, count: int) -> float:
+    """Return the seconds until the last of so many interpreters runs."""
+    said = _said(stage, count, [sys.executable, "-c", _INTERPRETER])
+    if len(said) != count + 1:
+        raise HarnessError(f"{len(said) - 1} of {count} interpreters ran")
+    start, *others = map(float, said)
+    return max(others) - start
 
 
 def _said(stage: Stage, count: int, line: Sequence[str]) -> list[str]:

@@ -132,7 +132,7 @@ def lines(
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.grid(True, which="major", alpha=0.4)
-    axes.legend(fontsize="x-small")
+    axes.legend(fontsize="x-small", handlelength=3.5)  # so long that strokes differ
 
 
 def _series(answers: Sequence[Answer]) -> dict[str, list[Answer]]:
