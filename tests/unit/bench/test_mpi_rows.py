@@ -87,7 +87,7 @@ def test_ranks_answer_every_question_of_their_number(ranks: int) -> None:
 
 
 class Axes:
-    """Axes that keep what is drawn."""
+    """Axes that keep the lines."""
 
     def __init__(self) -> None:
         self.lines: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
