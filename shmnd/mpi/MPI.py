@@ -113,7 +113,7 @@ from shmnd.mpi.communicators.group import (
     GROUP_EMPTY as GROUP_EMPTY, GROUP_NULL as GROUP_NULL, Group as Group
 )
 from shmnd.mpi.datatypes.datatype import (
-    DATATYPE_NULL as DATATYPE_NULL, Datatype as _Datatype, PACKED as PACKED, BYTE as BYTE,
+    DATATYPE_NULL as DATATYPE_NULL, Datatype as Datatype, PACKED as PACKED, BYTE as BYTE,
     AINT as AINT, OFFSET as OFFSET, COUNT as COUNT, CHAR as CHAR, WCHAR as WCHAR,
     SIGNED_CHAR as SIGNED_CHAR, SHORT as SHORT, INT as INT, LONG as LONG, LONG_LONG as LONG_LONG,
     UNSIGNED_CHAR as UNSIGNED_CHAR, UNSIGNED_SHORT as UNSIGNED_SHORT, UNSIGNED as UNSIGNED,
@@ -168,7 +168,7 @@ from shmnd.mpi.environment import (
     Wtime as Wtime, _set_abort_status as _set_abort_status, get_vendor as get_vendor
 )
 from shmnd.mpi.point_to_point.request import REQUEST_NULL as REQUEST_NULL, Request as Request
-from shmnd.mpi.point_to_point.persistent import Prequest as Prequest
+from shmnd.mpi.point_to_point.persistent import Prequest as _Prequest
 from shmnd.mpi.point_to_point.generalized import Grequest as Grequest
 from shmnd.mpi.point_to_point.message import (
     MESSAGE_NO_PROC as MESSAGE_NO_PROC, MESSAGE_NULL as MESSAGE_NULL, Message as Message
@@ -201,24 +201,27 @@ del _at_finalize, _buffering, _coll_objects, _leaving, _shared_arrays
 # fmt: on
 
 if _TYPE_CHECKING:
-    from shmnd.mpi.datatypes.datatype import Datatype as Datatype
+    from shmnd.mpi.point_to_point.persistent import Prequest as Prequest
     from shmnd.mpi.rc import Rc as _Rc
 
 
 # Modules that are compiled against mpi4py take its classes when they are imported, and then read
-# handles of MPI in their objects. One of the classes that all of them take is found here alone.
+# handles of MPI in their objects. Prequest, which all of them take and few programs name, is found
+# here alone.
 def __getattr__(name: str) -> _Any:
     # They read it from the import system.
     from sys import _getframe as frame  # modules are not in this namespace
 
-    asked = name in ("__pyx_capi__", "Datatype")
-    if asked and frame(1).f_globals.get("__name__", "").startswith("importlib."):
-        raise ImportError(
-            "this extension module uses the C interface of mpi4py, which shmnd.mpi does not have: "
-            "run the program with a real MPI and mpi4py"
-        )
-    if name == "Datatype":
-        return _Datatype
+    if name in ("__pyx_capi__", "Prequest"):
+        asking = frame().f_back  # None where a thread begins with getattr
+        importing = ("importlib._bootstrap", "importlib._bootstrap_external")
+        if asking is not None and asking.f_globals.get("__name__") in importing:
+            raise ImportError(
+                "this extension module uses the C interface of mpi4py, which shmnd.mpi does not "
+                "have: run the program with a real MPI and mpi4py"
+            )
+    if name == "Prequest":
+        return _Prequest
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -237,10 +240,10 @@ def _begin(settings: "_Rc") -> None:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "Datatype"]
+    return [*globals(), "Prequest"]
 
 
 # Type checkers would take the value for no names.
 globals()["__all__"] = [name for name in __dir__() if not name.startswith("_")]
-_embed({**globals(), "Datatype": _Datatype})
+_embed({**globals(), "Prequest": _Prequest})
 _begin(_settings_of(_rc))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that were compiled against mpi4py: their import says that there is no C interface."""
+"""Compiled modules: those that use the C interface of mpi4py are refused, and others are not."""
 
 import subprocess
 import sys
@@ -39,11 +39,21 @@ def handle(MPI.Comm comm):
     return <long> comm.ob_mpi
 """
 
+PLAIN = """
+from mpi4py import MPI
+from mpi4py.MPI import Comm, Datatype, Request
+
+KINDS = {MPI.Datatype: "type", MPI.Request: "request", MPI.Comm: "communicator"}
+
+def kind(handle):
+    return KINDS[Datatype if isinstance(handle, Datatype) else type(handle)]
+"""
+
 SETUP = """
 from setuptools import Extension, setup
 from Cython.Build import cythonize
 
-setup(ext_modules=cythonize([Extension("reads", ["reads.pyx"])], language_level=3))
+setup(ext_modules=cythonize([Extension("module", ["module.pyx"])], language_level=3))
 """
 
 
@@ -63,6 +73,15 @@ def declarations(family: str, parts: list[str]) -> str:
     return text
 
 
+def build(source: str, folder: Path) -> None:
+    """Compile a module of that source in the folder."""
+    (folder / "module.pyx").write_text(source)
+    (folder / "setup.py").write_text(SETUP)
+    line = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    ran = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False, timeout=200)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 @pytest.mark.parametrize("family", HANDLES)
 @pytest.mark.parametrize("version", [3, 4])
 def test_a_module_that_reads_handles_gets_an_import_error(
@@ -74,17 +93,25 @@ def test_a_module_that_reads_handles_gets_an_import_error(
     (package / "__init__.pxd").touch()
     parts = sorted(PARTS, key=lambda part: version == 4 and part != "Datatype")
     (package / "MPI.pxd").write_text(declarations(family, parts))
-    (tmp_path / "reads.pyx").write_text(READS)
-    (tmp_path / "setup.py").write_text(SETUP)
-    line = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-    ran = subprocess.run(
-        line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    build(READS, tmp_path)
     for before in ("", "from mpi4py import MPI\n"):
-        program = f"import sys\nsys.path.append({str(tmp_path)!r})\n{before}import reads"
+        program = f"import sys\nsys.path.append({str(tmp_path)!r})\n{before}import module"
         said = launch(1, "-c", program, expect=1).stderr
         assert "ImportError: this extension module uses the C interface of mpi4py" in said
+
+
+def test_a_module_without_the_c_interface_is_imported(tmp_path: Path) -> None:
+    """It has no frame of its own, so it asks for names as those do that use the interface."""
+    build(PLAIN, tmp_path)
+    launch(
+        1,
+        "-c",
+        f"import sys\nsys.path.append({str(tmp_path)!r})\n"
+        "from mpi4py import MPI\n"
+        "import module\n"
+        "assert module.kind(MPI.INT) == 'type'\n"
+        "assert module.kind(MPI.Request()) == 'request'\n",
+    )
 
 
 def test_programs_find_all_classes_in_every_way() -> None:
@@ -93,9 +120,33 @@ def test_programs_find_all_classes_in_every_way() -> None:
         "-c",
         "from mpi4py import MPI\n"
         "from mpi4py.MPI import *\n"
-        "from mpi4py.MPI import Datatype as Named\n"
-        "assert Datatype is Named is MPI.Datatype and 'Datatype' in dir(MPI)\n"
-        "assert isinstance(MPI.INT, Datatype) and Datatype.__doc__ and Comm is MPI.Comm\n"
+        "from mpi4py.MPI import Prequest as Named\n"
+        "assert Prequest is Named is MPI.Prequest and 'Prequest' in dir(MPI)\n"
+        "assert isinstance(MPI.COMM_SELF.Send_init(b'', 0), Prequest)\n"
+        "assert Datatype is vars(MPI)['Datatype'] and Comm is MPI.Comm\n"
+        "assert Prequest.__doc__ == 'Persistent request handler.'\n"
         "assert MPI.Datatype.Create_contiguous.__doc__.startswith('Create_contiguous(self')\n"
-        "assert not [name for name in globals() if name == '_embed']\n",
+        "assert MPI.Prequest.Start.__doc__.startswith('Start(self')\n",
     )
+
+
+ASKED = """
+import _thread, importlib.metadata, sys, time
+from mpi4py import MPI
+
+for name in ("Datatype", "Prequest"):
+    point = importlib.metadata.EntryPoint("x", "mpi4py.MPI:" + name, "g")
+    assert point.load() is getattr(MPI, name)
+failures = []
+sys.unraisablehook = failures.append
+before = _thread._count()
+_thread.start_new_thread(getattr, (MPI, "Prequest"))
+while _thread._count() > before:
+    time.sleep(0.01)
+assert not failures, failures
+"""
+
+
+def test_a_class_is_found_where_no_module_asks_for_it() -> None:
+    """As by an entry point of a package, and by a thread that begins with `getattr`."""
+    launch(1, "-c", ASKED)
