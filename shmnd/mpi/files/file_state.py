@@ -72,15 +72,18 @@ def _open(path: str, amode: int, creates: bool) -> Owned:
     try:
         return Owned.of(os.open, path, flags, 0o666)
     except OSError as error:
-        pass_on(error)
-        raise MPIException(
-            class_of(error),
-            f"File.Open({path!r}, {amode}): {error.strerror}{remedy_of_call(error)}",
-        ) from None
+        raise _refusal(error, path, amode) from None
     except ValueError as error:  # a zero byte, or letters that names of files cannot have
         pass_on(error)
         why = f"File.Open({path!r}, {amode}): {error}"
         raise MPIException(constants.ERR_BAD_FILE, why) from None
+
+
+def _refusal(error: OSError, path: str, amode: int) -> MPIException:
+    """Return the error of MPI for that of the kernel."""
+    pass_on(error)
+    why = f"File.Open({path!r}, {amode}): {error.strerror}{remedy_of_call(error)}"
+    return MPIException(class_of(error), why)
 
 
 def _difference(found: list[tuple[int, tuple[int, int] | None]]) -> str:
@@ -99,6 +102,8 @@ class FileState(State):
 
     path: str
     info: dict[str, str]
+    _found: os.stat_result
+    """Of the file when it was opened."""
 
     def __init__(
         self, comm: Any, filename: os.PathLike[str] | str | bytes, amode: int, info: Info
@@ -132,7 +137,7 @@ class FileState(State):
         self.view = View(0, BYTE.ob, BYTE.ob, "native")
         self.position = 0
         if amode & constants.MODE_APPEND:
-            self.position = self.size()
+            self.position = self._found.st_size  # a call may fail at this rank alone
             if first:
                 self.pointer.set(self.position)
             self.comm._barrier_as("File.Open", self)
@@ -144,6 +149,10 @@ class FileState(State):
         try:
             self.path, self.info = os.fsdecode(filename), hints_of(info, "File.Open")
             self._file = _open(self.path, self.amode, creates)
+            try:
+                self._found = os.fstat(self.descriptor)
+            except OSError as error:  # as on a network, where the file is gone meanwhile
+                raise _refusal(error, self.path, self.amode) from None
         except MPIException as error:
             return error.Get_error_class(), error.detail
         except BaseException as error:  # of a wrong argument, or of a handler of a signal
@@ -154,7 +163,7 @@ class FileState(State):
 
     def _identity(self) -> tuple[int, int] | None:
         """Return what tells the file from others; None for a pipe or device, as /dev/stdout."""
-        found = os.fstat(self.descriptor)
+        found = self._found
         return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
     @property

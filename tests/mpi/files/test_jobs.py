@@ -187,6 +187,29 @@ assert (file.Get_size(), file.atomicity, file.Get_view()[1]) == (0, False, MPI.B
 file.Close()
 """
 
+GONE: Final = """
+import errno, os
+open(path, "ab").close()
+comm.Barrier()
+before = os.listdir("/proc/self/fd")
+status, last = os.fstat, rank == size - 1
+def gone(descriptor):
+    if os.readlink(f"/proc/self/fd/{descriptor}") == path:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+    return status(descriptor)
+if last:
+    os.fstat = gone
+for amode in (MPI.MODE_RDONLY, MPI.MODE_RDWR | MPI.MODE_APPEND):
+    try:
+        MPI.File.Open(comm, path, amode)
+    except MPI.Exception as error:
+        assert error.Get_error_class() == MPI.ERR_IO and "Stale file" in str(error), error
+    else:
+        raise AssertionError("it is open")
+assert os.listdir("/proc/self/fd") == before
+assert comm.allgather(rank) == list(range(size))
+"""
+
 COMPUTES: Final = """
 import pathlib, time
 file = MPI.File.Open(comm, path, RDWR)
@@ -250,6 +273,11 @@ def test_what_one_rank_cannot_open_is_an_error_of_all(ranks: int, tmp_path: Path
 @pytest.mark.slow
 def test_an_argument_that_is_wrong_at_one_rank_is_an_error_of_all(tmp_path: Path) -> None:
     launch(3, "--timeout", "30", "-c", HEAD + WRONG_AT_ONE, str(tmp_path / "file"))
+
+
+def test_a_file_that_is_gone_when_it_is_open_is_an_error_of_all(tmp_path: Path) -> None:
+    """As on a network: the first call for an open file fails at one rank."""
+    launch(2, "--timeout", "30", "-c", HEAD + GONE, str(tmp_path / "file"))
 
 
 @pytest.mark.slow
