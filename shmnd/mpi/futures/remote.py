@@ -8,6 +8,7 @@ and a pickle that cannot be loaded is the exception of its task alone.
 
 from __future__ import annotations
 
+import functools
 import pickle
 import traceback
 from concurrent.futures import Future
@@ -87,8 +88,7 @@ class Remote(Future[Any]):
         """Return a new one that is also a future of that type."""
         if issubclass(cls, kind):
             return cls()
-        made: type[Remote] = type(kind.__name__, (cls, kind), {"__module__": kind.__module__})
-        return made()
+        return _class_for(kind)()
 
     def follow(self, inner: Future[bytes]) -> None:
         """Take the outcome from the future of those bytes."""
@@ -121,3 +121,9 @@ class Remote(Future[Any]):
         except BaseException as failure:
             good, value = False, failure
         settle(self, good, value)
+
+
+@functools.cache
+def _class_for(kind: type[Future[Any]]) -> type[Remote]:
+    """Return the class of the futures that are also of that type: one for all tasks."""
+    return type(kind.__name__, (Remote, kind), {"__module__": kind.__module__})

@@ -8,6 +8,7 @@ import pytest
 
 from mpi.launcher.jobs import launch
 from shmnd.mpi.futures.aplus import catch, then
+from shmnd.mpi.futures.remote import Remote
 
 PROGRAM = """
 import os, threading
@@ -52,6 +53,16 @@ def test_callbacks_take_a_future_of_any_class() -> None:
     assert double.result(10) == 0
     assert caught.result(10) is None
     assert "by zero" in other.result(10)
+
+
+class Own(Future[int]):
+    """Of a program."""
+
+
+def test_the_futures_of_one_type_have_one_class() -> None:
+    assert type(Remote.of(Own)) is type(Remote.of(Own))
+    assert isinstance(Remote.of(Own), Own)
+    assert type(Remote.of(Future)) is Remote
 
 
 ALONE = """

@@ -93,7 +93,7 @@ def test_a_task_that_never_began_is_an_error_for_its_callback() -> None:
 
 @pytest.mark.parametrize("first", ["fails", "succeeds"])
 def test_a_map_raises_the_first_error_in_order(first: str) -> None:
-    """Also where the one of a later item is there earlier; those behind it are cancelled."""
+    """Also where the one of a later item is there earlier."""
     later = threading.Event()
 
     def work(item: int) -> int:
@@ -112,6 +112,25 @@ def test_a_map_raises_the_first_error_in_order(first: str) -> None:
         result.get(60)
     pool.close()
     pool.join()
+
+
+def test_the_items_behind_an_error_do_not_begin() -> None:
+    submitted = threading.Event()
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        submitted.wait(60)
+        begun.append(item)
+        raise LookupError(item)
+
+    pool = ThreadPool(1)
+    result = pool.map_async(work, range(ITEMS), 1)
+    submitted.set()
+    with pytest.raises(LookupError, match=r"^0$"):
+        result.get(60)
+    pool.close()
+    pool.join()
+    assert begun == [0]
 
 
 def test_a_map_of_many_items_has_their_results_in_order() -> None:
