@@ -44,7 +44,7 @@ class Start:
         if not missing:
             self._next = None
             return
-        self._next *= 2
+        self._next = 2 * passed  # not of the last one: the launcher may have been stopped since
         self._output.say(
             f"{passed:.0f} s: {len(missing)} of {len(self._processes.ranks)} ranks have not "
             f"initialized MPI yet: {shortened(missing)}"

@@ -3,16 +3,20 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mpi.launcher.jobs import PATIENCE, launch, launch_program, python
+from shmnd.mpi.launcher import start
 from shmnd.mpi.launcher.environment import hidden_by
-from shmnd.mpi.launcher.start import shortened
+from shmnd.mpi.launcher.start import Start, shortened
 from shmnd_tools.observe import jobs
 
 
@@ -55,12 +59,17 @@ MPI.COMM_WORLD.Barrier()
 """
 
 
-def _line_of(terminal: int) -> str:
-    """Return the next line that the launcher writes to a terminal."""
-    text = b""
-    while not text.endswith(b"\n"):
-        text += os.read(terminal, 1)
-    return text.decode().rstrip()
+def _line_of(terminal: int, expected: str) -> str:
+    """Return the next line of that kind that the launcher writes to a terminal."""
+    lines = [b""]
+    while not re.search(expected, lines[-1].decode()):
+        if lines[-1].endswith(b"\n"):
+            lines.append(b"")
+        try:
+            lines[-1] += os.read(terminal, 1)
+        except OSError as error:  # the launcher has ended
+            raise AssertionError(lines) from error
+    return lines[-1].decode().rstrip()
 
 
 def test_a_start_that_takes_long_shows_on_a_terminal_how_far_it_is(
@@ -74,12 +83,16 @@ def test_a_start_that_takes_long_shows_on_a_terminal_how_far_it_is(
     try:
         with subprocess.Popen([*line, "-c", LATE, str(go)], stderr=terminal) as launcher:
             try:
-                assert _line_of(mine) == (
-                    "shmnd mpiexec: 5 s: 1 of 3 ranks have not initialized MPI yet: 2"
+                os.close(terminal)  # so that the end of the launcher ends a read
+                # Where the imports of the other ranks take long, the first lines name these, too.
+                said = _line_of(mine, r"\d+ s: 1 of 3 ranks .*: 2\r?\n$")
+                assert re.fullmatch(
+                    r"shmnd mpiexec: \d+ s: 1 of 3 ranks have not initialized MPI yet: 2", said
                 )
                 until = time.monotonic() + PATIENCE
                 while None in (waits := [each.waits for each in jobs.ranks(namespace)]):
                     assert time.monotonic() < until
+                    time.sleep(0.01)
                 assert [str(each).partition(" (")[0] for each in waits] == [
                     "Barrier of MPI_COMM_WORLD for rank 2",
                     "Barrier of MPI_COMM_WORLD for rank 2",
@@ -91,7 +104,33 @@ def test_a_start_that_takes_long_shows_on_a_terminal_how_far_it_is(
                 launcher.kill()
     finally:
         os.close(mine)
-        os.close(terminal)
+
+
+class _Terminal:
+    """Of a launcher; it keeps the lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def has_terminal(self) -> bool:
+        return True
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_a_launcher_that_was_stopped_writes_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by Ctrl-Z: the lines of that time are not written one after the other."""
+    now, terminal, rank = [0.0], _Terminal(), SimpleNamespace(number=0, ended=None)
+    monkeypatch.setattr(start, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    memory: Any = SimpleNamespace(has_attached=lambda rank: False)
+    processes: Any = SimpleNamespace(ranks=[rank])
+    output: Any = terminal
+    watch = Start(processes, memory, output)
+    for seconds in (4, 5, 6, 100, 101, 102, 199, 200, 201):
+        now[0] = float(seconds)
+        watch.show()
+    assert [line.partition(":")[0] for line in terminal.lines] == ["5 s", "100 s", "200 s"]
 
 
 @pytest.mark.parametrize(
