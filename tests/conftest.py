@@ -32,6 +32,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # With it a print is two writes, between which another rank of a job may write to the same pipe.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
+# Within an allocation of several hosts, the launcher would hand every job over.
+for _name in [*os.environ]:
+    if _name.startswith(("SLURM", "PBS_", "LSB_", "PE_")):
+        del os.environ[_name]
+
 GRACE: Final = 30.0
 """Seconds that a test's leftovers may take to go (a process that is ending, a collected cycle)."""
 

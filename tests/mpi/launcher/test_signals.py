@@ -213,9 +213,12 @@ print(rank, len(came), flush=True)
 
 
 @contextlib.contextmanager
-def _on_a_terminal(*command: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def _on_a_terminal(*command: str, setting: int = 0) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Run the launcher as a shell of a terminal does; yield it, and the terminal to type at."""
     keys, terminal = pty.openpty()
+    settings = termios.tcgetattr(terminal)
+    settings[3] |= setting
+    termios.tcsetattr(terminal, termios.TCSANOW, settings)
     line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", *command]
     try:
         with subprocess.Popen(
@@ -264,10 +267,8 @@ MPI.COMM_WORLD.Barrier()
 
 def test_ranks_write_to_a_terminal_that_stops_background_jobs() -> None:
     """Behind `stty tostop`: the process groups of ranks are not that of the foreground."""
-    with _on_a_terminal("--timeout", "20", "-c", WRITES) as (launcher, keys):
-        settings = termios.tcgetattr(keys)
-        settings[3] |= termios.TOSTOP
-        termios.tcsetattr(keys, termios.TCSANOW, settings)
+    line = ["--timeout", "20", "-c", WRITES]
+    with _on_a_terminal(*line, setting=termios.TOSTOP) as (launcher, keys):
         assert launcher.wait(PATIENCE) == 0
         assert sorted(os.read(keys, 1024).decode().split()) == ["0", "1", "rank", "rank"]
 
