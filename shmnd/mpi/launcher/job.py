@@ -80,6 +80,8 @@ class Job:
 
     def _warn(self) -> None:
         options = self._options
+        if options.note:
+            self._output.say(options.note)
         if self._processes.crowded and not options.oversubscribe:
             unbound = "" if options.bind == "core" else " and nothing is bound"
             self._output.say(
@@ -250,7 +252,7 @@ def main(
     from shmnd.mpi.launcher.options import parse
 
     options = parse(arguments, prog)
-    if is_elsewhere(options.hosts):
+    if is_elsewhere(options.hosts, allocated=options.allocated):
         from shmnd.mpi.launcher.hosts.elsewhere import hand_over
 
         hand_over(options)

@@ -6,21 +6,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from shmnd import command_line
-from shmnd.mpi.launcher.hosts.allocation import Unreadable, allocated_hosts, is_elsewhere
-
-MOST: Final = 1024
-"""Ranks of one job."""
-
-_WITH_VALUE: Final = (
-    "-n", "-np", "--np", "--wdir", "-x", "--env", "--bind-to", "--timeout", "--host", "--hostfile",
-    "--namespace", "--group",
-)  # fmt: skip
-"""Options whose value may be the next word."""
+from shmnd.mpi.launcher.hosts.allocation import (
+    MOST,
+    Unreadable,
+    allocated_hosts,
+    is_elsewhere,
+    slots_of,
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -49,6 +46,8 @@ class JobOptions(NamedTuple):
     """The file that has all of the hosts."""
     allocated: bool
     """The hosts are those of a batch system, which the real mpiexec asks, too."""
+    note: str
+    """The launcher says this of the hosts when it starts; empty where it has nothing to say."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -132,12 +131,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def options_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> JobOptions:
     """Return what the parsed arguments ask for; end the program where that cannot be."""
-    hosts = _hosts_of(args.hosts or "", parser)
+    hosts = _hosts_of(args.hosts, parser) if args.hosts else []
     if args.hostfile is not None:
         hosts += _hosts_in(args.hostfile, parser)
-    allocated = not hosts
-    if allocated:
-        hosts = _hosts_of_batch_system()
+    batch, note = ([], "") if hosts else _hosts_of_batch_system()
+    hosts, allocated = hosts or batch, bool(batch)
     ranks = args.ranks
     if ranks is None:
         if not hosts:
@@ -146,7 +144,8 @@ def options_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Job
         if ranks > MOST:
             parser.error(f"the hosts have more slots than the {MOST} ranks that a job may have")
     command = _command(args, parser)
-    if ":" in command and not is_elsewhere(hosts):  # the real mpiexec takes the parts
+    # The real mpiexec takes the parts.
+    if ":" in command and not is_elsewhere(hosts, allocated=allocated):
         parser.error("a job has one program: the parts after a : cannot be started")
     if args.folder is not None and not Path(args.folder).is_dir():
         parser.error(f"--wdir {args.folder}: there is no such folder")
@@ -164,6 +163,7 @@ def options_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Job
         hosts=hosts,
         hostfile=None if args.hosts else args.hostfile,
         allocated=allocated,
+        note=note,
     )
 
 
@@ -175,20 +175,33 @@ def parse(arguments: Sequence[str], prog: str) -> JobOptions:
         allow_abbrev=False,
     )
     configure(parser)
-    args, unknown = parser.parse_known_args(_separated(arguments))
+    args, unknown = parser.parse_known_args(
+        _separated(
+            arguments,
+            {
+                option
+                for action in parser._actions
+                if action.nargs is None
+                for option in action.option_strings
+            },
+        )
+    )
     if unknown:
         parser.error(f"{unknown[0]!r} is not an option here; --help lists the options")
     return options_of(args, parser)
 
 
-def _separated(words: Sequence[str]) -> list[str]:
-    """Return a command line in which -m and -c are words of their own, also for -mtimeit."""
+def _separated(words: Sequence[str], with_value: Container[str]) -> list[str]:
+    """Return a command line in which -m and -c are words of their own, also for -mtimeit.
+
+    The value of the options `with_value` may be the next word. A program begins behind --, or is -.
+    """
     i = 0
-    while i < len(words) and words[i].startswith("-"):
+    while i < len(words) and words[i].startswith("-") and words[i].strip("-"):
         option, attached = words[i][:2], words[i][2:]
         if option in ("-m", "-c"):
             return [*words[:i], option, *([attached] if attached else []), *words[i + 1 :]]
-        i += 2 if words[i] in _WITH_VALUE else 1
+        i += 2 if words[i] in with_value else 1
     return list(words)
 
 
@@ -238,15 +251,12 @@ def _hosts_of(text: str, parser: argparse.ArgumentParser) -> list[str]:
         if len(slots) != 1:  # a name alone, or an address such as ::1
             hosts.append(each)
         elif name and slots[0].isdecimal():
-            hosts += _slots(name, slots[0])
+            hosts += slots_of(name, slots[0])
         else:
             parser.error(f"--host {each}: must be a host, or a host and its slots, as in a:4")
+    if not hosts:
+        parser.error(f"--host {text}: names no host with a slot")
     return hosts
-
-
-def _slots(host: str, count: str) -> list[str]:
-    """Return a host as often as it has slots; at most once more than a job may have ranks."""
-    return [host] * min(int(count), MOST + 1)
 
 
 def _hosts_in(name: str, parser: argparse.ArgumentParser) -> list[str]:
@@ -261,16 +271,19 @@ def _hosts_in(name: str, parser: argparse.ArgumentParser) -> list[str]:
             slots = [word.partition("=")[2] for word in words[1:] if word.startswith("slots=")]
             if slots and not slots[0].isdecimal():
                 parser.error(f"--hostfile {name}: slots={slots[0]} is not a number")
-            hosts += _slots(words[0], slots[0] if slots else "1")
+            hosts += slots_of(words[0], slots[0] if slots else "1")
+    if not hosts:
+        parser.error(f"--hostfile {name}: names no host with a slot")
     return hosts
 
 
-def _hosts_of_batch_system() -> list[str]:
+def _hosts_of_batch_system() -> tuple[list[str], str]:
+    """Return the hosts, and what the launcher says where they cannot be read."""
     try:
-        return allocated_hosts()
+        return allocated_hosts(), ""
     except Unreadable as exc:  # as in a container, which has the variable and not its file
-        sys.stderr.write(f"shmnd mpiexec: {exc} cannot be read: the ranks run on this host\n")
-        return []
+        then = "each host counts as one slot" if exc.hosts else "the ranks run on this host"
+        return exc.hosts, f"{exc} cannot be read: {then}"
 
 
 def _command(args: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from mpi.launcher.jobs import PATIENCE
 from shmnd.mpi.launcher.hosts import elsewhere
-from shmnd.mpi.launcher.hosts.allocation import allocated_hosts, is_elsewhere
+from shmnd.mpi.launcher.hosts.allocation import MOST, allocated_hosts, is_elsewhere
 from shmnd.mpi.launcher.job import main
 from shmnd.mpi.launcher.options import parse
 
@@ -74,17 +74,30 @@ def test_a_list_and_a_file_of_hosts_are_handed_over_as_one_list(
 
 @pytest.mark.parametrize(
     ("version", "options"),
-    [("mpiexec (Open MPI) 5.0.11", ["-x", "A=1 2", "-x", "B="]), ("HYDRA build details:", [])],
+    [
+        ("mpiexec (Open MPI) 5.0.11", ["-x", "A=1 2", "-x", "B="]),
+        ("mpiexec (OpenRTE) 4.1.6", ["-x", "A=1 2", "-x", "B="]),
+        ("HYDRA build details:", []),
+    ],
 )
 def test_variables_reach_the_ranks_of_other_hosts(
     version: str, options: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Open MPI takes those along that it is given by name; MPICH takes all."""
     mpiexec = tmp_path / "mpiexec"
-    mpiexec.write_text(f"#!/bin/sh\necho '{version}'\n")
+    mpiexec.write_text(f"#!/bin/sh\nread line || echo '{version}'\n")  # not the ranks' input
     mpiexec.chmod(0o755)
     line = ["--host", "a,b", "-x", "A=1 2", "-x", "B=", "prog"]
-    became = handed_over(monkeypatch, *line, mpiexec=str(mpiexec))
+    own, other = os.pipe()
+    os.write(other, b"a line for rank 0\n")
+    kept = os.dup(0)
+    os.dup2(own, 0)
+    try:
+        became = handed_over(monkeypatch, *line, mpiexec=str(mpiexec))
+    finally:
+        os.dup2(kept, 0)
+        for each in (own, other, kept):
+            os.close(each)
     assert became[1:] == ["-n", "2", "--host", "a,b", *options, "prog"]
 
 
@@ -99,6 +112,15 @@ def test_options_that_are_not_handed_over_are_named(
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1", socket.gethostname()])
 def test_this_host_is_not_handed_over(name: str) -> None:
     assert not is_elsewhere([name, name])
+
+
+def test_two_names_of_this_host_are_one_host_for_a_batch_system() -> None:
+    """A user may name both for two hosts, as by `--host localhost,127.0.0.1`."""
+    own = socket.gethostname()
+    for names in ([own, "localhost"], [own, f"{own}.cluster"]):
+        assert not is_elsewhere(names, allocated=True)
+        assert is_elsewhere(names)
+    assert is_elsewhere([own, "another"], allocated=True)
 
 
 def test_a_job_of_this_host_has_one_program(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +140,7 @@ SLURM_HOSTS = ["rack1n08", "rack1n09", "rack1n12", "rack2n08", "rack2n09", "rack
         ({"SLURM_JOB_NODELIST": SLURM}, SLURM_HOSTS),
         ({"SLURM_JOB_NODELIST": "n[1-2],m", "SLURM_TASKS_PER_NODE": "2(x2),1"}, "n1 n1 n2 n2 m"),
         ({"SLURM_JOB_NODELIST": "m", "SLURM_TASKS_PER_NODE": "3"}, "m m m"),
-        ({"LSB_MCPU_HOSTS": "a 2 b 1"}, "a a b"),
+        ({"LSB_MCPU_HOSTS": "a 2 b 1 c 0"}, "a a b"),
         ({"PBS_NODEFILE": "a\na\nb\n"}, "a a b"),
         ({"PE_HOSTFILE": "a 2 all.q@a UNDEFINED\nb 1 all.q@b UNDEFINED\n"}, "a a b"),
     ],
@@ -138,26 +160,84 @@ def test_a_batch_system_names_the_hosts(
     [
         {"SLURM_JOB_NODELIST": "n[1"},
         {"SLURM_JOB_NODELIST": "n[1-x]"},
-        {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "1(x2)"},
-        {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "many"},
+        {"SLURM_JOB_NODELIST": "n[3-1]"},
+        {"SLURM_JOB_NODELIST": "]n["},
+        {"SLURM_JOB_NODELIST": ","},
         {"LSB_MCPU_HOSTS": "a 2 b"},
+        {"LSB_MCPU_HOSTS": "a -3"},
+        {"LSB_MCPU_HOSTS": "a 1_0"},
+        {"LSB_MCPU_HOSTS": "a 0 b 0"},
+        {"PBS_NODEFILE": os.devnull},
         {"PBS_NODEFILE": "/nowhere"},
         {"PE_HOSTFILE": "/nowhere"},
     ],
 )
 def test_an_allocation_that_cannot_be_read_leaves_the_ranks_here(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ((name, value),) = variables.items()
+    monkeypatch.setenv(name, value)
+    options = parse(["-n", "2", "prog"], "shmnd mpiexec")
+    assert options.note.startswith(f"{name}={value}")
+    assert options.note.endswith(" cannot be read: the ranks run on this host")
+    assert not options.hosts
+    assert not options.allocated
+
+
+@pytest.mark.parametrize("tasks", ["1(x2)", "2", "1(x4)", "many", "0(x3)"])
+def test_hosts_whose_slots_cannot_be_read_have_one_each(
+    tasks: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-3]")
+    monkeypatch.setenv("SLURM_TASKS_PER_NODE", tasks)
+    assert handed_over(monkeypatch, "prog")[1:] == ["-n", "3", "prog"]
+    note = f"SLURM_TASKS_PER_NODE={tasks} cannot be read: each host counts as one slot"
+    assert f"shmnd mpiexec: {note}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"LSB_MCPU_HOSTS": "a 300000000000"},
+        {"SLURM_JOB_NODELIST": "n[0-300000000000]"},
+        {"SLURM_JOB_NODELIST": "n", "SLURM_TASKS_PER_NODE": "300000000000"},
+        {"SLURM_JOB_NODELIST": "n[0-9999]", "SLURM_TASKS_PER_NODE": "1(x10000)"},
+    ],
+)
+def test_an_allocation_may_be_larger_than_a_job(
     variables: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Its hosts and slots are not counted to the end."""
+    assert len(allocated_hosts(variables)) == MOST + 1
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    options = parse(["-n", "2", "prog"], "shmnd mpiexec")
-    name, value = next(iter(variables.items()))
-    said = capsys.readouterr().err
-    assert said.startswith(f"shmnd mpiexec: {name}={value}")
-    assert said.endswith(" cannot be read: the ranks run on this host\n")
-    assert not is_elsewhere(options.hosts)
+    with pytest.raises(SystemExit, match="2"):
+        parse(["prog"], "shmnd mpiexec")
+    assert f"more slots than the {MOST} ranks" in capsys.readouterr().err
+    assert handed_over(monkeypatch, "-n", "3", "prog")[1:] == ["-n", "3", "prog"]
+
+
+@pytest.mark.parametrize("words", [[], ["--host", "a,b"]])
+def test_a_standard_error_that_takes_nothing_does_not_end_the_job(words: list[str]) -> None:
+    """The launcher writes a line about the hosts; another mpiexec is in the place of a real one."""
+    program = "from shmnd.mpi.launcher.hosts import elsewhere\n"
+    program += "elsewhere.find_mpiexec = lambda: '/bin/echo'\n"
+    program += "elsewhere.importlib.util.find_spec = lambda name: name\n"
+    program += "import sys\nfrom shmnd.mpi.launcher.job import main\nsys.exit(main(sys.argv[1:]))"
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-c", program, *words, "-n", "1", "/bin/echo", "it", "ran"],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+            env={**os.environ, "LSB_MCPU_HOSTS": "x"},
+        )
+    assert ran.returncode == 0
+    assert ran.stdout.rstrip().endswith("it ran")
 
 
 def test_an_allocation_of_several_hosts_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +274,29 @@ def test_without_another_mpi_the_hosts_are_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(elsewhere, "find_mpiexec", lambda: None)
     with pytest.raises(SystemExit, match=r"the hosts a, b need a real MPI.* no mpiexec of an MPI"):
         main(["--host", "a,b", "prog"])
+
+
+def test_a_refusal_of_hosts_that_the_user_has_not_named_says_where_they_come_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(elsewhere, "find_mpiexec", lambda: None)
+    monkeypatch.setenv("LSB_MCPU_HOSTS", "a 1 b 1")
+    words = r"the batch system has given them: --host localhost:3 keeps 3 ranks here$"
+    with pytest.raises(SystemExit, match=words):
+        main(["-n", "3", "prog"])
+    with pytest.raises(SystemExit, match=r"openmpi$"):
+        main(["--host", "a,b", "prog"])
+
+
+def test_hosts_that_a_file_does_not_name_are_not_those_of_an_allocation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LSB_MCPU_HOSTS", "a 1 b 1")
+    (tmp_path / "hosts").write_text("# none\n")
+    for words in (["--hostfile", str(tmp_path / "hosts")], ["--host", "a:0"], ["--host", ","]):
+        with pytest.raises(SystemExit, match="2"):
+            parse(["-n", "2", *words, "prog"], "shmnd mpiexec")
+        assert f"{' '.join(words)}: names no host with a slot\n" in capsys.readouterr().err
 
 
 def test_without_mpi4py_the_hosts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

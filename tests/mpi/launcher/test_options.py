@@ -24,7 +24,7 @@ from shmnd.mpi.launcher.options import parse
         ("-n 1 true : --wdir / true", "a job has one program"),
         ("-n 1 true : true", "a job has one program"),
         ("--host a:99999999999 true", "more slots than the 1024 ranks that a job may have"),
-        ("--host a:0 true", "-n N says how many ranks to start"),
+        ("--host a:0 true", "--host a:0: names no host with a slot"),
         ("--host localhost:x true", "--host localhost:x: must be a host, or a host and its slots"),
         ("-n 2 --host b,a: true", "--host a:: must be a host, or a host and its slots"),
         ("-n 2 --host :2 true", "--host :2: must be a host, or a host and its slots"),
@@ -66,6 +66,12 @@ def test_modules_and_code_may_be_attached_to_their_option(words: str, command: s
         sys.executable,
         *command.split(),
     ]
+
+
+@pytest.mark.parametrize("words", ["-- -cfoo -mbar", "- -cfoo", "prog -cfoo"])
+def test_words_of_a_program_stay_as_they_are(words: str) -> None:
+    command = words.removeprefix("-- ").split()
+    assert parse(["-n", "1", *words.split()], "mpiexec").command == command
 
 
 def test_a_variable_that_is_not_set_stays_so_in_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

