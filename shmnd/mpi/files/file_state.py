@@ -72,6 +72,7 @@ def _open(path: str, amode: int, creates: bool) -> Owned:
     try:
         return Owned.of(os.open, path, flags, 0o666)
     except OSError as error:
+        pass_on(error)
         raise _refusal(error, path, amode) from None
     except ValueError as error:  # a zero byte, or letters that names of files cannot have
         pass_on(error)
@@ -81,7 +82,6 @@ def _open(path: str, amode: int, creates: bool) -> Owned:
 
 def _refusal(error: OSError, path: str, amode: int) -> MPIException:
     """Return the error of MPI for that of the kernel."""
-    pass_on(error)
     why = f"File.Open({path!r}, {amode}): {error.strerror}{remedy_of_call(error)}"
     return MPIException(class_of(error), why)
 
@@ -152,6 +152,7 @@ class FileState(State):
             try:
                 self._found = os.fstat(self.descriptor)
             except OSError as error:  # as on a network, where the file is gone meanwhile
+                pass_on(error)
                 raise _refusal(error, self.path, self.amode) from None
         except MPIException as error:
             return error.Get_error_class(), error.detail

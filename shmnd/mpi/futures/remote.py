@@ -8,11 +8,10 @@ and a pickle that cannot be loaded is the exception of its task alone.
 
 from __future__ import annotations
 
-import functools
 import pickle
 import traceback
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
 from shmnd.common.interruption import pass_on
 
@@ -85,10 +84,13 @@ class Remote(Future[Any]):
 
     @classmethod
     def of(cls, kind: type[Future[Any]]) -> Remote:
-        """Return a new one that is also a future of that type."""
+        """Return a new one that is also a future of that type; those of a type have one class."""
         if issubclass(cls, kind):
             return cls()
-        return _class_for(kind)()
+        made = _classes.get(kind) or _classes.setdefault(
+            kind, type(kind.__name__, (cls, kind), {"__module__": kind.__module__})
+        )
+        return made()
 
     def follow(self, inner: Future[bytes]) -> None:
         """Take the outcome from the future of those bytes."""
@@ -123,7 +125,5 @@ class Remote(Future[Any]):
         settle(self, good, value)
 
 
-@functools.cache
-def _class_for(kind: type[Future[Any]]) -> type[Remote]:
-    """Return the class of the futures that are also of that type: one for all tasks."""
-    return type(kind.__name__, (Remote, kind), {"__module__": kind.__module__})
+_classes: Final[dict[type[Future[Any]], type[Remote]]] = {}
+"""Of the futures that are also of a type."""

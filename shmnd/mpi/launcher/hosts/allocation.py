@@ -44,7 +44,7 @@ def is_elsewhere(hosts: list[str], *, allocated: bool = False) -> bool:
 
 
 def slots_of(host: str, count: str) -> list[str]:
-    """Return a host as often as it has slots; raise ValueError where that is no number."""
+    """Return a host as often as it has slots; raise ValueError where its slots are not a number."""
     if not count.isdecimal():
         raise ValueError(count)
     return [host] * min(int(count), MOST + 1)
