@@ -14,6 +14,7 @@ import numpy as np
 from shmnd.common.closing import refuse_copy
 from shmnd.common.deadline import end_of
 from shmnd.common.interruption import Ignoring, is_interruption, pass_on
+from shmnd.ipc.common.limits import MOST_SAMPLE, number
 from shmnd.ipc.errors import RemoteError, TypeMismatch
 from shmnd.ipc.service.fields import Fields
 from shmnd.ipc.types.filling import fields_of, fill_record
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 _ANY: Final = "any"
+_BYTE: Final[np.dtype[Any]] = np.dtype("u1")
 
 
 class Answer:
@@ -125,7 +127,7 @@ def described(type_: Any, call: str) -> str:
     """Return the text of a type, by which two ends compare it."""
     if type_ is None:
         return _ANY
-    if type_ in (bytes, object):
+    if _is_any(type_):
         return str(type_.__name__)
     if dataclasses.is_dataclass(type_) and isinstance(type_, type):
         parts = ", ".join(f"{field.name}: {field.type}" for field in dataclasses.fields(type_))
@@ -194,18 +196,39 @@ def conforming(value: Any, type_: Any, call: str) -> Any:
 def room_for(type_: Any, shape: Any, dtype: Any, call: str) -> Any:
     """Return memory for a value: of a type, or an array of this shape or dtype."""
     arrays = getattr(type_, "arrays", None)
-    if shape is None and dtype is None and isinstance(arrays, dict):
+    is_several = isinstance(arrays, dict)
+    if is_several and shape is None and dtype is None:
         return Fields((name, room_for(each, None, None, call)) for name, each in arrays.items())
+    if is_several and dtype is None:
+        raise TypeError(
+            f"{call}: the response is {type_!r}, which has the shapes of its arrays; pass a dtype"
+            " too, or neither"
+        )
     if dtype is None and isinstance(type_, type) and dataclasses.is_dataclass(type_):
         raise TypeError(
             f"{call}: the response is a dataclass, which has no memory to compute into;"
             " respond with an object of it"
         )
-    if shape is None:
-        shape = getattr(type_, "shape", ())
-    if dtype is None:
-        dtype = getattr(type_, "dtype", type_ if type_ not in (None, bytes, object) else "u1")
-    return np.empty(shape, dtype)
+    found, usual = _BYTE, ()
+    if dtype is None and not _is_any(type_):
+        found, usual = _array_type(type_, call)
+    elif shape is None:
+        usual = getattr(type_, "shape", ())
+    if dtype is not None:
+        found = dtype_of(dtype, call, "a numpy dtype, as 'f4'")
+    return np.empty(usual if shape is None else _shape_of(shape, call), found)
+
+
+def _is_any(type_: Any) -> bool:
+    """Return whether values of a type are no arrays of one dtype."""
+    # By identity: a dtype of float64 equals None, and one of objects equals `object`.
+    return any(type_ is each for each in (None, bytes, object))
+
+
+def _shape_of(shape: Any, call: str) -> tuple[int, ...]:
+    """Return the shape that a program means: a whole number, or several."""
+    given = shape if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(number(call, "shape", each, 0, MOST_SAMPLE) for each in given)
 
 
 # -- failures --
