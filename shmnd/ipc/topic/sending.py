@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shmnd.common.deadline import end_of, left_until
-from shmnd.common.interruption import is_interruption, pass_on
+from shmnd.common.interruption import is_interruption
 from shmnd.ipc.common.limits import number
 from shmnd.ipc.errors import TypeMismatch
 from shmnd.ipc.topic.loan import Lender, Loan
@@ -97,6 +97,18 @@ class Sender(Lender):
         return self._put_bytes(value.data, forms.OBJECT, None, header, timeout)
 
 
+class _Once(float):
+    """The time-out of one attempt to send, which differs from each other one by identity."""
+
+
+class _NoRoom(TimeoutError):
+    """What refuses such an attempt: its sample was not published."""
+
+    def __init__(self, text: str, attempt: _Once) -> None:
+        super().__init__(text)
+        self.attempt: Final = attempt
+
+
 class SenderInLoops(Sender):
     """A publisher, as far as it waits in event loops."""
 
@@ -111,7 +123,8 @@ class SenderInLoops(Sender):
 
     def _no_room(self, timeout: float | None, call: str) -> TimeoutError:
         slow = [seat for seat in self._slow() if self._seats.blocks(seat)]
-        return TimeoutError(f"{call}: {self._seats.names(slow)} after {timeout} s")
+        text = f"{call}: {self._seats.names(slow)} after {timeout} s"
+        return _NoRoom(text, timeout) if isinstance(timeout, _Once) else TimeoutError(text)
 
     def _too_few(self, n: int, timeout: float | None, call: str) -> TimeoutError:
         return TimeoutError(
@@ -125,11 +138,12 @@ class SenderInLoops(Sender):
         end = end_of(timeout, call)
         while True:
             await self._await_room(end, timeout, call)
+            attempt = _Once()
             try:
-                return self.send(value, header, 0)
-            except TimeoutError as exc:
-                pass_on(exc)
-                if self._has_room():  # else another thread or task has taken it
+                return self.send(value, header, attempt)
+            except _NoRoom as exc:  # another thread or task has taken the room
+                # Any other TimeoutError is of `on_slow`, perhaps after the sample was published.
+                if exc.attempt is not attempt:
                     raise
 
     async def await_room(self, timeout: float | None = None) -> None:

@@ -2,6 +2,7 @@
 """Publishers in event loops: other tasks run while they wait for subscribers and for room."""
 
 import asyncio
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -103,5 +104,60 @@ def test_a_wait_for_subscribers_in_a_loop_ends_in_time(name: str) -> None:
             await asyncio.sleep(0.01)
             with ipc.Subscriber(name):
                 await waiting
+
+    asyncio.run(run())
+
+
+def test_what_on_slow_raises_after_a_sample_does_not_send_it_again(name: str) -> None:
+    """It may be a TimeoutError, also of a `send` of this publisher, which has no room by then."""
+
+    async def run(report: Callable[[ipc.Publisher], object]) -> None:
+        with (
+            ipc.Publisher(name, "i8") as pub,
+            ipc.Subscriber(name, overflow="block", buffer=1) as sub,
+        ):
+            await pub.await_subscribers(timeout=PATIENCE)
+            await asyncio.sleep(0.02)  # the next send searches for slow subscribers
+            pub.on_slow = lambda slow: report(pub)
+            with pytest.raises(TimeoutError, match="raised|Publisher.send: "):
+                await pub.asend([1], timeout=0.2)
+            pub.on_slow = None
+            assert sub.receive(PATIENCE).value == 1
+            assert sub.try_receive() is None
+            assert await pub.asend([2], timeout=PATIENCE) == 1
+
+    def raised(pub: ipc.Publisher) -> None:
+        raise TimeoutError("raised")
+
+    asyncio.run(run(raised))
+    asyncio.run(run(lambda pub: pub.send([9], None, 0)))
+
+
+def test_room_that_another_thread_took_for_a_moment_is_no_timeout(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        with (
+            ipc.Publisher(name, "i8") as pub,
+            ipc.Subscriber(name, overflow="block", buffer=1) as sub,
+        ):
+            await pub.await_subscribers(timeout=PATIENCE)
+            no_room = pub._no_room
+
+            def refused(timeout: float | None, call: str) -> TimeoutError:
+                """Have the subscriber read between the refusal and the next step."""
+                found = no_room(timeout, call)
+                sub.receive(PATIENCE).release()
+                return found
+
+            async def taken(*args: object) -> None:
+                """Let another sender take the room that was waited for."""
+                monkeypatch.undo()
+                pub.send([1])
+                monkeypatch.setattr(pub, "_no_room", refused)
+
+            monkeypatch.setattr(pub, "_await_room", taken)
+            assert await pub.asend([2], timeout=PATIENCE) == 1
+            assert sub.receive(PATIENCE).value == 2
 
     asyncio.run(run())
