@@ -9,7 +9,6 @@ import queue
 import threading
 import time
 import weakref
-from functools import partial
 from typing import Any, Final
 
 from shmnd.common.closing import Closing, surely
@@ -118,8 +117,7 @@ class Client(Answers, Closing):
         try:
             noted = self._under_way.entry_of(pending)
             end = end_of(timeout, call)
-            brief = len(self._pending) > 1
-            while not self._unsent.put(item, timeout, noted, brief=brief):
+            while not self._unsent.put(item, timeout, noted):
                 self._take_answers(lost=False)  # its servers may wait until it reads a stream
                 timeout = left_until(end)
         except queue.Full:
@@ -143,9 +141,10 @@ class Client(Answers, Closing):
     async def _aput(self, pending: Pending, item: Any, timeout: float | None, call: str) -> None:
         try:
             noted = self._under_way.entry_of(pending)
-            born = self._unsent.process
-            put = partial(self._requests._put_noted, item, False, None, noted, born)
-            await self._requests._put_in_loop(put, timeout, self._pid)
+            end = end_of(timeout, call)
+            while not await self._unsent.aput(item, timeout, noted, self._pid):
+                self._take_answers(lost=False)
+                timeout = left_until(end)
         except queue.Full:
             pending._over = True
             raise self._late(call, _NO_ROOM) from None

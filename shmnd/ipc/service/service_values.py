@@ -38,6 +38,7 @@ __all__ = [
 
 _ANY: Final = "any"
 _BYTE: Final[np.dtype[Any]] = np.dtype("u1")
+_NO_SHAPE: Final[tuple[int, ...]] = ()
 
 
 class Answer:
@@ -196,10 +197,10 @@ def conforming(value: Any, type_: Any, call: str) -> Any:
 def room_for(type_: Any, shape: Any, dtype: Any, call: str) -> Any:
     """Return memory for a value: of a type, or an array of this shape or dtype."""
     arrays = getattr(type_, "arrays", None)
-    is_several = isinstance(arrays, dict)
-    if is_several and shape is None and dtype is None:
-        return Fields((name, room_for(each, None, None, call)) for name, each in arrays.items())
-    if is_several and dtype is None:
+    if dtype is None and isinstance(arrays, dict):
+        if shape is None:
+            each_one = ((name, room_for(each, None, None, call)) for name, each in arrays.items())
+            return Fields(each_one)
         raise TypeError(
             f"{call}: the response is {type_!r}, which has the shapes of its arrays; pass a dtype"
             " too, or neither"
@@ -209,7 +210,7 @@ def room_for(type_: Any, shape: Any, dtype: Any, call: str) -> Any:
             f"{call}: the response is a dataclass, which has no memory to compute into;"
             " respond with an object of it"
         )
-    found, usual = _BYTE, ()
+    found, usual = _BYTE, _NO_SHAPE
     if dtype is None and not _is_any(type_):
         found, usual = _array_type(type_, call)
     elif shape is None:

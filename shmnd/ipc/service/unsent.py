@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.held import Held
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Unsent"]
 
 _PAUSE: Final = 0.5
-"""Seconds after which it is tried again without a ring."""
+"""Seconds after which it is tried again without a ring, and answers are taken before."""
 _BRIEF: Final = 0.05
-"""Seconds that a send waits for room before its client takes the answers to other requests."""
+"""The same where the client has other requests, whose answers may hold their servers up."""
 _STEP: Final = 0.0002
 """Seconds until another process, which is between two steps of a get, is asked again."""
 
@@ -47,17 +48,38 @@ class Unsent:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, item: Any, timeout: float | None, noted: Any, *, brief: bool) -> bool:
-        """Put a request, or return False after a brief wait that is not all of the time. Full."""
-        brief = brief and (timeout is None or timeout > _BRIEF)
+    def put(self, item: Any, timeout: float | None, noted: Any) -> bool:
+        """Put a request, or return False after a wait that is not all of the time. Full."""
+        longest = self._longest()
+        is_last = timeout is not None and timeout <= longest
         try:
-            left = _BRIEF if brief else timeout
+            left = timeout if is_last else longest
             self._requests._put_noted(item, True, left, noted, self.process)
         except queue.Full:
-            if not brief:
+            if is_last:
                 raise
             return False
         return True
+
+    async def aput(self, item: Any, timeout: float | None, noted: Any, pid: int) -> bool:
+        """Put a request as `put` does, and let other tasks run meanwhile."""
+        is_last = timeout is not None and timeout <= _PAUSE
+        put = partial(self._requests._put_noted, item, False, None, noted, self.process)
+        try:
+            await self._requests._put_in_loop(put, timeout if is_last else _PAUSE, pid)
+        except queue.Full:
+            if is_last:
+                raise
+            return False
+        return True
+
+    def _longest(self) -> float:
+        """Return how long a thread waits for room until it takes the answers of its client.
+
+        Servers of streams wait until they are read, and take no request meanwhile. Another thread
+        may send the first of them later.
+        """
+        return _BRIEF if len(self._under_way._pending) > 1 else _PAUSE
 
     def send(self, pending: Pending, item: Any, loop: asyncio.AbstractEventLoop) -> None:
         """Put a request, or have the loop put it when there is room."""
@@ -73,11 +95,20 @@ class Unsent:
         self._put_some()
         while pending._unsent and self._is_here() and (left := end - time.monotonic()) > 0:
             if self._requests._core.full():
-                with contextlib.suppress(queue.Full):
-                    self._requests._await_room(True, min(left, _PAUSE))
+                self._await_room(pending, left)
             else:
                 time.sleep(min(left, _STEP))
             self._put_some()
+
+    def _await_room(self, pending: Pending, left: float) -> None:
+        """Wait for room once, and take the answers of the client."""
+        try:
+            with contextlib.suppress(queue.Full):
+                self._requests._await_room(True, min(left, self._longest()))
+            pending._client._take_answers(lost=False)
+        except ValueError:
+            if not self._requests._closed:  # by another thread, which has ended the request
+                raise
 
     def _is_here(self) -> bool:
         """Return whether this is the process of the client: a child has only copies."""
@@ -104,6 +135,7 @@ class Unsent:
                 self._put_some()
                 if self._waiting and self._requests._core.full():
                     await self._requests._await_long(ROOM, _PAUSE)
+                    self._take_of_first()
                 elif self._waiting:
                     await asyncio.sleep(_STEP)
         finally:
@@ -111,6 +143,11 @@ class Unsent:
                 "the event loop that was to send the request has ended; read what it sends in that"
                 " loop, or pass a timeout, which waits for room"
             )
+
+    def _take_of_first(self) -> None:
+        """Take the answers of the client where no task may wait for one, and there is no room."""
+        if self._waiting and self._requests._core.full():
+            self._waiting[0][0]._client._take_answers(lost=False)
 
     def _end(self, why: str, kind: type[RuntimeError] = RuntimeError) -> None:
         """End the requests that are not sent; their memory is that of the parent of a child."""

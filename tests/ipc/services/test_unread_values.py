@@ -13,7 +13,7 @@ import pytest
 from shmnd import ipc
 from shmnd.ipc.service import client as of_clients
 from shmnd.ipc.service.pending import Stream
-from shmnd.ipc.service.request import Request
+from shmnd.ipc.service.request import AHEAD, Request
 
 PATIENCE = 60.0
 MOST = 1000
@@ -144,21 +144,85 @@ def test_answers_that_a_call_leaves_to_the_next_one_are_rung(stream: Stream) -> 
         assert next(stream).value == number
 
 
+@pytest.fixture
+def streaming() -> Iterator[str]:
+    """The name of a server that waits until its streams are read, and takes nothing meanwhile."""
+    name = f"s{uuid.uuid4().hex}"
+    server = ipc.Server(name)
+    handler = (lambda request: request.stream([request.value]),)
+    thread = threading.Thread(target=server.serve, args=handler)
+    thread.start()
+    yield name
+    server.close()
+    thread.join()
+
+
 @pytest.mark.parametrize("timeout", [10, None])
 @pytest.mark.timeout(60)
 def test_a_client_that_only_sends_takes_values_while_it_waits_for_room(
-    timeout: float | None,
+    streaming: str, timeout: float | None
 ) -> None:
-    """Its server waits until it reads of its streams, and takes no request meanwhile."""
+    with ipc.Client(streaming) as client:
+        pending = [client.send(number, timeout) for number in range(300)]
+        assert [each.result(10).value for each in pending] == list(range(300))
+
+
+@pytest.mark.timeout(60)
+def test_a_result_in_the_thread_of_a_loop_takes_values_while_it_waits_for_room(
+    streaming: str,
+) -> None:
+    async def ask() -> None:
+        with ipc.Client(streaming) as client:
+            pending = [client.send(number) for number in range(300)]
+            assert pending[-1].result(PATIENCE / 2).value == 299
+            assert [each.result(10).value for each in pending] == list(range(300))
+
+    asyncio.run(ask())
+
+
+@pytest.mark.timeout(60)
+def test_values_are_taken_for_requests_of_a_loop_in_which_no_task_waits(streaming: str) -> None:
+    async def ask() -> None:
+        with ipc.Client(streaming) as client:
+            pending = [client.send(number) for number in range(200)]
+            for _ in range(2000):
+                if not pending[-1]._unsent:
+                    break
+                await asyncio.sleep(0.01)
+            assert not pending[-1]._unsent
+
+    asyncio.run(ask())
+
+
+@pytest.mark.timeout(60)
+def test_a_task_that_calls_takes_values_while_it_waits_for_room(streaming: str) -> None:
+    async def ask() -> None:
+        with ipc.Client(streaming) as client:
+            pending = []
+            while client._answers.qsize() < AHEAD or not client._requests.full():
+                try:
+                    pending.append(client.send(1, timeout=0))
+                except TimeoutError:
+                    await asyncio.sleep(0.001)
+            assert (await client.acall(-1, timeout=PATIENCE / 3)).value == -1
+            assert {each.result(10).value for each in pending} == {1}
+
+    asyncio.run(ask())
+
+
+@pytest.mark.timeout(60)
+def test_a_send_that_waits_as_the_only_request_takes_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread may open streams of its client meanwhile."""
     name = f"s{uuid.uuid4().hex}"
-    with ipc.Server(name) as server:
-        handler = (lambda request: request.stream([request.value]),)
-        thread = threading.Thread(target=server.serve, args=handler)
-        thread.start()
-        try:
-            with ipc.Client(name) as client:
-                pending = [client.send(number, timeout) for number in range(300)]
-                assert [each.result(10).value for each in pending] == list(range(300))
-        finally:
-            server.close()
-            thread.join()
+    took = threading.Event()
+    with ipc.Client(name) as filling, ipc.Client(name) as client, ipc.Server(name) as server:
+        first = [filling.send(number) for number in range(8)]
+        monkeypatch.setattr(client, "_take_answers", lambda **options: took.set())
+        sending = threading.Thread(target=client.send, args=(8, PATIENCE))
+        sending.start()
+        assert took.wait(PATIENCE / 3)
+        assert [server.receive(PATIENCE).value for _ in range(9)] == list(range(9))
+        sending.join()
+        assert len(first) == 8

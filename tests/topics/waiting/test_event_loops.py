@@ -119,7 +119,7 @@ def test_what_on_slow_raises_after_a_sample_does_not_send_it_again(name: str) ->
             await pub.await_subscribers(timeout=PATIENCE)
             await asyncio.sleep(0.02)  # the next send searches for slow subscribers
             pub.on_slow = lambda slow: report(pub)
-            with pytest.raises(TimeoutError, match="raised|Publisher.send: "):
+            with pytest.raises(TimeoutError, match=r"raised|Publisher\.send: "):
                 await pub.asend([1], timeout=0.2)
             pub.on_slow = None
             assert sub.receive(PATIENCE).value == 1
