@@ -2,12 +2,14 @@
 """A link with a file of zenoh's settings: what the file leaves out is as without a file."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from link.kit import PATIENCE, LinkProcess, Links, free_endpoint, links, unique
+from shmnd_tools.link.session import Session
 
 pytest.importorskip("zenoh")
 
@@ -76,10 +78,44 @@ def test_a_link_listens_where_its_file_says(started: Links, tmp_path: Path) -> N
     first.stop()
 
 
+def test_a_link_listens_at_endpoints_of_its_options_and_of_its_file(
+    started: Links, tmp_path: Path
+) -> None:
+    ends = [free_endpoint(), free_endpoint()]
+    file = _file(tmp_path, f'{{ listen: {{ endpoints: {{ peer: ["{ends[0]}"] }} }} }}')
+    link = started.start(unique("a"), "--topic", "*", "--config", file, "--listen", ends[1])
+    assert _first_words(link) == "shmnd: 0 other links\n"
+    rows = [row for row in _sockets(link, "tcp", "tcp6") if row[3] == _LISTENS]
+    ports = {int(row[1].rpartition(":")[2], 16) for row in rows}
+    assert ports == {int(each.rpartition(":")[2]) for each in ends}
+    assert link.stop() == []
+
+
+_USUAL = '{ listen: { endpoints: { router: ["tcp/[::]:7447"], peer: ["tcp/[::]:0"] } } }'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('["tcp/127.0.0.1"]', "tcp/127.0.0.1: an endpoint has a port"),
+        ('{ peer: ["tls/127.0.0.1:99999"] }', "tls/127.0.0.1:99999: an endpoint has a port of at"),
+        ('["quic_datagram/h#a=b:1"]', "quic_datagram/h#a=b:1: an endpoint has a port"),
+        ('{ client: ["tcp/127.0.0.1:1"] }', "names no endpoint"),
+        (_USUAL, "or only those of zenoh without a file"),
+    ],
+)
+def test_a_file_whose_endpoints_reach_no_other_link_is_an_error(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    whole = text if text is _USUAL else f"{{ connect: {{ endpoints: {text} }} }}"
+    with pytest.raises(OSError, match=re.escape(words)):
+        Session([], [], Path(_file(tmp_path, whole))).close()
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ((), "names no endpoint: add --listen or --connect"),
+        ((), "add --listen or --connect"),
         (("--connect", "tcp/127.0.0.1"), "zenoh cannot open tcp/127.0.0.1: an endpoint has a port"),
     ],
 )

@@ -18,8 +18,10 @@ _WHERE: Final = re.compile(r" at /\S+\.rs:\d+\.?")
 _ASK_LIMIT: Final = 3600.0
 """Seconds after which a request is given up; a far link that ends gives it up at once."""
 
-_PORTLESS: Final = re.compile(r"(tcp|tls|udp|quic|ws)/(?![^?#]*:\d{1,5}([?#]|$))")
-"""An address without a port, to which zenoh would try to connect without a word."""
+_ADDRESS: Final = re.compile(r"(?:tcp|tls|udp|quic\w*|ws)/[^?#]*?(?::(\d{1,5}))?(?:[?#]|$)")
+"""An address, and its port, if it has one."""
+_MOST_PORT: Final = 65535
+_ENDPOINTS: Final = ("listen/endpoints", "connect/endpoints")
 
 _NO_SHARED_MEMORY: Final = {
     "transport/shared_memory/enabled": False,
@@ -42,8 +44,6 @@ class Session:
             raise ImportError(f"shmnd ipc link needs eclipse-zenoh ({exc}): {INSTALL}") from exc
         settings = {
             "mode": "peer",
-            "listen/endpoints": list(listen),
-            "connect/endpoints": list(connect),
             # A far link that is not there yet, or comes again, is tried until it is.
             "connect/timeout_ms": -1,
             "connect/exit_on_failure": False,
@@ -54,9 +54,6 @@ class Session:
         }  # fmt: skip
         ends = ", ".join([*listen, *connect])
         what = f"zenoh cannot open {ends}"
-        for each in connect:
-            if _PORTLESS.match(each):
-                raise OSError(f"{what}: an endpoint has a port, as tcp/192.0.2.7:7447")
         try:
             made, usual = self._zenoh.Config(), self._zenoh.Config()
             if config is not None:
@@ -71,8 +68,15 @@ class Session:
                 # at each address, and accept links that have no certificate.
                 if value or made.get_json(name) == usual.get_json(name):
                     made.insert_json5(name, json.dumps(value))
+            for name, named in zip(_ENDPOINTS, (listen, connect), strict=True):
+                every = list(dict.fromkeys([*named, *_endpoints_of(made, usual, name)]))
+                made.insert_json5(name, json.dumps(every))
+            _require_ports(json.loads(made.get_json("connect/endpoints")))
             if config is not None and not _names_links(made):
-                raise OSError(f"{str(config)!r} names no endpoint: add --listen or --connect")
+                raise OSError(
+                    f"{str(config)!r} names no endpoint, or only those of zenoh without a file: "
+                    "add --listen or --connect"
+                )
             for name, value in _NO_SHARED_MEMORY.items():
                 made.insert_json5(name, json.dumps(value))
             self._session: Any = self._zenoh.open(made)
@@ -154,7 +158,25 @@ class Session:
         self._session.close()
 
 
+def _endpoints_of(config: Any, usual: Any, name: str) -> list[str]:
+    """Return the endpoints of a file, which may have some for each mode; none that are usual."""
+    text = config.get_json(name)
+    found = [] if text == usual.get_json(name) else json.loads(text)
+    return list(found.get("peer", ()) if isinstance(found, dict) else found)
+
+
+def _require_ports(endpoints: Iterable[str]) -> None:
+    """Raise for an address without a port, to which zenoh would try to connect without a word."""
+    for each in endpoints:
+        found = _ADDRESS.match(each)
+        if found is not None and not 0 < int(found[1] or 0) <= _MOST_PORT:
+            raise OSError(
+                f"zenoh cannot open {each}: an endpoint has a port of at most {_MOST_PORT}, as"
+                " tcp/192.0.2.7:7447"
+            )
+
+
 def _names_links(config: Any) -> bool:
     """Return whether a configuration says where other links are, or how they are found."""
-    ways = ("listen/endpoints", "connect/endpoints", "scouting/multicast/enabled")
+    ways = (*_ENDPOINTS, "scouting/multicast/enabled")
     return any(json.loads(config.get_json(each)) for each in ways)
