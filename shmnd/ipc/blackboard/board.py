@@ -24,7 +24,6 @@ from shmnd.ipc.blackboard.keys import (
     TABLE,
     WRITER,
     Key,
-    recorded,
     tuples,
 )  # fmt: skip
 from shmnd.ipc.common.members import MemberTable, holds_lock
@@ -101,8 +100,6 @@ class Board:
             offset, nbytes, text_at, length = struct.unpack("QQQQ", data)
             text = json.loads(self.words.copy(text_at, min(length, MOST_TEXT)))
             dtype = np.lib.format.descr_to_dtype(tuples(text["dtype"]))
-            if text.get("record") and dtype.names:
-                dtype = recorded(dtype)
             shape = tuple(int(each) for each in text["shape"])
             wanted = math.prod(shape) * dtype.itemsize
             if dtype.hasobject or wanted != nbytes or any(each < 0 for each in shape):
@@ -113,7 +110,8 @@ class Board:
             # numpy refuses more: a large dimension next to one of 0, or too many. Takes no memory.
             one = bytes(dtype.itemsize if nbytes else 0)
             np.ndarray(shape, dtype, one, strides=(0,) * len(shape))
-            self.keys[str(text["key"])] = Key(str(text["key"]), dtype, shape, offset)
+            is_record = text.get("record") is True and bool(dtype.names) and not shape
+            self.keys[str(text["key"])] = Key(str(text["key"]), dtype, shape, is_record, offset)
             self._keys_read = number + 1  # behind the last call: a handler of a signal may raise
 
     def close(self) -> None:

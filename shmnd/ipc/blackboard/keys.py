@@ -25,7 +25,6 @@ __all__ = [
     "check_version",
     "key_given",
     "no_key",
-    "recorded",
     "tuples",
     "type_of",
     "unsettled",
@@ -53,10 +52,19 @@ _MOST_LETTERS: Final = 100
 class Key:
     """Where a key lies, and of which type its value is."""
 
-    def __init__(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> None:
+    def __init__(
+        self,
+        key: str,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        is_record: bool,
+        offset: int = 0,
+    ) -> None:
         self.key: Final = key
         self.dtype: Final = dtype
         self.shape: Final = shape
+        self.is_record: Final = is_record
+        """Whether a program meant a dataclass or `Arrays`; a structured dtype alone is none."""
         self.offset: Final = offset
         self.nbytes: Final = math.prod(shape) * dtype.itemsize
         self._is_words = dtype.kind in "iuf" and dtype.itemsize == dtype.alignment == 8
@@ -81,8 +89,8 @@ class Key:
         )
 
     def value_of(self, array: np.ndarray[Any, Any]) -> Any:
-        """Return the value in an array of `fresh`."""
-        return Record(array) if self.dtype.type is np.record else array[()]
+        """Return the value in an array of `fresh`, as one that a topic of the type has."""
+        return Record(array) if self.is_record else array[()]
 
     @property
     def text(self) -> bytes:
@@ -91,32 +99,36 @@ class Key:
             "key": self.key,
             "dtype": np.lib.format.dtype_to_descr(self.dtype),
             "shape": self.shape,
-            "record": self.dtype.type is np.record,
+            "record": self.is_record,
         }
         return json.dumps(described).encode()
 
     def __str__(self) -> str:
-        return f"{self.dtype} of shape {self.shape}"
+        what = "a record of " if self.is_record else ""
+        return f"{what}{self.dtype} of shape {self.shape}"
 
 
-_DTYPE: Final = "a numpy dtype, as '6f8', an ipc.Array, ipc.Arrays or a dataclass of numbers"
+_DTYPE: Final = (
+    "a numpy dtype, as '6f8', an ipc.Array, ipc.Arrays or a dataclass of numbers and arrays"
+)
 
 
-def recorded(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a type whose values are a `Record`, which has its fields by attribute, too."""
-    found: np.dtype[Any] = np.dtype((np.record, dtype))
-    return found
-
-
-def type_of(wanted: Any, call: str, key: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Return the element type and the shape that a program means for a key."""
+def type_of(wanted: Any, call: str, key: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    """Return what a program means for a key: element type, shape, and whether it is a record."""
     call = f"{call}: key {shown(key)}"
     if isinstance(wanted, Arrays):
-        return recorded(arrays_dtype(wanted, call)), ()
+        return arrays_dtype(wanted, call), (), True
     if isinstance(wanted, type) and is_dataclass(wanted):
-        return recorded(dataclass_dtype(wanted, call)), ()
+        return dataclass_dtype(wanted, call), (), True
+    return *_array_type(wanted, call), False
+
+
+def _array_type(wanted: Any, call: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
     if hasattr(wanted, "dtype") and hasattr(wanted, "shape"):  # an ipc.Array, or an array
         dtype, shape = dtype_of(wanted.dtype, call, _DTYPE), tuple(wanted.shape)
+    elif is_dataclass(wanted):
+        name = type(wanted).__name__
+        raise TypeError(f"{call}: {shown(wanted)} is an object of {name}; pass the class, {name}")
     else:
         dtype, shape = dtype_of(wanted, call, _DTYPE), ()
     if dtype.subdtype is not None:

@@ -9,7 +9,6 @@ disturbs neither the writer nor other readers.
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import struct
 import threading
@@ -166,12 +165,13 @@ class Blackboard(Closing):
         self._open(call)
         key_given(key, call)
         with Held(self._adding):
-            self._add(key, *type_of(type, call, key), call)
+            self._add(Key(key, *type_of(type, call, key)), call)
 
-    def _add(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], call: str) -> None:
+    def _add(self, wanted: Key, call: str) -> None:
+        key, nbytes = wanted.key, wanted.nbytes
         known = self._keys.get(key)
         if known is not None:
-            _require_same(known, dtype, shape, call)
+            _require_same(known, wanted, call)
             return
         if len(self._keys) >= MOST_KEYS:
             raise error(
@@ -180,9 +180,8 @@ class Blackboard(Closing):
                 f"key {shown(key)}: {MOST_KEYS} keys are the most; put several values into one of "
                 "a structured type",
             )
-        nbytes = math.prod(shape) * dtype.itemsize
         self._require_fit(key, 4 * nbytes, nbytes, call)  # before memory is taken for it
-        text = _text_of(Key(key, dtype, shape, 0), call)
+        text = _text_of(wanted, call)
         offset = _at_line(self._end + len(text))
         end = offset + cell_bytes(nbytes + -nbytes % 8)
         self._require_fit(key, end, nbytes, call)
@@ -191,7 +190,7 @@ class Blackboard(Closing):
         entry = struct.pack("QQQQ", offset, nbytes, self._end, len(text))
         self._words.write(ENTRIES + ENTRY * len(self._keys), entry)
         self._end = _at_line(end)
-        made = Key(key, dtype, shape, offset)
+        made = Key(key, wanted.dtype, wanted.shape, wanted.is_record, offset)
         try:
             self._keys[key] = made
             self._show_keys()
@@ -247,7 +246,7 @@ class Blackboard(Closing):
         words, array = found.fresh()
         if self._words.read_cell(found.offset, words) < 0:
             raise unsettled("Blackboard", key, self.name, os.getpid())
-        return array[()]
+        return found.value_of(array)
 
     def __contains__(self, key: object) -> bool:
         return key in self._keys
@@ -325,12 +324,13 @@ def _words_of(key: Key, value: Any) -> np.ndarray[Any, Any]:
     return words
 
 
-def _require_same(known: Key, dtype: np.dtype[Any], shape: tuple[int, ...], call: str) -> None:
-    if (known.dtype, known.shape) != (dtype, shape):
+def _require_same(known: Key, wanted: Key, call: str) -> None:
+    ours, theirs = ((each.dtype, each.shape, each.is_record) for each in (wanted, known))
+    if ours != theirs:
         raise error(
             Status.INVALID_PARAMETER_2,
             call,
-            f"key {shown(known.key)} is {known}, not {dtype} of shape {shape}; take another key",
+            f"key {shown(known.key)} is {known}, not {wanted}; take another key",
         )
 
 
