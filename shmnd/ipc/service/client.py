@@ -98,11 +98,10 @@ class Client(Answers, Closing):
 
         Without a time-out it waits for room, but not in an event loop, which sends it later.
         """
-        return self._sent(value, timeout, 1)
+        return self._sent(value, timeout, 1, "Client.send")
 
-    def _sent(self, value: Any, timeout: float | None, most: int) -> Pending:
+    def _sent(self, value: Any, timeout: float | None, most: int, call: str) -> Pending:
         """Send a request of whose answer so many values are kept until they are read."""
-        call = "Client.send"
         end = end_of(timeout, call)
         loop = running_loop() if timeout is None else None
         pending, item = self._begun(value, call, most)
@@ -181,8 +180,10 @@ class Client(Answers, Closing):
 
     def stream(self, value: Any = None, timeout: float | None = None) -> Stream:
         """Send a request and return the values of its answer; each comes within `timeout`."""
+        call = "Client.stream"
+        end_of(timeout, call)  # before the request is sent
         room = timeout if running_loop() is None else None  # a loop waits for room by itself
-        return Stream(self._sent(value, room, MOST_UNREAD), timeout)
+        return Stream(self._sent(value, room, MOST_UNREAD, call), timeout)
 
     def _forget_unseen(self, pending: Pending) -> None:
         self._under_way.unseen.pop(pending._number, None)

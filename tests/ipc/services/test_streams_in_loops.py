@@ -152,3 +152,15 @@ def test_streams_of_any_length_in_the_loop_of_their_client() -> None:
             serving.cancel()
 
     asyncio.run(asyncio.wait_for(main(), PATIENCE))
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_a_stream_with_a_wrong_timeout_is_refused_before_its_request(in_loop: bool) -> None:
+    async def ask(client: ipc.Client) -> None:
+        client.stream(1, timeout=-1)
+
+    with ipc.Server("wrong") as server, ipc.Client("wrong") as client:
+        with pytest.raises(ValueError, match=r"^Client\.stream: timeout"):
+            asyncio.run(ask(client)) if in_loop else client.stream(1, timeout=-1)
+        with pytest.raises(TimeoutError):
+            server.receive(0)
