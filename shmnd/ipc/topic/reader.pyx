@@ -195,6 +195,7 @@ cdef class ReaderCore:
     def try_receive(self):
         """Return the next sample if there is one, else None. Never waits."""
         cdef uint64_t now
+        cdef bint alone
         if self.closed or self.born != forks:
             self.enter("Subscriber.try_receive")
         sample = self.take()
@@ -202,11 +203,11 @@ cdef class ReaderCore:
             return sample
         # A program that polls in vain notices now and then which publishers came and went.
         self.misses += 1
-        if (self.misses % _CHECK_MISSES == 0 or self._has_descriptor or self._trouble
-                or not self.sources and not self._wait_for_publisher):
+        alone = not self.sources and not self._wait_for_publisher  # it raises that at once
+        if (self.misses % _CHECK_MISSES == 0 or self._has_descriptor or self._trouble or alone):
             now = shmnd_now_ns()
             if (now - self.checked_ns > _CHECK_NS or self._has_descriptor or self._trouble
-                    or not self.sources):
+                    or alone):
                 self._trouble = False
                 self.checked_ns = now
                 self._check_members()

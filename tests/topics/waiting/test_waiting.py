@@ -186,3 +186,20 @@ def test_samples_sent_before_the_board_moved_are_not_skipped(name: str, policy: 
                 got.append(int(sub.receive(0).array[0]))
             assert got == ([3] if policy == "conflate" else [0, 1, 2, 3])
             assert other.receive(0).array[0] == 3
+
+
+def test_polls_without_a_publisher_check_the_members_every_10_ms(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = []
+    check = ipc.Subscriber._check_members
+
+    def counted(sub: ipc.Subscriber) -> None:
+        checks.append(time.monotonic())
+        check(sub)
+
+    with ipc.Subscriber(name) as sub:
+        monkeypatch.setattr(ipc.Subscriber, "_check_members", counted)
+        for _ in range(100_000):
+            assert sub.try_receive() is None
+        assert len(checks) <= 1 + (time.monotonic() - checks[0]) / 0.01
