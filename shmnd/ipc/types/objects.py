@@ -14,7 +14,7 @@ __all__ = ["PackedObject", "alone", "object_bytes", "packed", "unpacked", "write
 _LINE: Final = 64
 _COUNT: Final = struct.Struct("<Q")
 _LONG: Final = 64 << 10
-"""From so many bytes on other threads run during a copy: numpy copies without the lock."""
+"""During a copy of more bytes other threads run: numpy copies without the lock. As _LONG_COPY."""
 _ALONE: Final = struct.Struct("<QQ48x")
 """What precedes a pickle without buffers: a table of one number, its length, up to a cache line."""
 
@@ -90,14 +90,14 @@ def _parts(memory: memoryview) -> tuple[bytes | memoryview, list[memoryview]]:
 
 def _copy(view: memoryview) -> bytes | memoryview:
     """Return a copy of bytes."""
-    if view.nbytes < _LONG:
+    if view.nbytes <= _LONG:
         return bytes(view)
     return np.array(np.frombuffer(view, np.uint8)).data
 
 
 def _write(memory: memoryview, view: memoryview | bytes) -> None:
     """Copy bytes into memory of the same length."""
-    if len(memory) < _LONG:
+    if len(memory) <= _LONG:
         memory[:] = view
     else:
         np.copyto(np.frombuffer(memory, np.uint8), np.frombuffer(view, np.uint8))

@@ -137,7 +137,7 @@ def test_columns_precede_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPat
         assert max(map(len, columns.draw(what, [row]).splitlines())) == width
 
 
-def _times_and_long_doubles_are_values() -> None:
+def test_times_and_long_doubles_are_values() -> None:
     """Whatever their unit: numpy has no object of Python for some."""
     late = "1970-01-01T00:00:00.000000005"
     assert plain(np.array([5, "NaT"], "M8[ns]")) == [late, None]
@@ -159,7 +159,6 @@ def test_json_of_large_and_of_odd_values(name: str, capsys: pytest.CaptureFixtur
     when = datetime.datetime(2026, 1, 2, 3, 4, 5)
     assert plain(np.array([when], "M8[s]")) == ["2026-01-02T03:04:05"]
     assert plain({"at": when.date()}) == {"at": "2026-01-02"}
-    _times_and_long_doubles_are_values()
     with ipc.Publisher(name, object, history=2) as pub:
         for value in (10**5000, "\ud800"):  # beyond what Python writes as digits
             pub.send(value)
