@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other threads run while long values are copied."""
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -73,20 +74,35 @@ def test_other_threads_run_while_long_bytes_are_copied_out(name: str) -> None:
         assert sub.held == 0
 
 
+@pytest.mark.usefixtures("rare_switches")
 def test_long_bytes_are_whole_while_another_thread_releases_their_sample(name: str) -> None:
-    nbytes = 8 << 20
+    """It runs as soon as the copy lets others run, and has the slot taken again, if it is free."""
+    nbytes, other = 32 << 20, bytes([255]) * (32 << 20)
     with ipc.Publisher(name, bytes, slots=3) as pub, ipc.Subscriber(name, buffer=1) as sub:
         pub.wait_for_subscribers(timeout=PATIENCE)
-        for number in range(20):
+
+        def release_and_fill(sample: ipc.Sample, copying: threading.Lock) -> None:
+            with copying:
+                sample.release()
+            with contextlib.suppress(ipc.LoanLimit):
+                for _ in range(4):
+                    pub.send(other)
+
+        for number in range(10):
             pub.send(bytes([number]) * nbytes)
-            sample = sub.receive(timeout=PATIENCE)
-            releasing = threading.Thread(target=sample.release)
+            sample, copying = sub.receive(timeout=PATIENCE), threading.Lock()
+            copying.acquire()
+            releasing = threading.Thread(target=release_and_fill, args=(sample, copying))
             releasing.start()
+            copying.release()
             try:
                 assert sample.value == bytes([number]) * nbytes
             except ipc.Closed:
                 pass  # it was released before
-            releasing.join()
+            finally:
+                releasing.join()
+            while sub.try_receive() is not None:
+                pass
 
 
 @pytest.mark.parametrize("count", [10, 100_000, 3_000_000])
