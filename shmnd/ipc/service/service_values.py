@@ -221,7 +221,7 @@ def room_for(type_: Any, shape: Any, dtype: Any, call: str) -> Any:
 
 
 def _is_any(type_: Any) -> bool:
-    """Return whether values of a type are no arrays of one dtype."""
+    """Return whether a type says nothing of a dtype: None, bytes or object."""
     # By identity: a dtype of float64 equals None, and one of objects equals `object`.
     return any(type_ is each for each in (None, bytes, object))
 
