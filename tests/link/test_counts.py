@@ -69,7 +69,7 @@ def test_the_last_sample_counts_also_where_the_link_is_ended_as_it_arrives(
     told = json.dumps({"name": "t", "type": type_, "attributes": {}, "history": 1})
     send = ipc.Publisher.send
 
-    def wait_until_it_arrives(_: object, session: FarLink, limit: float | None) -> None:
+    def wait_until_it_arrives(_: object, session: FarLink, *more: object) -> None:
         def slow(self: Any, value: Any, *more: Any) -> int:
             number = send(self, value, *more)
             session.ended.wait(PATIENCE)  # the first thing that the end of a link does
