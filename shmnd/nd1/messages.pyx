@@ -142,12 +142,8 @@ cdef class ReapingCore(NotifyCore):
         if not isinstance(context, Result):
             return NotifyCore.result(self, e)
         r = <Result>context
-        if e.status == 0:
-            r.status = _SUCCESS
-            r.bytes_transferred = e.bytes
-        else:
-            r.status = _STATUSES[e.status]
-            r.bytes_transferred = 0
+        r.status = _SUCCESS if e.status == 0 else _STATUSES[e.status]
+        r.bytes_transferred = e.bytes if e.status == 0 else 0
         return r
 
     cdef void cqe_of(self, object result, c.shmnd_cqe *e) noexcept:
@@ -348,8 +344,7 @@ cdef class EndpointCore:
         if status:
             refuse(self._pair, method, status, sges, 0)
         legal = _RDMA_FLAGS if method in ("read", "write") else _SEND_FLAGS
-        raise error(flag_status, f"Endpoint.{method}",
-                    f"flags {int(flags):#x} outside {legal:#x}")
+        raise error(flag_status, f"Endpoint.{method}", f"flags {int(flags):#x} outside {legal:#x}")
 
     cdef tuple _stage(self, str method, const c.shmnd_sge *list_, uint32_t n, object sges,
                       uint32_t flags):
