@@ -48,7 +48,9 @@ class _Region(MemoryRegion):
 class Adapter(OverlappedObject):
     """An open adapter. Every operation on it, and on all made from it, comes out of its one file.
 
-    Before the first `get_file_handle` the file keeps the last 4,096 that have ended. Registering allows local use only; peers reach memory through bound windows.
+    Before the first `get_file_handle` the file keeps the last 4,096 that have ended.
+
+    Registering allows local use only; peers reach memory through bound windows.
     """
 
     def __init__(
