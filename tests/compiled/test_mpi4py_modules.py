@@ -84,10 +84,17 @@ def build(source: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("family", HANDLES)
 @pytest.mark.parametrize("version", [3, 4])
-def test_a_module_that_reads_handles_gets_an_import_error(
+def test_a_module_that_reads_handles_is_not_imported(
     family: str, version: int, tmp_path: Path
 ) -> None:
-    """Its classes may be as long as those here, or longer: with other handles, it would crash."""
+    """Its classes may be as long as those here, or longer: with other handles, it would crash.
+
+    The interpreter compares their sizes first. A longer Request here would cost each message.
+    """
+    refusals = {
+        "mpich": "ImportError: this extension module uses the C interface of mpi4py",
+        "openmpi": "ValueError: mpi4py.MPI.Request size changed",
+    }
     package = tmp_path / "mpi4py"
     package.mkdir()
     (package / "__init__.pxd").touch()
@@ -97,7 +104,7 @@ def test_a_module_that_reads_handles_gets_an_import_error(
     for before in ("", "from mpi4py import MPI\n"):
         program = f"import sys\nsys.path.append({str(tmp_path)!r})\n{before}import module"
         said = launch(1, "-c", program, expect=1).stderr
-        assert "ImportError: this extension module uses the C interface of mpi4py" in said
+        assert refusals[family] in said
 
 
 def test_a_module_without_the_c_interface_is_imported(tmp_path: Path) -> None:

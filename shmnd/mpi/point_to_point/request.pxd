@@ -6,8 +6,6 @@ from shmnd.mpi.point_to_point.status cimport Status
 
 
 cdef class Request(BareHandle):
-    cdef void *c_unused  # as long as in mpi4py: its modules refuse a shorter one
-
     cdef Operation operation(self)
     cdef object finish(self, Status status)
 
