@@ -10,7 +10,7 @@ __all__ = ["EventLoops"]
 
 
 class EventLoops(LoopPolls):
-    """Loops that watch one descriptor, each as long as a task waits in it, and a little more."""
+    """Loops that watch one descriptor, each from the first wait to a ring without a waiter."""
 
     def __len__(self) -> int:
         return sum(1 for waiting in list(self._waiting.values()) if waiting)
@@ -18,7 +18,6 @@ class EventLoops(LoopPolls):
     def leave(self) -> None:
         """Take the descriptor out of all loops, before it is closed."""
         for loop, waiting in list(self._waiting.items()):
-            self._lingering.discard(loop)
             self._remove_reader(loop)
             for wake in list(waiting.values()):
                 wake()

@@ -8,15 +8,13 @@ cdef class LoopPolls:
     cdef object poll
     cdef Sleepers sleepers
     cdef readonly int _fd
-    cdef readonly dict _waiting  # by loop: what wakes the tasks that wait there
-    cdef readonly set _lingering  # loops that keep the reader without a waiter, for a while
+    cdef readonly dict _waiting  # by loop that reads: what wakes the tasks that wait there
     cdef dict polling  # by thread: the loop whose callback polls there, and what that poll ended
 
     cpdef begin(self, object loop, object wake)
     cpdef end(self, object loop, object wake)
     cpdef resolve(self, object loop, object future)
-    cdef forget_closed_loops(self)
-    cdef stop_if_idle(self, object loop)
+    cdef stop(self, object loop)
 
 
 cdef class UntilWoken:

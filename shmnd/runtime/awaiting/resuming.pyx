@@ -24,8 +24,6 @@ cdef object _current_task = None  # functions of asyncio, from the first wait in
 cdef object _get_running_loop = None
 cdef object _now = time.monotonic
 cdef object _is_finalizing = sys.is_finalizing
-# Seconds for which a loop keeps its reader without a waiter: most often one comes soon.
-cdef double _LINGER = 0.01
 
 
 cdef int _have_asyncio() except -1:
@@ -45,7 +43,6 @@ cdef class LoopPolls:
         self.poll = poll  # without keeping requests of other queues in progress
         self.sleepers = sleepers
         self._waiting = {}
-        self._lingering = set()
         self.polling = {}
 
     cpdef begin(self, object loop, object wake):
@@ -53,44 +50,36 @@ cdef class LoopPolls:
         cdef dict waiting = self._waiting.get(loop)
         _have_asyncio()
         if waiting is None:
-            self.forget_closed_loops()
-            loop.add_reader(self._fd, self._poll_in, loop)
+            self._forget_closed_loops()
+            loop.add_reader(self._fd, Reader(self, loop))
             waiting = self._waiting[loop] = {}
-        elif not waiting and loop not in self._lingering:
-            # A handler of a signal has ended its rest after the reader was removed.
-            loop.add_reader(self._fd, self._poll_in, loop)
         waiting[<size_t><void *>wake] = wake
 
-    cdef forget_closed_loops(self):
+    cpdef end(self, object loop, object wake):
+        """End the wait that `begin` began; harmless when none began.
+
+        The loop keeps its reader, because the next wait most often comes soon. A timer that takes
+        it out would cost each sleep of the loop more than the reader does.
+        """
+        cdef dict waiting = self._waiting.get(loop)
+        if waiting is not None:
+            waiting.pop(<size_t><void *>wake, None)
+
+    cdef stop(self, object loop):
+        """Take the reader out of a loop that has no waiter; the next poll takes the ring.
+
+        The reader is removed last: what a handler of a signal has interrupted is repeated when the
+        loop calls it again.
+        """
+        self._waiting.pop(loop, None)
+        self.sleepers.end(None)  # what `end_for_now` has left to do
+        self._remove_reader(loop)
+        if self._waiting.get(loop):  # a handler of a signal has begun a wait meanwhile
+            loop.add_reader(self._fd, Reader(self, loop))
+
+    def _forget_closed_loops(self) -> None:
         for closed in [each for each in list(self._waiting) if each.is_closed()]:
             self._waiting.pop(closed, None)
-            self._lingering.discard(closed)
-
-    cpdef end(self, object loop, object wake):
-        """End the wait that `begin` began; harmless when none began."""
-        cdef dict waiting = self._waiting.get(loop)
-        if waiting is None:
-            return
-        waiting.pop(<size_t><void *>wake, None)
-        if waiting or loop in self._lingering:
-            return
-        try:
-            loop.call_later(_LINGER, Rest(self, loop))
-        except RuntimeError:
-            self._waiting.pop(loop, None)  # that loop is closed
-        else:
-            self._lingering.add(loop)
-
-    cdef stop_if_idle(self, object loop):
-        """End the rest of a loop: take its reader out unless a task waits there by now."""
-        self._lingering.discard(loop)
-        if self._waiting.get(loop) == {}:
-            self._remove_reader(loop)
-            self.sleepers.end(None)  # what `end_for_now` has left to do
-            if self._waiting.get(loop):  # a handler of a signal has begun a wait meanwhile
-                loop.add_reader(self._fd, self._poll_in, loop)
-            else:
-                self._waiting.pop(loop, None)  # last: what a handler has interrupted is repeated
 
     def _remove_reader(self, loop) -> None:
         raise NotImplementedError
@@ -110,6 +99,9 @@ cdef class LoopPolls:
         cdef object me = PyThread_get_thread_ident()
         cdef list ended = []
         cdef uint64_t polls_before
+        if not self._waiting.get(loop):
+            self.stop(loop)
+            return
         self.polling[me] = loop, ended
         try:
             self.poll()
@@ -124,15 +116,14 @@ cdef class LoopPolls:
     def close_in_child(self) -> None:
         """After fork: the loops and the threads are the parent's."""
         self._waiting.clear()
-        self._lingering.clear()
         self.polling.clear()
 
 
 @cython.no_gc_clear  # its end needs both
-cdef class Rest:
-    """What a loop calls when it has had no waiter for a while.
+cdef class Reader:
+    """What a loop calls when the descriptor is readable.
 
-    A loop that is closed before drops it, which has the same effect: nothing keeps the loop then.
+    A loop that is closed drops it, and is kept no longer then.
     """
 
     cdef LoopPolls loops
@@ -143,14 +134,12 @@ cdef class Rest:
         self.loop = loop
 
     def __call__(self) -> None:
-        """End the rest of the loop, once."""
-        if self.loop is not None:
-            self.loops.stop_if_idle(self.loop)
-            self.loop = None
+        """Poll, if a task waits."""
+        self.loops._poll_in(self.loop)
 
     def __del__(self):
         if not _is_finalizing():  # else the modules that it needs may be gone
-            end_of_life(self)
+            end_of_life(self.loops._forget_closed_loops)
 
 
 cdef _resume(loop, list ended):

@@ -323,7 +323,8 @@ def run(engine: ProgressEngine, main: Callable[[], Any]) -> Any:
         finally:
             assert threading.active_count() == threads
             assert not engine.loops
-            while engine.loops._waiting:  # it reads on for a moment, though nothing waits
+            while engine.loops._waiting:  # the first ring without a waiter takes the reader out
+                engine._wait_set.ring_own()
                 await asyncio.sleep(0.001)
             assert not loop.remove_reader(engine.epoll_fd)
 
