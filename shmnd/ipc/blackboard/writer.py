@@ -215,8 +215,6 @@ class Blackboard(Closing):
     def __setitem__(self, key: str, value: Any) -> None:
         """Write the next version of a value. A new key gets the type of the value."""
         self._open("Blackboard")
-        if isinstance(value, np.ndarray):  # before a key of its type is added
-            require_unmasked(value, f"Blackboard: the value of {shown(key)}")
         found = self._keys.get(key)
         if found is None:
             key_given(key, "Blackboard")  # before the value is said to be of a new key
@@ -296,6 +294,7 @@ class Blackboard(Closing):
 
 def _array_of(key: str, value: Any) -> np.ndarray[Any, Any]:
     """Return the first value of a new key, which gets its type."""
+    require_unmasked(value, f"Blackboard: the value of {shown(key)}")
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as exc:

@@ -15,7 +15,7 @@ import numpy as np
 
 from shmnd.common.interruption import pass_on
 from shmnd.ipc.errors import TypeMismatch
-from shmnd.ipc.types.fitting import has_mask, range_of, require_fit, require_unmasked
+from shmnd.ipc.types.fitting import range_of, require_fit, require_unmasked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,6 +89,7 @@ def set_field(field: Any, value: Any, call: str) -> None:
         fill_record(field, value, call)
         return
     rows = field.dtype.names is not None and isinstance(value, (list, tuple))
+    require_unmasked(value, call)
     found = rows_of(value, field.dtype, None, call) if rows else np.asarray(value)
     require_fit(found, field.dtype, call)
     field[...] = found
@@ -157,34 +158,33 @@ def _fill_column(field: Any, column: tuple[Any, ...], call: str) -> None:
     if field.dtype.names is not None and field.ndim == 1:
         _fill_rows(field, list(column), call)
         return
+    require_unmasked(column, call)
     found = np.asarray(column)
     if found.dtype.kind == "f" and field.dtype.kind in "iu":
         raise ValueError  # the digits of whole numbers may be lost already
     if found.dtype.kind in "SUmM" and len(set(map(type, column))) > 1:
         raise ValueError  # numpy made texts of numbers, or took them for the unit of other times
-    _copy(field, found, column, call)
+    _copy(field, found, call)
 
 
 def _fill_field(field: Any, each: Any, call: str) -> None:
     if field.dtype.names is not None and field.ndim == 0:
         fill_record(field, each, call)
     elif field.dtype.names is not None and not hasattr(each, "__array__"):
-        _copy(field, rows_of(each, field.dtype, field.shape, call), (), call)
+        _copy(field, rows_of(each, field.dtype, field.shape, call), call)
     else:
+        require_unmasked(each, call)
         try:
             found = np.asarray(each)
         except (ValueError, TypeError) as exc:
             pass_on(exc)
             raise TypeMismatch(f"{call}: the value cannot be an array: {exc}") from exc
-        _copy(field, found, (each,), call)
+        _copy(field, found, call)
 
 
-def _copy(field: Any, found: Any, masks: tuple[Any, ...], call: str) -> None:
+def _copy(field: Any, found: Any, call: str) -> None:
     if found.shape != field.shape:
         raise ValueError(f"{call} has shape {field.shape}, the value {found.shape}")
-    if any(has_mask(kind) for kind in set(map(type, masks))):
-        for each in masks:
-            require_unmasked(each, call)
     require_fit(found, field.dtype, call)
     try:
         field[...] = found

@@ -30,11 +30,20 @@ def has_mask(kind: type) -> bool:
 
 def require_unmasked(value: Any, call: str) -> None:
     """Raise if items of a value are masked: numpy drops the mask where it makes an array of it."""
-    if has_mask(type(value)) and b"\1" in np.ma.getmask(value).tobytes():  # or of a field
+    if "numpy.ma" in sys.modules and _is_masked(value):
         raise TypeMismatch(
             f"{call}: items of the value are masked, and a plain array has no mask; pass "
             "value.filled(number), or use type object"
         )
+
+
+def _is_masked(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        kinds = set(map(type, value))
+        return any(has_mask(kind) or issubclass(kind, (list, tuple)) for kind in kinds) and any(
+            map(_is_masked, value)
+        )
+    return has_mask(type(value)) and b"\1" in np.ma.getmask(value).tobytes()  # or of a field
 
 
 def require_fit(found: Any, dtype: np.dtype[Any], call: str) -> None:

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from shmnd.ipc.common.shared_words import LONG
+
 __all__ = ["PackedObject", "alone", "object_bytes", "packed", "unpacked", "write_object"]
 
 _LINE: Final = 64
 _COUNT: Final = struct.Struct("<Q")
-_LONG: Final = 64 << 10
-"""During a copy of more bytes other threads run: numpy copies without the lock. As _LONG_COPY."""
 _ALONE: Final = struct.Struct("<QQ48x")
 """What precedes a pickle without buffers: a table of one number, its length, up to a cache line."""
 
@@ -90,14 +90,15 @@ def _parts(memory: memoryview) -> tuple[bytes | memoryview, list[memoryview]]:
 
 def _copy(view: memoryview) -> bytes | memoryview:
     """Return a copy of bytes."""
-    if view.nbytes <= _LONG:
+    if view.nbytes <= LONG:
         return bytes(view)
+    # Other threads run meanwhile: numpy copies without the lock.
     return np.array(np.frombuffer(view, np.uint8)).data
 
 
 def _write(memory: memoryview, view: memoryview | bytes) -> None:
     """Copy bytes into memory of the same length."""
-    if len(memory) <= _LONG:
+    if len(memory) <= LONG:
         memory[:] = view
     else:
         np.copyto(np.frombuffer(memory, np.uint8), np.frombuffer(view, np.uint8))

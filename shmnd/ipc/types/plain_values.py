@@ -30,6 +30,7 @@ def array_of(value: Any, dtype: Any, shape: tuple[int, ...] | None, call: str) -
     """Return a value as an array of a type of its own; as rows of `dtype` where that has fields."""
     if dtype.names is not None and not hasattr(value, "__array__"):
         return rows_of(value, dtype, shape, call)
+    require_unmasked(value, call)
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as exc:
@@ -45,7 +46,6 @@ def as_dtype(
     Numbers of Python have no type of their own, so those that fit are converted; times are
     made of all that is one. The error names the topic, if it is one of a topic.
     """
-    require_unmasked(value, call)
     if found.dtype == dtype:
         return found
     plain = dtype.kind in "mM" or (

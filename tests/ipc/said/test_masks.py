@@ -39,6 +39,31 @@ def test_a_mask_is_not_dropped_without_an_error() -> None:
         assert "new" not in board
 
 
+def test_a_mask_within_a_list_or_a_record_is_not_dropped() -> None:
+    masked = np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, True, False])
+    whole = [1.0, 2.0, 3.0]
+    for kind in ("f8", "i8"):
+        with ipc.Publisher(f"lists/{kind}", kind) as pub:
+            for value in ([masked, masked], [1.0, np.ma.masked], ([whole, masked],)):
+                with pytest.raises(ipc.TypeMismatch, match="masked"):
+                    pub.send(value)
+    with ipc.Publisher("record", ipc.Arrays(at=ipc.Array("f8", 3))) as pub, pub.loan() as loan:
+        with pytest.raises(ipc.TypeMismatch, match="masked"):
+            loan.array.at = masked
+        with pytest.raises(ipc.TypeMismatch, match="masked"):
+            loan.array["at"] = [1.0, np.ma.masked, 3.0]
+        loan.array.at = whole
+        with pytest.raises(ipc.TypeMismatch, match="masked"):
+            pub.send({"at": [1.0, np.ma.masked, 3.0]})
+    with ipc.Blackboard("lists", {"at": "3f8"}) as board:
+        for key in ("at", "new"):
+            with pytest.raises(ipc.TypeMismatch, match="masked"):
+                board[key] = [1.0, np.ma.masked, 3.0]
+        assert "new" not in board
+    with ipc.Client("lists", "f8") as client, pytest.raises(ipc.TypeMismatch, match="masked"):
+        client.send([masked])
+
+
 def test_a_mask_of_one_field_is_not_dropped_either() -> None:
     dtype = np.dtype([("a", "i4"), ("b", "f8")])
     rows = [(1, 2.0), (3, 4.0)]
