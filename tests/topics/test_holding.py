@@ -124,6 +124,47 @@ def test_a_sample_that_a_program_makes_is_unusable() -> None:
     assert "None" in repr(sample)
 
 
+@pytest.mark.parametrize("met", [True, False])
+@pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "block"])
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_limit_that_a_program_names_counts_copies(
+    name: str, size: int, overflow: str, met: bool
+) -> None:
+    with ipc.Publisher(name, "f8", history=4) as pub:
+        if not met:
+            for number in range(4):
+                pub.send(np.full(size, float(number)))
+        with ipc.Subscriber(name, max_held=2, overflow=overflow) as sub:
+            if met:
+                assert pub.subscribers == 1
+                for number in range(4):
+                    pub.send(np.full(size, float(number)))
+            first, second = sub.receive(timeout=0), sub.receive(timeout=0)
+            assert sub.held == 2
+            for _ in range(2):
+                with pytest.raises(ipc.LoanLimit, match=r"2 samples.*max_held"):
+                    sub.receive(timeout=PATIENCE)
+            first.release()
+            assert sub.receive(timeout=0).value[0] == 2
+            view = second.array
+            del second
+            assert sub.held == 1
+            assert sub.receive(timeout=0).value[0] == 3
+            assert view[0] == 1
+            del view
+            assert (sub.held, sub.lost) == (0, 0)
+
+
+def test_samples_that_were_copied_are_not_counted_without_a_limit(name: str) -> None:
+    with ipc.Publisher(name, "i8") as pub, ipc.Subscriber(name, buffer=1000) as sub:
+        assert pub.subscribers == 1
+        for number in range(1000):
+            pub.send(number)
+        samples = [sub.receive(timeout=0) for _ in range(1000)]
+        assert [sample.value for sample in samples] == list(range(1000))
+        assert sub.held == 0
+
+
 def test_the_limit_of_held_samples(name: str) -> None:
     with ipc.Publisher(name, "f8") as pub, ipc.Subscriber(name, max_held=2) as sub:
         assert pub.subscribers == 1

@@ -5,6 +5,7 @@ import contextlib
 import multiprocessing
 import os
 import resource
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from shmnd import ipc
+from shmnd.ipc.topic import publisher
 
 PATIENCE = 60.0
 
@@ -217,6 +219,60 @@ def test_memory_shrinks_when_it_is_not_used(name: str) -> None:
             with sub.receive(timeout=0) as sample:
                 assert (sample.array == number).all()
         assert pub._slot_count < 20
+
+
+def burst(pub: ipc.Publisher, sub: ipc.Subscriber) -> None:
+    for number in range(20):
+        pub.send(np.full(1_000_000, number, "u1"))
+    assert len(values(sub)) == 16
+    assert pub._pool_bytes >= 16_000_000
+
+
+def test_an_idle_publisher_gives_memory_back_when_it_is_told_to(name: str) -> None:
+    with ipc.Publisher(name, "u1") as pub, ipc.Subscriber(name, buffer=16) as sub:
+        assert pub.subscribers == 1
+        burst(pub, sub)
+        pub.shrink()
+        assert pub._pool_bytes == 0
+        burst(pub, sub)
+        pub.send(np.full(1_000_000, 7, "u1"))
+        pub.shrink()
+        assert 1_000_000 <= pub._pool_bytes < 2_000_000, "a sample that waits stays"
+        assert (sub.receive(timeout=0).array == 7).all()
+    with pytest.raises(ipc.Closed, match=r"Publisher\.shrink"):
+        pub.shrink()
+
+
+def test_samples_without_a_subscriber_are_given_back_but_for_the_history(name: str) -> None:
+    for history in (0, 3):
+        with ipc.Publisher(f"{name}/{history}", "u1", history=history) as pub:
+            for number in range(12):
+                pub.send(np.full(1_000_000, number, "u1"))
+            pub.shrink()
+            assert pub._pool_bytes // 1_000_000 == history
+            with ipc.Subscriber(f"{name}/{history}") as sub:
+                assert (values(sub), sub.lost) == (list(range(12 - history, 12)), 0)
+
+
+def test_an_idle_publisher_gives_memory_back_when_its_last_subscriber_leaves(name: str) -> None:
+    with ipc.Publisher(name, "u1") as pub:
+        with ipc.Subscriber(name, buffer=16) as sub:
+            assert pub.subscribers == 1
+            burst(pub, sub)
+        assert pub.subscribers == 0
+        assert pub._pool_bytes <= 8_000_000 * 1.25, "those of one that is about to be met stay"
+
+
+def test_any_call_after_a_pause_gives_memory_back(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ipc.Publisher(name, "u1") as pub, ipc.Subscriber(name, buffer=16) as sub:
+        assert pub.subscribers == 1
+        burst(pub, sub)
+        later = time.monotonic() + 10
+        monkeypatch.setattr(publisher.time, "monotonic", lambda: later)
+        assert pub.subscribers == 1
+        assert pub._pool_bytes == 0
 
 
 def test_shrinking_does_not_free_loaned_slots(name: str) -> None:

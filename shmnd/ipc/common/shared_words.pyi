@@ -3,8 +3,9 @@
 
 from typing import Any, Final
 
-__all__ = ["SIGNALS", "Words", "cell_bytes"]
+__all__ = ["LONG", "SIGNALS", "Words", "cell_bytes"]
 
+LONG: Final[int]
 SIGNALS: Final[int]
 
 def cell_bytes(nbytes: int) -> int:

@@ -14,9 +14,10 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from shmnd.ipc.common.gate_c cimport *
+from shmnd.ipc.common.limits cimport LONG_COPY
 from shmnd.ring.process.forks cimport forks
 
-__all__ = ["SIGNALS", "Words", "cell_bytes"]
+__all__ = ["LONG", "SIGNALS", "Words", "cell_bytes"]
 
 cdef extern from "cell.h" nogil:
     struct shmnd_cell:
@@ -39,8 +40,9 @@ cdef extern from "signals.h" nogil:
 
 SIGNALS = SHMND_SIGNALS
 """How many numbers a listener has."""
+LONG = LONG_COPY
+"""During a copy of more bytes other threads run."""
 cdef uint32_t MOST_TRIES = 100000, LEAST_TRIES = 16
-cdef Py_ssize_t LONG = 65536
 
 
 def cell_bytes(uint64_t nbytes) -> int:
@@ -131,7 +133,7 @@ cdef class Words:
                 raise ValueError("a value is written from whole words")
             cell = <shmnd_cell *>self.at(offset, shmnd_cell_bytes(found.len), True)
             words, stride = found.len // 8, shmnd_cell_words(found.len)
-            if found.len < LONG:
+            if found.len <= LONG_COPY:
                 version = shmnd_cell_write(cell, <const uint64_t *>found.buf, words, stride)
             else:
                 with self.writing, nogil:  # a cell has one writer
@@ -160,7 +162,7 @@ cdef class Words:
             for tries in range(MOST_TRIES):
                 if tries > LEAST_TRIES and shmnd_now_ns() - begun > most_ns:
                     break
-                if found.len < LONG:
+                if found.len <= LONG_COPY:
                     version = shmnd_cell_read(cell, <uint64_t *>found.buf, words, stride)
                 else:
                     with nogil:

@@ -62,9 +62,10 @@ class Publisher(SenderInLoops, Closing):
     object; None: each sample says what it is. The publisher keeps the last `history` samples for
     subscribers that come late. `max_sample` bounds the bytes of a sample, `slots` how many samples
     are on loan, unread or held, besides the history. Without them the memory grows by size classes.
-    Memory that is not used for some seconds is given back to the system. `max_subscribers` bounds
-    how many subscribers there may be. Other processes see the `attributes`. `on_slow`, a function,
-    is called with a `SlowSubscriber` when a subscriber begins to lose samples or to block.
+    Memory that is not used for some seconds is given back to the system (`shrink`).
+    `max_subscribers` bounds how many subscribers there may be. Other processes see the
+    `attributes`. `on_slow`, a function, is called with a `SlowSubscriber` when a subscriber begins
+    to lose samples or to block.
     """
 
     _shared: NamespaceAdapter
@@ -194,6 +195,24 @@ class Publisher(SenderInLoops, Closing):
             self._making -= count
         return True
 
+    def shrink(self) -> None:
+        """Give all memory that no sample needs back to the system, at once.
+
+        What was not used for some seconds it gives back in any call, and all but a few samples when
+        it finds that its last subscriber has left. Without a further call it keeps what it has.
+        """
+        self._require_open("Publisher.shrink")
+        self._find_members()
+        self._shrink_all()
+
+    def _give_back_unused(self) -> None:
+        """Give back the memory that was not used for two periods."""
+        now = time.monotonic()
+        passed = int((now - self._shrunk) / _PERIOD)
+        if passed:
+            self._shrunk = now
+            self._shrink(2, passed)
+
     def _full(self, call: str) -> LoanLimit:
         return LoanLimit(
             f"{call}: all {self._most_slots} slots of topic {self.name!r} are in use: "
@@ -242,6 +261,7 @@ class Publisher(SenderInLoops, Closing):
     def _attend(self) -> None:
         if not self.closed:
             self._take_changes()
+            self._give_back_unused()
 
     def _check_members(self) -> None:
         """Find members that came or went; called every few milliseconds while the program sends."""
@@ -253,10 +273,7 @@ class Publisher(SenderInLoops, Closing):
         self._seats.drop_dead()
         for seat in self._seats.closed():
             self._let_go(seat)  # it takes no more samples, whatever it still holds
-        now = time.monotonic()
-        if now - self._shrunk > _PERIOD:
-            self._shrunk = now
-            self._shrink(2)
+        self._give_back_unused()
         if self.on_slow is not None:
             self._report_slow()
 
@@ -266,6 +283,8 @@ class Publisher(SenderInLoops, Closing):
     def _take_change(self, change: Change) -> None:
         if change.gone:
             self._seats.leave(change.entry)
+            if not self._seats.count:
+                self._shrink(0)  # it may send nothing more for long
         else:
             self._seats.come(change.entry)
 

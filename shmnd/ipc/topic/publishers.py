@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import time
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.interruption import pass_on
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MeetsPublishers"]
 
+_HELD: Final = 256
+"""Samples of one publisher whose memory a program holds at most, unless it says how many."""
+
 
 class MeetsPublishers(ReaderCore, Closing):
     """A subscriber, as far as it opens and closes the sources that it reads from."""
@@ -36,7 +39,7 @@ class MeetsPublishers(ReaderCore, Closing):
     _form: forms.TopicType | None
     _buffer: int
     _history: int | None
-    _max_held: int
+    _max_held: int | None
     _shared: NamespaceAdapter
     _watch: Watch
     _changes: Changes
@@ -142,18 +145,20 @@ class MeetsPublishers(ReaderCore, Closing):
             publisher = PublisherId(self.name, entry.pid, entry.adapter)
             head = neighbour.view(int(entry.data["head"]))
             sleepers = neighbour.view(int(entry.data["sleepers"]), writable=True)
-            page = shared.adapter.allocate(Source.page_bytes(self._max_held), peers="read")
+            held = _HELD if self._max_held is None else self._max_held
+            page = shared.adapter.allocate(Source.page_bytes(held), peers="read")
             mark = mark_of(shared.adapter.uid, ident)
             source = Source(publisher, mark, neighbour, None, form)
             policy = POLICIES.index(self.overflow)
             source.open(
                 head, neighbour, sleepers, page,
-                most_held=self._max_held, policy=policy, buffer=self._buffer,
-                history=self._history, early=self._opened and entry.came_after(self._opening_us),
+                most_held=held, counts_all=self._max_held is not None, policy=policy,
+                buffer=self._buffer, history=self._history,
+                early=self._opened and entry.came_after(self._opening_us),
             )  # fmt: skip
             segment, offset = shared.adapter.locate(page)
             record = {
-                "topic": self.name, "segment": segment, "offset": offset, "held": self._max_held,
+                "topic": self.name, "segment": segment, "offset": offset, "held": held,
                 "policy": policy, "buffer": self._buffer, "first": source.wanted, "ident": ident,
             }  # fmt: skip
             announcement = shared.directory.announce(SEAT, entry.adapter, record)

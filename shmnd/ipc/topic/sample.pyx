@@ -10,6 +10,7 @@ from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from shmnd.ipc.common.array_over cimport NPY_ARRAY_CARRAY_RO, array_over, new_array
+from shmnd.ipc.common.limits cimport LONG_COPY
 from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ring.process.forks cimport forks
 
@@ -18,7 +19,6 @@ from shmnd.ipc.errors import Closed
 cnp.import_array()
 
 cdef uint64_t _MOST_BYTES = <uint64_t>1 << 46
-cdef uint64_t _LONG_COPY = 64 << 10
 cdef uint64_t _ROW = 1 | 1 << 8  # an array of the topic's type with one dimension
 cdef object _BYTE = cnp.dtype("u1")
 
@@ -179,7 +179,7 @@ cdef class Sample:
         cdef const char *start = <const char *>self.start()
         cdef size_t nbytes = self.payload
         cdef char *copy
-        if nbytes <= _LONG_COPY:
+        if nbytes <= LONG_COPY:
             return PyBytes_FromStringAndSize(start, nbytes)
         # Other threads run meanwhile, and may release this sample.
         keeper = self.keeper()
@@ -278,7 +278,7 @@ cdef class Sample:
         self.release()
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        if not self.is_open:
+        if self.origin is not None and not self.is_open:
             raise BufferError("Sample: it was released")
         PyObject_GetBuffer(self.array, view, flags)
 

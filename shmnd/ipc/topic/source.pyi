@@ -41,6 +41,7 @@ class Source(Origin):
         page: Any,
         *,
         most_held: int,
+        counts_all: bool,
         policy: int,
         buffer: int,
         history: int | None,

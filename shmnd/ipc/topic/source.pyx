@@ -57,8 +57,8 @@ cdef class Source(Origin):
         """Return the bytes of the page of a subscriber that may hold so many samples."""
         return shmnd_page_bytes(most_held)
 
-    def open(self, head, neighbour, sleepers, page, *, most_held, policy, buffer, history,
-             early):
+    def open(self, head, neighbour, sleepers, page, *, most_held, counts_all, policy, buffer,
+             history, early):
         """Read from here on; `page` is the subscriber's own memory.
 
         A subscriber that was there `early`, before the publisher, wants all that it sent.
@@ -83,14 +83,14 @@ cdef class Source(Origin):
         self.r.page = <shmnd_page *>page_.data
         self.r.sleepers = <word64 *>&sleepers_[0]
         self.head_memory, self.sleepers_memory, self.page_memory = head, sleepers, page
-        self.r.most_held = most_held
+        self.r.most_held = self.r.free_count = most_held
+        self.r.uncounted = 0 if counts_all else SHMND_INFO_INLINE
         self.r.policy, self.r.buffer = policy, buffer
         self.r.free_holds = <uint32_t *>PyMem_RawRealloc(NULL, most_held * sizeof(uint32_t))
         if self.r.free_holds == NULL:
             raise MemoryError
         for i in range(<uint64_t>most_held):
             self.r.free_holds[i] = <uint32_t>(<uint64_t>most_held - 1 - i)
-        self.r.free_count = most_held
         where = self.where
         self.enter_lines((where, neighbour.view(where >> 8, 0)))
         written = shmnd_acquire64(&self.r.head.written)  # needs no order: a first guess
@@ -335,10 +335,8 @@ cdef class Source(Origin):
             outcome = self.find(&found)
         if outcome == SHMND_OUTCOME_NOTHING:
             return None
-        if outcome == SHMND_OUTCOME_FOUND:
-            return self.sample(&found, False)
-        if outcome == SHMND_OUTCOME_COPY:
-            return self.sample(&found, True)
+        if outcome == SHMND_OUTCOME_FOUND or outcome == SHMND_OUTCOME_COPY:
+            return self.sample(&found, outcome == SHMND_OUTCOME_COPY)
         raise refusals.no_more_held(self.publisher, self.r.most_held)
 
     cdef object sample(self, shmnd_found *found, bint copied):
@@ -394,6 +392,8 @@ cdef class Source(Origin):
                 return None
             sample.base = <const unsigned char *>PyBytes_AS_STRING(memory)
             sample.owner = memory
+            if not self.r.uncounted and self.r.free_count:
+                sample.hold = shmnd_reading_hold(&self.r, SHMND_NO_SLOT)
         else:
             sample.owner = <object>self.near_memory[(found.body[0] >> 32) % SHMND_NEAR]
         return sample

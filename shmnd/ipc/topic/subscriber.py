@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from shmnd.common.deadline import end_of, left_until
 from shmnd.common.interruption import is_interruption, pass_on
@@ -28,8 +28,6 @@ from shmnd.waiter import Waiter
 
 __all__ = ["Subscriber"]
 
-_HELD: Final = 256
-
 
 @direct_calls
 class Subscriber(MeetsPublishers):
@@ -39,7 +37,8 @@ class Subscriber(MeetsPublishers):
     behind; `overflow` says what happens then: 'drop_oldest', 'drop_newest', 'conflate' (only the
     newest is received) or 'block' (the publisher waits).
     `history` bounds how many samples it receives that were sent before it was opened; None: all
-    that are kept. `max_held` bounds how many samples it holds at once. Without
+    that are kept. `max_held` bounds how many samples of a publisher it holds at once; None: 256 of
+    which the publisher must keep the memory, and any number of those that were copied. Without
     `wait_for_publisher` a receive raises NoPublisher when there is none. Its attribute `spin` is
     the time in seconds for which `receive` polls before it sleeps, which the waits before it make
     longer or shorter: 50 µs in a new one; 0 sleeps at once.
@@ -68,8 +67,9 @@ class Subscriber(MeetsPublishers):
         self._history = (
             None if history is None else number(call, "history", history, 0, MOST_BUFFER)
         )
-        held = _HELD if max_held is None else max_held
-        self._max_held = number(call, "max_held", held, 1, MOST_HELD)
+        self._max_held = (
+            None if max_held is None else number(call, "max_held", max_held, 1, MOST_HELD)
+        )
         self._wait_for_publisher = bool(wait_for_publisher)
         self._has_descriptor = False
         self._prepare()

@@ -126,6 +126,7 @@ cdef extern from "board/reclaim.h" nogil:
         uint32_t guest_count, keepers, present, blockers
     void shmnd_board_count(shmnd_board *b)
     void shmnd_board_reclaim(shmnd_board *b)
+    void shmnd_board_reclaim_all(shmnd_board *b)
     uint32_t shmnd_board_take(shmnd_board *b, uint32_t class_)
     uint32_t shmnd_board_squeeze(shmnd_board *b, uint32_t class_)
 
@@ -154,7 +155,7 @@ cdef extern from "board/guests.h" nogil:
     void shmnd_board_move(shmnd_board *b, shmnd_line *lines, uint32_t *line_slots,
                           uint64_t line_mask, uint64_t where)
 
-cdef extern from "board/receive.h" nogil:
+cdef extern from "board/reading.h" nogil:
     enum:
         SHMND_NEAR
     struct shmnd_near:
@@ -171,6 +172,7 @@ cdef extern from "board/receive.h" nogil:
         uint32_t *free_holds
         uint64_t line_mask, where
         uint64_t cursor, joined, taken, buffer, lost, armed, own_mask, early, refused, start
+        uint64_t uncounted
         uint32_t free_count, most_held, kept_mask, policy, seat
         uint32_t groups[64]
         bint seated, rings
@@ -185,6 +187,9 @@ cdef extern from "board/receive.h" nogil:
         SHMND_OUTCOME_LIMIT
         SHMND_OUTCOME_MOVED
     void shmnd_reading_let_go(shmnd_reading *r, uint32_t hold)
+    uint32_t shmnd_reading_hold(shmnd_reading *r, uint32_t slot)
+
+cdef extern from "board/receive.h" nogil:
     void shmnd_reading_advance(shmnd_reading *r, uint64_t cursor)
     shmnd_outcome shmnd_reading_next(shmnd_reading *r, shmnd_found *found)
     bint shmnd_reading_copied(shmnd_reading *r)

@@ -12,6 +12,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from shmnd.common.timeouts cimport is_plain_timeout
+from shmnd.ipc.common.limits cimport LONG_COPY
 from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ipc.topic.writer_board cimport WriterBoard
 from shmnd.ring.process.forks cimport forks
@@ -24,7 +25,6 @@ from shmnd.status import OWN_IN_CHILD, NdError
 cnp.import_array()
 
 cdef uint64_t _CHECK_NS = 10_000_000
-cdef uint64_t _LONG_COPY = 64 << 10
 cdef int _MOST_TRIES = 1000  # of a thread for memory that others take
 cdef object _FLOAT = cnp.dtype("f8")
 cdef uint32_t _SELF = 4  # kind of an array that brings its type along
@@ -225,7 +225,7 @@ cdef class WriterCore(WriterBoard):
             slot = self.take(nbytes, header_bytes + meta_bytes, call)
             base = self.b.slots.all[slot].base
             try:
-                if nbytes > _LONG_COPY:
+                if nbytes > LONG_COPY:
                     with nogil:
                         shmnd_copy_bytes(base, data, nbytes)
                     self.enter(call)

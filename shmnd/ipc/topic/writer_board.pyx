@@ -152,13 +152,16 @@ cdef class WriterBoard:
         self.b.slots.count = have + each
         return have
 
-    def _shrink(self, periods):
-        """Return to the system the groups of slots that were not used for so many periods."""
+    def _shrink(self, periods, passed=1):
+        """Return to the system the groups of slots that were not used for so many periods.
+
+        So many have `passed` since the last call.
+        """
         cdef shmnd_slots *slots = &self.b.slots
         cdef uint32_t i = 0, group, since
         if self.closed:
             return
-        slots.period += 1
+        slots.period += passed
         since = slots.period - min(<uint32_t>periods, slots.period)
         shmnd_board_reclaim(&self.b)
         while i < slots.count:
@@ -173,6 +176,12 @@ cdef class WriterBoard:
             i += 1
             while i < slots.count and slots.all[i].group == group:
                 i += 1
+
+    def _shrink_all(self):
+        """Return to the system all memory that no sample needs; all subscribers are known."""
+        if not self.closed:
+            shmnd_board_reclaim_all(&self.b)
+            self._shrink(0)
 
     @property
     def _slot_count(self):

@@ -118,6 +118,7 @@ static inline void reader_open(struct reader *s, struct topic *t, enum shmnd_pol
     s->r.most_held = s->r.free_count = TOPIC_HELD;
     s->r.policy = policy;
     s->r.buffer = buffer;
+    s->r.uncounted = SHMND_INFO_INLINE;
     s->r.free_holds = malloc(TOPIC_HELD * 4);
     for (uint32_t i = 0; i < TOPIC_HELD; i++)
         s->r.free_holds[i] = TOPIC_HELD - 1 - i;

@@ -178,6 +178,18 @@ static inline void shmnd_board_reclaim(struct shmnd_board *b)
     shmnd_board_settle(b);
 }
 
+/* Takes back as well what is kept for a subscriber that is about to get its seat: the publisher
+ * knows that there is none. */
+static inline void shmnd_board_reclaim_all(struct shmnd_board *b)
+{
+    shmnd_board_reclaim(b);
+    if (b->present)
+        return;
+    shmnd_board_withdraw(b, b->firm);
+    shmnd_board_count(b);
+    shmnd_board_settle(b);
+}
+
 /* A free slot of a class, after those that are free by now were taken back.
  *
  * Large slots are taken back at each call: the one that was read last is still in the cache. Those
