@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.common.deadline import end_after
 from shmnd.common.held import Held
 from shmnd.common.late import asyncio
-from shmnd.ipc.common.ringing import Bell
+from shmnd.ipc.common.ringing import Bell, sleeper_at
 from shmnd.ipc.common.sleeping_tasks import POLL, Poller, TaskSleeper, task_at
 from shmnd.status import NdMemoryError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from shmnd.ipc.queue.queue_core import QueueCore
 
-__all__ = ["DONE", "ITEM", "ROOM", "Waits", "end_of_wait", "ns_of"]
+__all__ = ["DONE", "ITEM", "ROOM", "Waits", "end_of_wait", "ns_of", "wait_for_either"]
 
 ITEM: Final = 0
 ROOM: Final = 1
@@ -161,6 +161,24 @@ class Waits:
             if (os.getpid(), id(self._core)) not in _bells:
                 self._core.disarm_descriptor()
             self._is_armed = False  # last: an interrupted end is continued
+
+
+def wait_for_either(first: Waits, what: int, second: Waits, other: int, left: float) -> None:
+    """Sleep until a change at one of two queues, as `Waits._wait_long` does for one."""
+    if first._closed or second._closed:
+        return
+    try:
+        bells = first._bell_of(), second._bell_of()
+    except NdMemoryError:
+        first._core.reap()
+        time.sleep(min(left, POLL))
+        return
+    with sleeper_at(*bells) as sleeper:
+        for bell in bells:
+            bell.drain()
+        came = [first._arm(bells[0], what), second._arm(bells[1], other)]
+        if not any(came):
+            sleeper.sleep(left)  # not where one was closed meanwhile: its bell was
 
 
 def end_of_wait(timeout: float | None) -> float:

@@ -86,7 +86,7 @@ class Client(Answers, Closing):
         # A server that took a request and has not announced it yet is a member of this one alone.
         self._answers._also = self._requests._core
         self._under_way = UnderWay(self._requests._core, self._answers._core, self._pending)
-        self._unsent: Final = Unsent(self._requests, self._under_way)
+        self._unsent: Final = Unsent(self._requests, self._answers, self._under_way)
         self._awaiting: Final = Awaiting()
         self._closed = self._has_left = False
         clients_here.add(self._answers._core)
@@ -106,19 +106,16 @@ class Client(Answers, Closing):
         loop = running_loop() if timeout is None else None
         pending, item = self._begun(value, call, most)
         if loop is None:
-            self._put(pending, item, left_until(end), call)
+            self._put(pending, item, end, call)
         else:
             self._unsent.send(pending, item, loop)
         require_process(self._pid, call, "client")
         return pending
 
-    def _put(self, pending: Pending, item: Any, timeout: float | None, call: str) -> None:
+    def _put(self, pending: Pending, item: Any, end: float, call: str) -> None:
         try:
             noted = self._under_way.entry_of(pending)
-            end = end_of(timeout, call)
-            while not self._unsent.put(item, timeout, noted):
-                self._take_answers(lost=False)  # its servers may wait until it reads a stream
-                timeout = left_until(end)
+            self._unsent.put(item, end, noted, self._take_what_came)
         except queue.Full:
             pending._over = True
             raise self._late(call, _NO_ROOM) from None
@@ -137,13 +134,11 @@ class Client(Answers, Closing):
         self._pending[pending._number] = pending
         return pending, (*self._where, pending._number, self._answers._core.me, value)
 
-    async def _aput(self, pending: Pending, item: Any, timeout: float | None, call: str) -> None:
+    async def _aput(self, pending: Pending, item: Any, end: float, call: str) -> None:
         try:
             noted = self._under_way.entry_of(pending)
-            end = end_of(timeout, call)
-            while not await self._unsent.aput(item, timeout, noted, self._pid):
-                self._take_answers(lost=False)
-                timeout = left_until(end)
+            while not await self._unsent.aput(item, left_until(end), noted, self._pid):
+                self._take_what_came()
         except queue.Full:
             pending._over = True
             raise self._late(call, _NO_ROOM) from None
@@ -160,7 +155,7 @@ class Client(Answers, Closing):
         end = end_of(timeout, call)
         pending, item = self._begun(value, call)
         try:
-            self._put(pending, item, left_until(end), call)
+            self._put(pending, item, end, call)
             return pending._result(left_until(end), call)
         except BaseException:
             surely(self._end_stream, pending)  # the answer has no taker any more
@@ -172,7 +167,7 @@ class Client(Answers, Closing):
         end = end_of(timeout, call)
         pending, item = self._begun(value, call)
         try:
-            await self._aput(pending, item, left_until(end), call)
+            await self._aput(pending, item, end, call)
             return await pending._aresult(left_until(end), call)
         except BaseException:
             surely(self._end_stream, pending)
@@ -184,6 +179,10 @@ class Client(Answers, Closing):
         end_of(timeout, call)  # before the request is sent
         room = timeout if running_loop() is None else None  # a loop waits for room by itself
         return Stream(self._sent(value, room, MOST_UNREAD, call), timeout)
+
+    def _take_what_came(self) -> None:
+        """Take the answers that are there while it waits for room, and look for no lost ones."""
+        self._take_answers(lost=False)
 
     def _forget_unseen(self, pending: Pending) -> None:
         self._under_way.unseen.pop(pending._number, None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex
 import numpy as np
 
 from shmnd.common.closing import Ending, refuse_copy
+from shmnd.common.deadline import end_of
 from shmnd.common.interruption import is_interruption
 from shmnd.common.late import asyncio, running_loop
 from shmnd.ipc.errors import PeerLost, RemoteError, require_process
@@ -131,13 +132,17 @@ class Request(Ending):
         wanted = self._server.response
         return Loan(self, room_for(wanted, shape, dtype, "Request.loan"), wanted is bytes)
 
-    def stream(self, values: Iterable[Any]) -> asyncio.Task[None] | None:
+    def stream(
+        self, values: Iterable[Any], timeout: float | None = None
+    ) -> asyncio.Task[None] | None:
         """Answer with any number of values, one after the other.
 
         It returns before the last one when the client has closed the stream. It waits for a client
         that is slow, except in an event loop: a task, which is returned, sends the rest there.
+        TimeoutError where the client takes none for `timeout` seconds: the request is to be failed.
         """
         self._refuse_in_stream()
+        end_of(timeout, "Request.stream")  # before the first value
         loop = running_loop()
         each, rest = iter(values), None
         try:
@@ -145,10 +150,10 @@ class Request(Ending):
                 self._send_part(value, "Request.stream")
                 if loop is not None:
                     if self._sent % AHEAD == 0 or self._must_wait():
-                        rest = self._continue_in_loop(loop, values, each)
+                        rest = self._continue_in_loop(loop, values, each, timeout)
                         return rest
                 else:
-                    self._wait_for_room()
+                    self._wait_for_room(timeout)
                 if self._is_ended():
                     break
         finally:
@@ -158,10 +163,14 @@ class Request(Ending):
         return None
 
     def _continue_in_loop(
-        self, loop: asyncio.AbstractEventLoop, values: Iterable[Any], each: Iterator[Any]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        values: Iterable[Any],
+        each: Iterator[Any],
+        timeout: float | None,
     ) -> asyncio.Task[None]:
         """Have an event loop send the rest of a stream, and not wait."""
-        self._rest = rest = loop.create_task(self._send_rest(values, each))
+        self._rest = rest = loop.create_task(self._send_rest(values, each, timeout))
         _UNDER_WAY.add(rest)
         rest.add_done_callback(lambda task: self._end_rest(task, values))
         return rest
@@ -178,15 +187,18 @@ class Request(Ending):
             if self._answers is not None:
                 self._fail(asyncio.CancelledError())
 
-    async def _send_rest(self, values: Iterable[Any], each: Iterator[Any]) -> None:
+    async def _send_rest(
+        self, values: Iterable[Any], each: Iterator[Any], timeout: float | None
+    ) -> None:
         try:
-            await self._await_room()
+            await self._await_room(timeout, "Request.stream")
             if self._is_ended():
                 if inspect.isgenerator(values):
                     values.close()
                 self._finish()
             else:
-                await self.astream(values if inspect.isgenerator(values) else each)
+                rest = values if inspect.isgenerator(values) else each
+                await self._stream_in_loop(rest, timeout, "Request.stream")
         except BaseException as exc:
             if self._answers is not None:
                 self._fail(exc)
@@ -200,26 +212,46 @@ class Request(Ending):
     def _send_part(self, value: Any, call: str) -> None:
         self._send("part", conforming(value, self._server.response, call))
 
-    def _wait_for_room(self) -> None:
-        tries = 0
+    def _wait_for_room(self, timeout: float | None) -> None:
+        tries, end = 0, 0.0
         while self._must_wait():
             tries += 1
+            end = end or end_of(timeout, "Request.stream")
+            left = self._left_until(end, timeout, "Request.stream")
             if tries < _SHORT or self._answers is None:
-                time.sleep(0.001)
+                time.sleep(min(0.001, left))
             else:
-                self._answers._wait_long(ROOM, PATIENCE, lambda: not self._must_wait())
+                self._answers._wait_long(ROOM, min(PATIENCE, left), lambda: not self._must_wait())
 
-    async def astream(self, values: Any) -> None:
-        """Answer with the values of an iterable or an asynchronous one; other tasks run."""
+    def _left_until(self, end: float, timeout: float | None, call: str) -> float:
+        """Return the seconds that a stream may wait still; TimeoutError where there are none."""
+        left = end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(
+                f"{call}: process {self.client} has taken no value for {timeout} s, and {AHEAD} "
+                "wait for it"
+            )
+        return left
+
+    async def astream(self, values: Any, timeout: float | None = None) -> None:
+        """Answer with the values of an iterable or an asynchronous one; other tasks run.
+
+        TimeoutError as in `stream`.
+        """
+        self._refuse_in_stream()
+        await self._stream_in_loop(values, timeout, "Request.astream")
+
+    async def _stream_in_loop(self, values: Any, timeout: float | None, call: str) -> None:
+        end_of(timeout, call)  # before the first value
         try:
             if hasattr(values, "__aiter__"):
                 async for value in values:
-                    await self._part(value)
+                    await self._part(value, timeout, call)
                     if self._is_ended():
                         break
             else:
                 for value in values:
-                    await self._part(value)
+                    await self._part(value, timeout, call)
                     if self._is_ended():
                         break
         finally:
@@ -229,20 +261,23 @@ class Request(Ending):
                 values.close()
         self._finish()
 
-    async def _part(self, value: Any) -> None:
-        self._send_part(value, "Request.astream")
+    async def _part(self, value: Any, timeout: float | None, call: str) -> None:
+        self._send_part(value, call)
         if self._sent % _BETWEEN == 0:
             await asyncio.sleep(0)  # its client may read as fast as values come
-        await self._await_room()
+        await self._await_room(timeout, call)
 
-    async def _await_room(self) -> None:
-        tries = 0
+    async def _await_room(self, timeout: float | None, call: str) -> None:
+        tries, end = 0, 0.0
         while self._must_wait():
             tries += 1
+            end = end or end_of(timeout, call)
+            left = self._left_until(end, timeout, call)
             if tries < _SHORT or self._answers is None:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(min(0.001, left))
             else:
-                await self._answers._await_long(ROOM, PATIENCE, lambda: not self._must_wait())
+                longest = min(PATIENCE, left)
+                await self._answers._await_long(ROOM, longest, lambda: not self._must_wait())
 
     def _is_ahead(self) -> bool:
         """Return whether the client has more than enough to read."""

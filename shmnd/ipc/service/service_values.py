@@ -17,6 +17,7 @@ from shmnd.common.interruption import Ignoring, is_interruption, pass_on
 from shmnd.ipc.common.limits import MOST_SAMPLE, number
 from shmnd.ipc.errors import RemoteError, TypeMismatch
 from shmnd.ipc.service.fields import Fields
+from shmnd.ipc.topic.sample import Sample
 from shmnd.ipc.types.filling import fields_of, fill_record
 from shmnd.ipc.types.layouts import dtype_of
 from shmnd.ipc.types.plain_values import array_of, as_dtype
@@ -41,25 +42,44 @@ _BYTE: Final[np.dtype[Any]] = np.dtype("u1")
 _NO_SHAPE: Final[tuple[int, ...]] = ()
 
 
-class Answer:
-    """A value that came from a server, with the names of a sample."""
+class Answer(Sample):
+    """A value that came from a server: a sample whose memory is this process's own."""
 
-    header: bytes | None = None
+    __slots__ = ("publisher", "sequence", "timestamp_ns", "value")
 
-    def __init__(self, value: Any, sequence: int, publisher: int) -> None:
+    header = None
+
+    def __init__(
+        self, value: Any, sequence: int, publisher: int, timestamp_ns: int | None = None
+    ) -> None:
         self.value: Any = value
         """Its arrays are this process's own."""
         self.sequence: Final[int] = sequence
         """Its number among the values of its request."""
         self.publisher: Final[int] = publisher
         """The process of the server."""
-        self.timestamp_ns: Final[int] = time.monotonic_ns()
+        self.timestamp_ns: Final[int] = (
+            time.monotonic_ns() if timestamp_ns is None else timestamp_ns
+        )
         """When it came."""
 
     @property
     def array(self) -> Any:
         """The value as an array."""
         return np.asarray(self.value)
+
+    @property
+    def kind(self) -> str:
+        """What it holds: 'array' (also of a record), 'bytes' or 'object'."""
+        if isinstance(self.value, (np.ndarray, np.generic)):
+            return "array"
+        return "bytes" if isinstance(self.value, bytes) else "object"
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its array; of bytes, how many there are."""
+        value = self.value
+        return len(value) if isinstance(value, bytes) else int(self.array.nbytes)
 
     def release(self) -> None:
         """Let go of the value; its memory is used again when no view of it is left."""
@@ -74,6 +94,9 @@ class Answer:
 
     def __exit__(self, *exc: object) -> None:
         self.release()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return Answer, (self.value, self.sequence, self.publisher, self.timestamp_ns)
 
     def __repr__(self) -> str:
         return f"<Answer {self.sequence} of process {self.publisher}: {self.value!r}>"

@@ -6,7 +6,6 @@ A call that waited for room would stop the loop, which may be the one that the s
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
@@ -17,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.common.held import Held
 from shmnd.common.late import asyncio
 from shmnd.ipc.errors import Closed
-from shmnd.ipc.queue.waits import ROOM
+from shmnd.ipc.queue.waits import ITEM, ROOM, wait_for_either
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shmnd.ipc.queue.queueing import Queue
     from shmnd.ipc.service.pending import Pending
     from shmnd.ipc.service.under_way import UnderWay
@@ -29,7 +30,7 @@ __all__ = ["Unsent"]
 _PAUSE: Final = 0.5
 """Seconds after which it is tried again without a ring, and answers are taken before."""
 _BRIEF: Final = 0.05
-"""The same where the client has other requests, whose answers may hold their servers up."""
+"""Seconds of a thread's first wait, for room alone: then it waits for answers as well."""
 _STEP: Final = 0.0002
 """Seconds until another process, which is between two steps of a get, is asked again."""
 
@@ -37,8 +38,9 @@ _STEP: Final = 0.0002
 class Unsent:
     """The requests of one client that wait for room, packed as they were when they were sent."""
 
-    def __init__(self, requests: Queue, under_way: UnderWay) -> None:
+    def __init__(self, requests: Queue, answers: Queue, under_way: UnderWay) -> None:
         self._requests: Final = requests
+        self._answers: Final = answers
         self._under_way: Final = under_way
         self._waiting: Final[deque[tuple[Pending, list[int]]]] = deque()
         self._lock = threading.RLock()
@@ -48,18 +50,28 @@ class Unsent:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, item: Any, timeout: float | None, noted: Any) -> bool:
-        """Put a request, or return False after a wait that is not all of the time. Full."""
-        longest = self._longest()
-        is_last = timeout is not None and timeout <= longest
-        try:
-            left = timeout if is_last else longest
-            self._requests._put_noted(item, True, left, noted, self.process)
-        except queue.Full:
-            if is_last:
-                raise
-            return False
-        return True
+    def put(self, item: Any, end: float, noted: Any, take: Callable[[], None]) -> None:
+        """Put a request at `end` at the latest, else Full. `take` takes the answers of its client.
+
+        Servers of streams wait until they are read, and take no request meanwhile.
+        """
+        wait = _BRIEF
+        while True:
+            left = max(0.0, end - time.monotonic())
+            try:
+                self._requests._put_noted(item, True, min(left, wait), noted, self.process)
+                return
+            except queue.Full:
+                if left <= wait:
+                    raise
+            take()
+            wait = _STEP
+            self._await_room(left - wait)
+
+    def _await_room(self, left: float) -> None:
+        """Wait until there is room, or an answer to be taken."""
+        if self._requests._core.full():
+            wait_for_either(self._requests, ROOM, self._answers, ITEM, left)
 
     async def aput(self, item: Any, timeout: float | None, noted: Any, pid: int) -> bool:
         """Put a request as `put` does, and let other tasks run meanwhile."""
@@ -72,14 +84,6 @@ class Unsent:
                 raise
             return False
         return True
-
-    def _longest(self) -> float:
-        """Return how long a thread waits for room until it takes the answers of its client.
-
-        Servers of streams wait until they are read, and take no request meanwhile. Another thread
-        may send the first of them later.
-        """
-        return _BRIEF if len(self._under_way._pending) > 1 else _PAUSE
 
     def send(self, pending: Pending, item: Any, loop: asyncio.AbstractEventLoop) -> None:
         """Put a request, or have the loop put it when there is room."""
@@ -95,16 +99,14 @@ class Unsent:
         self._put_some()
         while pending._unsent and self._is_here() and (left := end - time.monotonic()) > 0:
             if self._requests._core.full():
-                self._await_room(pending, left)
+                self._await_room(left)
+                self._take_answers_of(pending)
             else:
                 time.sleep(min(left, _STEP))
             self._put_some()
 
-    def _await_room(self, pending: Pending, left: float) -> None:
-        """Wait for room once, and take the answers of the client."""
+    def _take_answers_of(self, pending: Pending) -> None:
         try:
-            with contextlib.suppress(queue.Full):
-                self._requests._await_room(True, min(left, self._longest()))
             pending._client._take_answers(lost=False)
         except ValueError:
             if not self._requests._closed:  # by another thread, which has ended the request

@@ -54,6 +54,24 @@ def test_calls() -> None:
         assert pending[0].done()
 
 
+def test_an_answer_is_a_sample() -> None:
+    with served(lambda request: request.value) as client:
+        answers = [client.call(value, timeout=60) for value in (np.arange(3), b"four", [1])]
+        for answer, kind, nbytes in zip(
+            answers, ("array", "bytes", "object"), (24, 4, 8), strict=True
+        ):
+            assert isinstance(answer, ipc.Sample)
+            assert (answer.kind, answer.nbytes, answer.header) == (kind, nbytes, None)
+            assert (answer.sequence, answer.publisher) == (0, os.getpid())
+        assert bytes(memoryview(answers[0])) == np.arange(3).tobytes()
+        assert np.asarray(answers[0]).tolist() == np.from_dlpack(answers[0]).tolist() == [0, 1, 2]
+        again = pickle.loads(pickle.dumps(answers[1]))
+        assert (again.value, again.timestamp_ns) == (b"four", answers[1].timestamp_ns)
+        assert isinstance(next(client.stream(1)), ipc.Sample)
+        answers[0].release()
+        assert answers[0].value is None
+
+
 def test_requests_that_a_loop_drops_fail_at_once() -> None:
     def drop() -> None:
         for request in server:

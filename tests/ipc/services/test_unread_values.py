@@ -4,9 +4,11 @@
 import asyncio
 import select
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from itertools import count, islice
+from typing import Any
 
 import pytest
 
@@ -208,6 +210,40 @@ def test_a_task_that_calls_takes_values_while_it_waits_for_room(streaming: str) 
             assert {each.result(10).value for each in pending} == {1}
 
     asyncio.run(ask())
+
+
+@pytest.mark.timeout(60)
+def test_a_send_that_waits_for_room_sleeps_until_there_is_some_or_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[int] = []
+    take = ipc.Client._take_answers
+
+    def take_counted(client: Any, **options: Any) -> None:
+        taken.append(len(taken))
+        take(client, **options)
+
+    with ipc.Server("waits", buffer=1) as server, ipc.Client("waits", buffer=1) as client:
+        first = client.send(1, timeout=0)
+        request = server.receive(PATIENCE)
+        while not client._requests.full():
+            client.send(2, timeout=0)
+        monkeypatch.setattr(ipc.Client, "_take_answers", take_counted)
+        with pytest.raises(TimeoutError):
+            client.send(3, timeout=1)
+        assert len(taken) <= 3, "it polls"
+        begun = time.monotonic()
+        thread = threading.Timer(0.3, request.respond, ("first",))
+        thread.start()
+        with pytest.raises(TimeoutError):
+            client.send(3, timeout=1)
+        thread.join()
+        assert first._answers, "it took the answer while it waited"
+        assert time.monotonic() - begun >= 1
+        thread = threading.Timer(0.3, lambda: server.receive(PATIENCE).respond(2))
+        thread.start()
+        client.send(4, timeout=PATIENCE)
+        thread.join()
 
 
 @pytest.mark.timeout(60)
