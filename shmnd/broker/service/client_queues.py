@@ -122,6 +122,10 @@ class Clients:
         """Return whether a client is there and stays."""
         return number in self._open and not (self._doomed and number in self._doomed)
 
+    def client(self, number: int) -> Client | None:
+        """Return a client that is there."""
+        return self._open.get(number)
+
     def doom(self, number: int, why: str) -> None:
         """Drop a client at the end of this step; nothing more is read from or sent to it."""
         if number in self._open:

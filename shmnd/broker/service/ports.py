@@ -68,6 +68,10 @@ class PortSpace(Generic[Holder]):
                 return holders[bound]
         return None
 
+    def holders(self, protocol: int, port: int) -> list[Holder]:
+        """Return the objects that hold a port, on whatever host."""
+        return list(self._holders.get((protocol, port), {}).values())
+
     def _free(self, protocol: int, host: str, port: int) -> bool:
         holders = self._holders.get((protocol, port))
         return not holders or not any(

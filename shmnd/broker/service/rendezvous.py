@@ -58,6 +58,8 @@ class Rendezvous:
         self.outbox = Outbox()
         self.processes: dict[str, Process] = {}
         self.adapters: dict[str, Adapter] = {}
+        self.hear: Callable[[int], None] = _hear_nothing
+        """Takes what a client has sent before; `handle` is called within it."""
         self._limits = limits or Limits()
         self._pid_space = _own_pid_space()
         self._ports: PortSpace[Bound] = PortSpace(first=first_port)
@@ -151,6 +153,8 @@ class Rendezvous:
         later = False
         try:
             op, fields = read_request(message, len(fds))
+            if op in ("bind", "connect"):
+                self._hear_holders(client, fields)
             if op == "status":  # for tools, which need not say hello
                 reply = self._status(fields, reply_fds)
             else:
@@ -161,6 +165,18 @@ class Rendezvous:
         if ident is not None:
             answer = {"re": ident, "status": int(status), "message": text, **reply}
             self.outbox.answer(client, answer, reply_fds, later)
+
+    def _hear_holders(self, client: int, fields: Fields) -> None:
+        """Take what the other holders of a port have sent: it may be free by now.
+
+        A process that has closed its listener may tell another one so, which comes by another
+        socket. Its request must not overtake the close.
+        """
+        for holder in self._ports.holders(fields["protocol"], fields["port"]):
+            owner = holder.adapter.process.client
+            if owner != client:
+                self.hear(owner)
+        self.outbox.begin()
 
     def _dispatch(self, client: int, op: str, fields: Fields, fds: Sequence[PassedFd]) -> Fields:
         if op == "hello":
@@ -358,6 +374,10 @@ class Rendezvous:
     def _status(self, fields: Fields, reply_fds: list[PassedFd]) -> Fields:
         found = report(self.processes, self.adapters, self.connections.records, fields, reply_fds)
         return {"broker": self.uid, "version": VERSION, "pid": os.getpid(), **found}
+
+
+def _hear_nothing(_client: int) -> None:
+    """Take nothing: there are no sockets."""
 
 
 def _own_pid_space() -> int:

@@ -69,6 +69,8 @@ class Server:
         own = state_limits or Limits()
         own = replace(own, segments=min(own.segments, descriptors // 4))
         self._state = Rendezvous(limits=own, place=str(place.directory))
+        self._state.hear = self._hear
+        self._hearing = False
         self._sockets: Counter[int] = Counter()
         self._greeting: dict[int, Client] = {}
         self._next_number = 1
@@ -314,21 +316,35 @@ class Server:
             self._clients.flush(client)
         self._clients.watch(client)
 
-    def _take(self, client: Client) -> None:
-        """Take and answer one request, if there is one."""
+    def _hear(self, number: int) -> None:
+        """Take what a client has sent by now, and its end, before the request of another one."""
+        client = self._clients.client(number)
+        if self._hearing or client is None:
+            return
+        self._hearing = True
+        for _ in range(self._limits.batch):
+            if client.queue or not self._clients.serves(number) or not self._take(client):
+                break
+        self._hearing = False
+        if not self._clients.serves(number):
+            self._state.leave(number)
+            self._deliver()
+
+    def _take(self, client: Client) -> bool:
+        """Take and answer one request; False if there is none."""
         try:
             datagram = receive(client.sock)
         except (BlockingIOError, ConnectionResetError):
             # The second is reported once, where a client has closed with unread messages. Its own
             # messages can still be read.
-            return
+            return False
         except OSError as exc:
             self._clients.doom(client.number, f"its socket failed: {exc.strerror}")
-            return
+            return False
         step("broker-has-read")
         if not datagram.data:
             self._clients.doom(client.number, "went")
-            return
+            return False
         try:
             message = decode(datagram.data)
             if datagram.cut:
@@ -349,6 +365,7 @@ class Server:
             and self._state.greeted(client.number)
         ):
             del self._greeting[client.number]
+        return True
 
     def _report_cut(self, client: Client, message: Fields) -> None:
         text = f"descriptors were lost: too many of them, or none was free: {limit_of_broker()}"
