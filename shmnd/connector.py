@@ -372,8 +372,7 @@ class Connector(BrokerEvents):
         elif self._state is State.WAITING:
             assert self._request is not None
             overlapped, listener = self._request
-            self._forget_request(listener)
-            self._engine.post("cancel_request", object=listener, connector=self._number)
+            self._release_request(listener)
             overlapped._complete(Status.CANCELED, "the connector was released")
         elif self._state is State.OFFERED:
             assert self._attempt is not None

@@ -177,11 +177,11 @@ class Listener(PortHolder):
     def _close_now(self) -> None:
         self._closed = True
         self._listening = False
-        self._drop_port()
         for overlapped in list(self._pending):
             connector = self._connector_of(overlapped)
-            if connector is None or connector._stop_expecting(overlapped):
+            if connector is None or connector._stop_expecting(overlapped, released=True):
                 overlapped._complete(Status.CANCELED, "the listener was released")
+        self._drop_port()  # last, because the broker refuses what names a port that is free
 
     def _on_event(self, event: Event, fds: list[int]) -> None:
         """Another process took the port while there was no broker: no request will arrive here."""

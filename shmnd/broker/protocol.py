@@ -63,7 +63,7 @@ __all__ = [
     "written",
 ]
 
-VERSION: Final = 15
+VERSION: Final = 16
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 FIRST_FOR_TOOLS: Final = 1 << 31

@@ -47,13 +47,23 @@ class BrokerEvents(ConnectionStateMachine):
             self._state = State.WAITING
             self._engine.follow_object(self._number, self)
 
-    def _stop_expecting(self, overlapped: Overlapped) -> bool:
-        """Be as new again; False when it does not wait any more."""
+    def _stop_expecting(self, overlapped: Overlapped, *, released: bool = False) -> bool:
+        """Be as new again; False when it does not wait any more.
+
+        `released`: without an answer of the broker, as the release of the listener does.
+        """
         with Held(self._lock):
             if self._request is None or self._request[0] is not overlapped:
                 return False
-            self._forget_request(self._request[1])
+            forget = self._release_request if released else self._forget_request
+            forget(self._request[1])
             return True
+
+    def _release_request(self, listener: int) -> None:
+        """Wait no more; the broker refuses a request whose offer is on its way."""
+        post = self._engine.post
+        post("cancel_request", object=listener, connector=self._number, released=True)
+        self._forget_request(listener)
 
     def _forget_request(self, listener: int) -> None:
         self._request = None

@@ -125,6 +125,15 @@ class Connections(Ends):
             refusal = Refusal(Status.CONNECTION_REFUSED, f"the peer could not accept: {why}")
         self._refuse(connection, fields["private"], refusal)
 
+    def refuse_untaken(self, process: Process, connector: int) -> None:
+        """Refuse a request whose offer is on its way to a connector that was released.
+
+        Its process may make no call for long, and the active side waits.
+        """
+        for connection in list(process.connections.values()):
+            if connection.connector == connector and connection.stage is Stage.OFFERED:
+                self._refuse(connection, "")
+
     # --- both sides ----------------------------------------------------------------------------
 
     def closed(self, process: Process, number: int) -> None:
@@ -332,6 +341,7 @@ class Connections(Ends):
     def _offer(self, connection: Connection, listener: Bound, connector: int) -> None:
         self._unqueue(connection)
         connection.stage = Stage.OFFERED
+        connection.connector = connector
         passive = listener.adapter.process
         self._occupy(connection, connection.passive, listener.adapter)
         self._outbox.event(

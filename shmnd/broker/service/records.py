@@ -229,6 +229,8 @@ class Connection:
     """The active side's connector, as long as it is not closed."""
     listener: Bound | None = None
     """The listener in whose backlog it waits; None from the offer on."""
+    connector: int = 0
+    """The connector of the passive side to which it was offered."""
     private: str = ""
     """The private data of its Connect, until the passive side has it."""
     offer: str = ""

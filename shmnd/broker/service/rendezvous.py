@@ -264,8 +264,11 @@ class Rendezvous:
 
     def _cancel_request(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         listener = _own_listening(process, fields["object"])
-        waiting = fields["connector"] in listener.armed
-        listener.armed.pop(fields["connector"], None)
+        connector = fields["connector"]
+        waiting = connector in listener.armed
+        listener.armed.pop(connector, None)
+        if fields["released"] and not waiting:
+            self.connections.refuse_untaken(process, connector)
         return {"cancelled": waiting}
 
     def _close(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:

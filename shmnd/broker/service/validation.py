@@ -300,7 +300,9 @@ REQUESTS: Final[Mapping[str, Shape]] = {
     ),
     "listen": Shape(0, {"object": _object, "backlog": _integer(0, _U31)}),
     "request": Shape(0, {"object": _object, "connector": _object}),
-    "cancel_request": Shape(0, {"object": _object, "connector": _object}),
+    "cancel_request": Shape(
+        0, {"object": _object, "connector": _object, "released": _Default(_flag, False)}
+    ),
     "connect": Shape(
         0,
         {

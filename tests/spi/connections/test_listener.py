@@ -190,6 +190,22 @@ def test_get_connection_request_canceled_when_the_listener_is_closed(pair: Pair)
     assert [final(overlapped) for overlapped in waiting] == [Status.CANCELED] * 2
 
 
+@pytest.mark.parametrize("released", ["listener", "connector"])
+def test_get_connection_request_canceled_refuses_a_request_that_is_on_its_way(
+    pair: Pair, released: str
+) -> None:
+    """The program of the passive side makes no call after the close, and the peer hears of it."""
+    pair.listen()
+    pair.passive.listener.get_connection_request(pair.passive.connector)
+    asking = pair.active.new_connector()
+    connecting = asking.connect(pair.active.new_qp(), pair.address)
+    asking.get_local_address()  # the broker has passed the request on
+    getattr(pair.passive, released).close()
+    if pair.in_one_process:
+        pair.passive.connector.close()  # where it has taken the request by now, it holds it
+    assert final(connecting) == Status.CONNECTION_REFUSED
+
+
 def test_get_connection_request_canceled_when_cancelled_and_the_connector_is_free_again(
     pair: Pair,
 ) -> None:

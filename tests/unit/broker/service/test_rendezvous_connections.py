@@ -172,6 +172,32 @@ def test_armed_connectors_get_requests_oldest_first_beyond_any_backlog(world: Wo
     assert [(o["connector"], o["connection"]) for o in offers] == [(5, made[0]), (4, made[1])]
 
 
+def test_a_request_offered_to_a_connector_that_was_released_is_refused(world: World) -> None:
+    active, passive = world.party(), world.party()
+    listener = passive.listen(5000)
+    passive.arm(listener, 5)
+    passive.arm(listener, 6)
+    offered, taken = active.connect(5000), active.connect(5000)
+    release = {"object": listener, "connector": 5, "released": True}
+    assert passive.ask("cancel_request", **release)["cancelled"] is False
+    refused = [event["connection"] for event in active.events() if event["ev"] == "refused"]
+    assert refused == [offered]
+    passive.ask("reject", connection=taken)  # the other one waits for its answer still
+
+
+def test_a_request_waits_in_the_backlog_when_a_waiting_connector_is_released(world: World) -> None:
+    active, passive = world.party(), world.party()
+    listener = passive.listen(5000)
+    passive.arm(listener, 5)
+    release = {"object": listener, "connector": 5, "released": True}
+    assert passive.ask("cancel_request", **release)["cancelled"] is True
+    waiting = active.connect(5000)
+    assert active.take() == []
+    passive.arm(listener, 6)
+    offers = [event for event in passive.events() if event["ev"] == "offer"]
+    assert [(offer["connector"], offer["connection"]) for offer in offers] == [(6, waiting)]
+
+
 def test_the_largest_backlog_is_bounded() -> None:
     world = World(Limits(backlog=3))
     active, passive = world.party(), world.party()
