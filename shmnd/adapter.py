@@ -271,7 +271,7 @@ class Adapter(Closing):
         self._check_open(call)
         file = require_file(overlapped_file, self, call)
         most = self._limits.max_shared_receive_queue_depth
-        depth = within(call, 3, "depth", depth, 1, most)
+        depth = within(call, 3, "depth", depth, 0, most)
         sge = within(call, 4, "max_request_sge", max_request_sge, 0, self._limits.max_receive_sge)
         threshold = within(call, 5, "notify_threshold", notify_threshold, 0, most)
         check_affinity(call, 6, group, affinity)

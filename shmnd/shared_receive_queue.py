@@ -43,14 +43,16 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         file: OverlappedFile | None,
     ) -> None:
         OverlappedObject.__init__(self, adapter._engine, file)
-        ReceiveCore.__init__(self, adapter, adapter._registry, depth, max_request_sge)
+        ReceiveCore.__init__(self, adapter, adapter._registry, max(1, depth), max_request_sge)
+        if not depth:  # it takes a Receive once Modify has set another depth
+            self._set_depth(depth)
         self._threshold = notify_threshold
         # The completion queues of its receives, while a Notify waits for them to be used up.
         self._watched: weakref.WeakSet[PollingCore] = weakref.WeakSet()
         self._watching = threading.RLock()
 
     def modify(self, depth: int = 0, notify_threshold: int = 0) -> None:
-        """Change the depth, the threshold, or both; 0 leaves one as it is."""
+        """Change the depth, the threshold, or both; 0 leaves one as it is, also a depth of 0."""
         call = "SharedReceiveQueue.modify"
         self._adapter._check_open(call)
         self._check_usable(call)

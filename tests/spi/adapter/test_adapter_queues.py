@@ -25,6 +25,18 @@ def test_create_shared_receive_queue_success_up_to_the_limits(end: End) -> None:
             srq.receive(None)
 
 
+def test_create_shared_receive_queue_success_with_depth_zero_takes_receives_after_modify(
+    end: End,
+) -> None:
+    with end.adapter.create_shared_receive_queue(0, 0) as srq:
+        with nd_error(Status.NO_MORE_ENTRIES):
+            srq.receive(None)
+        srq.modify(1)
+        srq.receive(None)
+        with nd_error(Status.NO_MORE_ENTRIES):
+            srq.receive(None)
+
+
 def test_create_shared_receive_queue_invalid_parameter_3_when_the_depth_is_above_the_limit(
     end: End,
 ) -> None:
