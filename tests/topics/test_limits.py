@@ -228,7 +228,7 @@ def burst(pub: ipc.Publisher, sub: ipc.Subscriber) -> None:
     assert pub._pool_bytes >= 16_000_000
 
 
-def test_an_idle_publisher_gives_memory_back_when_it_is_told_to(name: str) -> None:
+def test_an_idle_publisher_gives_memory_back_by_shrink(name: str) -> None:
     with ipc.Publisher(name, "u1") as pub, ipc.Subscriber(name, buffer=16) as sub:
         assert pub.subscribers == 1
         burst(pub, sub)

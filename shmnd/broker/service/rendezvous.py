@@ -58,8 +58,8 @@ class Rendezvous:
         self.outbox = Outbox()
         self.processes: dict[str, Process] = {}
         self.adapters: dict[str, Adapter] = {}
-        self.hear: Callable[[int], None] = _hear_nothing
-        """Takes what a client has sent before; `handle` is called within it."""
+        self.take_from: Callable[[int], None] = _take_nothing
+        """Takes what a client has sent by now; it calls `handle`."""
         self._limits = limits or Limits()
         self._pid_space = _own_pid_space()
         self._ports: PortSpace[Bound] = PortSpace(first=first_port)
@@ -154,7 +154,7 @@ class Rendezvous:
         try:
             op, fields = read_request(message, len(fds))
             if op in ("bind", "connect"):
-                self._hear_holders(client, fields)
+                self._take_from_holders(client, fields)
             if op == "status":  # for tools, which need not say hello
                 reply = self._status(fields, reply_fds)
             else:
@@ -166,7 +166,7 @@ class Rendezvous:
             answer = {"re": ident, "status": int(status), "message": text, **reply}
             self.outbox.answer(client, answer, reply_fds, later)
 
-    def _hear_holders(self, client: int, fields: Fields) -> None:
+    def _take_from_holders(self, client: int, fields: Fields) -> None:
         """Take what the other holders of a port have sent: it may be free by now.
 
         A process that has closed its listener may tell another one so, which comes by another
@@ -175,7 +175,7 @@ class Rendezvous:
         for holder in self._ports.holders(fields["protocol"], fields["port"]):
             owner = holder.adapter.process.client
             if owner != client:
-                self.hear(owner)
+                self.take_from(owner)
         self.outbox.begin()
 
     def _dispatch(self, client: int, op: str, fields: Fields, fds: Sequence[PassedFd]) -> Fields:
@@ -379,7 +379,7 @@ class Rendezvous:
         return {"broker": self.uid, "version": VERSION, "pid": os.getpid(), **found}
 
 
-def _hear_nothing(_client: int) -> None:
+def _take_nothing(_client: int) -> None:
     """Take nothing: there are no sockets."""
 
 

@@ -69,8 +69,8 @@ class Server:
         own = state_limits or Limits()
         own = replace(own, segments=min(own.segments, descriptors // 4))
         self._state = Rendezvous(limits=own, place=str(place.directory))
-        self._state.hear = self._hear
-        self._hearing = False
+        self._state.take_from = self._take_from
+        self._takes_from = False
         self._sockets: Counter[int] = Counter()
         self._greeting: dict[int, Client] = {}
         self._next_number = 1
@@ -316,16 +316,16 @@ class Server:
             self._clients.flush(client)
         self._clients.watch(client)
 
-    def _hear(self, number: int) -> None:
+    def _take_from(self, number: int) -> None:
         """Take what a client has sent by now, and its end, before the request of another one."""
         client = self._clients.client(number)
-        if self._hearing or client is None:
+        if self._takes_from or client is None:
             return
-        self._hearing = True
+        self._takes_from = True
         for _ in range(self._limits.batch):
             if client.queue or not self._clients.serves(number) or not self._take(client):
                 break
-        self._hearing = False
+        self._takes_from = False
         if not self._clients.serves(number):
             self._state.leave(number)
             self._deliver()

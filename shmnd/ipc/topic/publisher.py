@@ -196,17 +196,18 @@ class Publisher(SenderInLoops, Closing):
         return True
 
     def shrink(self) -> None:
-        """Give all memory that no sample needs back to the system, at once.
+        """Return all memory that no sample needs to the system, at once.
 
-        What was not used for some seconds it gives back in any call, and all but a few samples when
-        it finds that its last subscriber has left. Without a further call it keeps what it has.
+        Memory that was not used for some seconds returns there in any call, and all but that of a
+        few samples when the publisher finds that its last subscriber has left. A publisher that
+        makes no further call keeps its memory.
         """
         self._require_open("Publisher.shrink")
         self._find_members()
         self._shrink_all()
 
     def _give_back_unused(self) -> None:
-        """Give back the memory that was not used for two periods."""
+        """Return the memory that was not used for two periods to the system."""
         now = time.monotonic()
         passed = int((now - self._shrunk) / _PERIOD)
         if passed:

@@ -178,8 +178,8 @@ static inline void shmnd_board_reclaim(struct shmnd_board *b)
     shmnd_board_settle(b);
 }
 
-/* Takes back as well what is kept for a subscriber that is about to get its seat: the publisher
- * knows that there is none. */
+/* Takes back also the samples that are kept for a subscriber which is about to get its seat: the
+ * publisher knows that there is none. */
 static inline void shmnd_board_reclaim_all(struct shmnd_board *b)
 {
     shmnd_board_reclaim(b);
