@@ -13,7 +13,7 @@ from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm import Comm
 from shmnd.mpi.communicators.group import Group
 from shmnd.mpi.files.access import AccessCalls
-from shmnd.mpi.files.file_state import FileState, class_of
+from shmnd.mpi.files.file_state import FileState, class_of, path_of
 from shmnd.mpi.files.pointers import PointerCalls
 from shmnd.mpi.files.split import SplitCalls, require_no_split
 from shmnd.mpi.objects import errhandler as handlers
@@ -82,6 +82,7 @@ class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
     ) -> Self:
         """Open a file, together with all ranks of an intracommunicator.
 
+        The name may begin with that of a file system, as `ufs:` or `lustre:`; it has no effect.
         The first rank opens it before the others, as it may create the file. Where it fails at one
         rank, all ranks raise its error.
         """
@@ -122,7 +123,7 @@ class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
         """
         require_info(info, "File.Delete")
         try:
-            os.unlink(filename)  # noqa: PTH108
+            os.unlink(path_of(filename))  # noqa: PTH108
         except OSError as error:
             pass_on(error)
             _cannot_delete(filename, class_of(error), error.strerror, error)

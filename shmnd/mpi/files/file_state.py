@@ -42,6 +42,15 @@ _ACCESS: Final = {
     constants.MODE_WRONLY: os.O_WRONLY,
     constants.MODE_RDWR: os.O_RDWR,
 }
+_PREFIXES: Final = ("ufs:", "nfs:", "xfs:", "lustre:", "gpfs:", "panfs:")
+"""Names of file systems that ROMIO, the file layer of MPICH, takes in front of a path."""
+
+
+def path_of(filename: os.PathLike[str] | str | bytes) -> str:
+    """Return the path of a file, without the name of a file system: the kernel knows it."""
+    path = os.fsdecode(filename)
+    found = next((prefix for prefix in _PREFIXES if path.startswith(prefix)), "")
+    return path[len(found) :]
 
 
 def class_of(error: OSError) -> int:
@@ -147,7 +156,7 @@ class FileState(State):
     ) -> tuple[int, str] | None:
         """Open the file; return an error as all ranks raise it, and keep one that is not of MPI."""
         try:
-            self.path, self.info = os.fsdecode(filename), hints_of(info, "File.Open")
+            self.path, self.info = path_of(filename), hints_of(info, "File.Open")
             self._file = _open(self.path, self.amode, creates)
             try:
                 self._found = os.fstat(self.descriptor)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Views of files: random types and offsets against a model that counts bytes one by one."""
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,3 +175,20 @@ def test_the_bytes_of_a_file_equal_memory(file: Any, tmp_path: Path) -> None:
     values = np.arange(1000, dtype=">f4").view("u1")
     file.Write(values)
     assert (np.fromfile(tmp_path / "file", "u1") == values).all()
+
+
+@pytest.mark.parametrize("kind", ["ufs", "nfs", "xfs", "lustre", "gpfs", "panfs"])
+@pytest.mark.parametrize("as_given", [str, Path, os.fsencode])
+def test_the_name_of_a_file_system_in_front_of_a_path_is_left_out(
+    kind: str, as_given: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ROMIO does; other names with a colon are those of files."""
+    monkeypatch.chdir(tmp_path)
+    for name, path in ((f"{kind}:x", "x"), (f"./{kind}:x", f"{kind}:x"), ("a:x", "a:x")):
+        if as_given is Path and name.startswith("."):
+            continue  # Path("./x") is Path("x")
+        opened = MPI.File.Open(MPI.COMM_SELF, as_given(name), MPI.MODE_CREATE | MPI.MODE_RDWR)
+        opened.Close()
+        assert [each.name for each in tmp_path.iterdir()] == [path]
+        MPI.File.Delete(as_given(name))
+        assert not list(tmp_path.iterdir())
