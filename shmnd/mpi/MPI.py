@@ -6,7 +6,7 @@ Importing it initializes MPI, unless `mpi4py.rc` says otherwise, and leaves it w
 
 # ruff: isort: skip_file
 # fmt: off
-from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from shmnd.mpi.buffers import shared_arrays as _shared_arrays
 from shmnd.mpi.collectives import pickled as _coll_objects
@@ -168,7 +168,7 @@ from shmnd.mpi.environment import (
     Wtime as Wtime, _set_abort_status as _set_abort_status, get_vendor as get_vendor
 )
 from shmnd.mpi.point_to_point.request import REQUEST_NULL as REQUEST_NULL, Request as Request
-from shmnd.mpi.point_to_point.persistent import Prequest as _Prequest
+from shmnd.mpi.point_to_point.persistent import Prequest as Prequest
 from shmnd.mpi.point_to_point.generalized import Grequest as Grequest
 from shmnd.mpi.point_to_point.message import (
     MESSAGE_NO_PROC as MESSAGE_NO_PROC, MESSAGE_NULL as MESSAGE_NULL, Message as Message
@@ -201,28 +201,7 @@ del _at_finalize, _buffering, _coll_objects, _leaving, _shared_arrays
 # fmt: on
 
 if _TYPE_CHECKING:
-    from shmnd.mpi.point_to_point.persistent import Prequest as Prequest
     from shmnd.mpi.rc import Rc as _Rc
-
-
-# Modules that are compiled against mpi4py take its classes when they are imported, and then read
-# handles of MPI in their objects. Prequest, which all of them take and few programs name, is found
-# here alone.
-def __getattr__(name: str) -> _Any:
-    # They read it from the import system.
-    from sys import _getframe as frame  # modules are not in this namespace
-
-    if name in ("__pyx_capi__", "Prequest"):
-        asking = frame().f_back  # None where a thread begins with getattr
-        importing = ("importlib._bootstrap", "importlib._bootstrap_external")
-        if asking is not None and asking.f_globals.get("__name__") in importing:
-            raise ImportError(
-                "this extension module uses the C interface of mpi4py, which shmnd.mpi does not "
-                "have: run the program with a real MPI and mpi4py"
-            )
-    if name == "Prequest":
-        return _Prequest
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _begin(settings: "_Rc") -> None:
@@ -239,11 +218,7 @@ def _begin(settings: "_Rc") -> None:
     _begin_with(None if settings.errors == "default" else handlers[settings.errors])
 
 
-def __dir__() -> list[str]:
-    return [*globals(), "Prequest"]
-
-
 # Type checkers would take the value for no names.
-globals()["__all__"] = [name for name in __dir__() if not name.startswith("_")]
-_embed({**globals(), "Prequest": _Prequest})
+globals()["__all__"] = [name for name in globals() if not name.startswith("_")]
+_embed(globals())
 _begin(_settings_of(_rc))

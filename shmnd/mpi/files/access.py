@@ -96,6 +96,8 @@ def ordered(state: FileState, buf: Any, writes: bool, call: str) -> int:
 class Failing:
     """What calls of a file have in common: errors go to the handler of the file."""
 
+    __slots__ = ()
+
     ob: Any
 
     def _state(self, call: str) -> FileState:
@@ -125,6 +127,8 @@ class Failing:
 
 class AccessCalls(Failing):
     """The calls that read and write."""
+
+    __slots__ = ()
 
     def _now(
         self, call: str, step: Step, buf: Any, writes: bool, status: Status | None, *offset: int

@@ -63,6 +63,8 @@ _default: Final = State()
 class File(AccessCalls, SplitCalls, PointerCalls, Handle, Handling, InfoCalls):
     """File I/O context."""
 
+    __slots__ = ()  # shorter than in mpi4py: see extension_modules.py
+
     _family = "File"
     _null_error = constants.ERR_FILE
 

@@ -89,6 +89,8 @@ def _set_view(
 class PointerCalls(Failing):
     """The calls about views and pointers."""
 
+    __slots__ = ()
+
     def Set_view(
         self,
         disp: int = 0,

@@ -34,6 +34,8 @@ def _end(state: FileState, name: str) -> int:
 class SplitCalls(Failing):
     """The calls that begin and end split collectives."""
 
+    __slots__ = ()
+
     def _begin(self, name: str, step: Step, buf: Any, writes: bool, *offset: int) -> None:
         self._run(f"{name}_begin", _begin, name, step, buf, writes, *offset)
 

@@ -16,6 +16,8 @@ from shmnd.mpi.objects.errors import Exception as MPIException
 class Handling:
     """The calls about error handlers, mixed into the classes of objects that have one."""
 
+    __slots__ = ()
+
     @classmethod
     def Create_errhandler(cls, errhandler_fn: Callable[[Any, int], None]) -> Errhandler:
         """Create a new error handler for objects of this kind."""

@@ -20,11 +20,10 @@ cdef class BareHandle:
     cdef public State ob
     cdef object __weakref__
 
-    cdef int release(self) except -1
-
 
 cdef class Handle(BareHandle):
     """A reference to an object of MPI; several may refer to one, and null to none."""
 
 
+cdef int make_null(BareHandle handle) except -1
 cdef State referred(BareHandle new, tuple args, dict kwargs)

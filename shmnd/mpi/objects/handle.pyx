@@ -73,6 +73,15 @@ cdef State referred(BareHandle new, tuple args, dict kwargs):
     return (<BareHandle> other).ob
 
 
+cdef int make_null(BareHandle handle) except -1:
+    """Make the handle null and forget the number of its state."""
+    cdef State state = handle.ob
+    handle.ob = None
+    if state is not None and state.handle and not state.predefined:
+        _exported.pop(state.handle, None)
+    return 0
+
+
 cdef class BareHandle:
     """A handle without what makes it from another one: to gather keywords takes a dict each time.
 
@@ -165,14 +174,7 @@ cdef class BareHandle:
 
     def _release(self) -> None:
         """Make the handle null and forget the number of its state."""
-        self.release()
-
-    cdef int release(self) except -1:
-        cdef State state = self.ob
-        self.ob = None
-        if state is not None and state.handle and not state.predefined:
-            _exported.pop(state.handle, None)
-        return 0
+        make_null(self)
 
     def _require(self, error: int, call: str) -> None:
         """Raise Exception(error) where the handle is null."""

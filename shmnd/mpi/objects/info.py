@@ -229,6 +229,8 @@ def require_info(info: Info | None, call: str) -> None:
 class InfoCalls:
     """The calls about hints, mixed into the classes of objects that keep them."""
 
+    __slots__ = ()
+
     _family: str
     _state: Callable[[str], Any]
 

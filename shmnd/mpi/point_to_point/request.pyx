@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from shmnd.mpi.communicators.comm_state cimport empty_status
-from shmnd.mpi.objects.handle cimport BareHandle, State, referred
+from shmnd.mpi.objects.handle cimport BareHandle, State, make_null, referred
 from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.point_to_point.arguments cimport fitting, status_at
 from shmnd.mpi.point_to_point.direct cimport end_plain, is_over
@@ -115,7 +115,7 @@ cdef class Request(BareHandle):
             return None
         if type(op) is Point and end_plain(<Point>op, status):
             if op.handle:
-                self.release()
+                make_null(self)
             self.ob = None
             op.recycle()
             return None
@@ -125,7 +125,7 @@ cdef class Request(BareHandle):
             return None
         op.check_pending(status)
         if not op.persistent:
-            self.release()
+            make_null(self)
         result = op.end(status)
         op.recycle()
         return result

@@ -8,5 +8,4 @@ cdef class Status:
     cdef int c_source, c_tag, c_error
     cdef bint c_cancelled
     cdef long long c_nbytes
-    cdef long long c_unused  # as long as in mpi4py: its modules refuse a shorter one
     cdef object __weakref__
