@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from shmnd.mpi.buffers import shared_arrays as _shared_arrays
 from shmnd.mpi.collectives import pickled as _coll_objects
-from shmnd.mpi.point_to_point import buffering as _buffering
+from shmnd.mpi.point_to_point.buffering import (
+    Attach_buffer as Attach_buffer, Detach_buffer as Detach_buffer, Flush_buffer as Flush_buffer,
+    Iflush_buffer as Iflush_buffer
+)
 from shmnd.mpi.transport import leaving as _leaving
 from shmnd.mpi.environment import at_finalize as _at_finalize, start as _start
 from shmnd.mpi.rc import rc as _rc
 from shmnd.mpi.rc_settings import settings_of as _settings_of
 from shmnd.mpi.signatures import embed as _embed
-from shmnd.mpi.communicators.grids import compute_dims as _compute_dims
+from shmnd.mpi.communicators.grids import Compute_dims as Compute_dims
 from shmnd.mpi.constants import (
     UNDEFINED as UNDEFINED, ANY_SOURCE as ANY_SOURCE, ANY_TAG as ANY_TAG, PROC_NULL as PROC_NULL,
     ROOT as ROOT, KEYVAL_INVALID as KEYVAL_INVALID, TAG_UB as TAG_UB, IO as IO,
@@ -188,16 +191,11 @@ from shmnd.mpi.communicators.topology import Topocomm as Topocomm
 from shmnd.mpi.communicators.grids import Cartcomm as Cartcomm
 from shmnd.mpi.communicators.graphs import Distgraphcomm as Distgraphcomm, Graphcomm as Graphcomm
 
-Attach_buffer = _buffering.attach_buffer
-Detach_buffer = _buffering.detach_buffer
-Flush_buffer = _buffering.flush_buffer
-Iflush_buffer = _buffering.iflush_buffer
-Compute_dims = _compute_dims
 _comm_lock_table = _coll_objects.lock_table
 _shared_arrays.begin()
 _leaving.begin()
 _at_finalize(COMM_SELF._drop_attrs)
-del _at_finalize, _buffering, _coll_objects, _leaving, _shared_arrays
+del _at_finalize, _coll_objects, _leaving, _shared_arrays
 # fmt: on
 
 if _TYPE_CHECKING:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The namespace of MPI, its front, and the modules around it, in a job of one rank."""
 
+import inspect
 import re
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,40 @@ def test_calls_that_are_left_out_name_the_page() -> None:
     for name, arguments in calls.items():
         with pytest.raises(NotImplementedError, match=rf"^{name}: .*docs/mpi\.md.* a real MPI"):
             getattr(MPI, name)(*arguments)
+
+
+SIGNATURES = {
+    "Comm.Send": "(self, /, buf, dest, tag=0)",
+    "Comm.recv": "(self, /, buf=None, source=-1, tag=-1, status=None)",
+    "Request.Waitall": "(requests, statuses=None)",
+    "Request.fromint": "(arg, /)",
+    "Op.Create": "(function, commute=False)",
+    "buffer.allocate": "(nbytes, clear=False)",
+    "Wtime": "()",
+    "Alloc_mem": "(size, info=None)",
+}
+"""Of functions and methods of C, whose texts have the types."""
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_functions_of_c_have_signatures(name: str) -> None:
+    function = attrgetter(name)(MPI)
+    assert str(inspect.signature(function)) == SIGNATURES[name]
+    first = function.__doc__.partition("\n")[0]
+    assert first.startswith(function.__name__ + "(")
+    assert " -> " in first
+
+
+def test_every_call_has_a_signature_and_a_text_that_begins_with_it() -> None:
+    for owner in [MPI, *(each for each in vars(MPI).values() if isinstance(each, type))]:
+        for name, call in inspect.getmembers(owner, callable):
+            if name.startswith("_") or isinstance(call, type | MPI.Op):
+                continue
+            if owner is MPI.Exception and hasattr(Exception, name):
+                continue
+            assert inspect.signature(call), (owner, name)
+            called = name if owner is MPI else call.__name__  # Datatype.Create_dup is its Dup
+            assert call.__doc__.startswith(called + "("), (owner, name, call.__doc__)
 
 
 def test_the_front_is_the_same_module() -> None:

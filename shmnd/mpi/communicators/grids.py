@@ -198,7 +198,7 @@ class Cartcomm(Topocomm):
         return new
 
 
-def compute_dims(nnodes: int, dims: int | Sequence[int]) -> list[int]:
+def Compute_dims(nnodes: int, dims: int | Sequence[int]) -> list[int]:
     """Return a balanced distribution of processes per coordinate direction."""
     found = [0] * dims if isinstance(dims, int) else [int(each) for each in dims]
     fixed = 1

@@ -121,21 +121,21 @@ def room_to_buffer(comm: Any, own: Buffering | None, nbytes: int, call: str) -> 
     raise AssertionError  # raise_error does not return
 
 
-def attach_buffer(buf: Any) -> None:
+def Attach_buffer(buf: Any) -> None:
     """Attach a user-provided buffer for sending in buffered mode."""
     _PROCESS.attach(buf, "Attach_buffer")
 
 
-def detach_buffer() -> Any:
+def Detach_buffer() -> Any:
     """Remove an existing attached buffer."""
     return _PROCESS.detach()
 
 
-def flush_buffer() -> None:
+def Flush_buffer() -> None:
     """Block until all buffered messages have been transmitted."""
     _PROCESS.flush("Flush_buffer")
 
 
-def iflush_buffer() -> Request:
+def Iflush_buffer() -> Request:
     """Nonblocking flush for buffered messages."""
     return _PROCESS.iflush("Iflush_buffer")

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+from types import FunctionType
+from typing import Any
+
+def embed(namespace: dict[str, Any]) -> None: ...
+def _described(function: FunctionType) -> str: ...
