@@ -29,6 +29,8 @@ def explain(exc: OSError, options: JobOptions) -> tuple[str, int]:
     name = exc.filename
     if name == options.folder and name is not None:
         return f"--wdir {name}: {exc.strerror}", 1
+    if name == "":  # as of a variable that is not set, in quotes
+        return "'': no such program", NO_PROGRAM
     if isinstance(exc, (FileNotFoundError, NotADirectoryError)):
         return f"{name}: no such program{_of_file_here(name, options)}", NO_PROGRAM
     if isinstance(exc, PermissionError) and name is not None:

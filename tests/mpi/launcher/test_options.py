@@ -183,11 +183,18 @@ def test_the_module_takes_every_kind_of_stream(shell: str) -> None:
 
 @pytest.mark.parametrize(
     "program",
-    ["no-such-program", "/no/such/program", "/dev/null/program", "no-such.py", "/dev/null/no.py"],
+    [
+        "no-such-program",
+        "/no/such/program",
+        "/dev/null/program",
+        "no-such.py",
+        "/dev/null/no.py",
+        "",
+    ],
 )
 def test_a_program_that_is_missing_is_named(program: str) -> None:
     ran = launch(2, program, expect=127)
-    assert ran.stderr == f"shmnd mpiexec: {program}: no such program\n"
+    assert ran.stderr == f"shmnd mpiexec: {program or repr(program)}: no such program\n"
 
 
 def test_a_python_file_is_missing_in_the_folder_of_the_ranks(tmp_path: Path) -> None:
