@@ -19,7 +19,7 @@ _STRINGS: Final = (
     *(b"Info", b"Errhandler", b"Comm", b"Intracomm", b"Topocomm", b"Cartcomm", b"Graphcomm"),
     *(b"Distgraphcomm", b"Intercomm", b"Win", b"File"),
 )
-"""What is in a module that was compiled against mpi4py, of any version."""
+"""The strings in a module that was compiled against mpi4py, of any version."""
 _STEPS: Final = ("create_module", "exec_module")
 
 

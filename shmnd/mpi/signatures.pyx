@@ -24,7 +24,7 @@ cdef extern from "Python.h":
 
 
 def embed(namespace: dict[str, Any]) -> None:
-    """Give every public function and method its signature."""
+    """Add its signature to every public function and method."""
     seen: set[int] = set()
     for value in list(namespace.values()):
         found = [value]
