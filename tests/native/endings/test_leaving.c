@@ -191,6 +191,32 @@ static void one_that_leaves_waits_for_none_that_does_nothing(void)
     }
 }
 
+/* Its Sends have their receives, its completion queue has no room for their results, and the other
+ * side makes no call: it ends nevertheless, and knows that they arrive. */
+static void one_that_leaves_is_sure_of_sends_whose_results_have_no_room(void)
+{
+    for (uint32_t length = 0; length <= 8000; length += 2000) {
+        struct scene s = {.count = 2};
+        open_scene(&s);
+        post_receives(&s, 0, 2);
+        uint64_t bound = s.d.qa->cq.bound;
+        s.d.qa->cq.limit = s.d.qa->cq.bound = 0;
+        for (uint32_t i = 0; i < 2; i++) {
+            struct shmnd_sge m = sge(s.from[i], length, s.source[i]);
+            EQUAL(post_send(s.d.a, i, &m, 1, 0), SHMND_SUCCESS);
+        }
+        disconnect(s.d.a);
+        CHECK(!s.d.a->q.going_down);
+        s.d.qa->cq.bound = bound;
+        settle(s.d.b);
+        for (uint32_t i = 0; i < 2; i++) {
+            EXPECT(s.d.qa, SHMND_SEND, i, SHMND_SUCCESS);
+            EXPECT_RECEIVED(s.d.qb, 100 + i, length);
+        }
+        duo_close(&s.d);
+    }
+}
+
 /* Both disconnect: one was closing when the other's last Send arrived, and still takes it. */
 static void one_that_sent_to_one_that_closes_hears_whether_it_was_taken(void)
 {
@@ -254,6 +280,7 @@ static const struct check_test tests[] = {
     TEST(one_that_sent_to_one_that_closes_hears_whether_it_was_taken),
     TEST(one_that_leaves_waits_for_no_copy_that_never_begins),
     TEST(one_that_leaves_waits_for_none_that_does_nothing),
+    TEST(one_that_leaves_is_sure_of_sends_whose_results_have_no_room),
     TEST(the_oldest_recalled_has_the_reason),
     TEST(one_that_died_after_it_left_has_left),
 };
