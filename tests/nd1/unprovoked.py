@@ -17,9 +17,9 @@ _SAME_VALUE = "the same value as INVALIDATION_ERROR, which has its test"
 _ONLY_OUTBOUND = (
     "after a death or fault the oldest outbound request carries the status, Receives are CANCELED"
 )
-_DONE_WHEN_POSTED = (
-    "Reads and Writes are executed when they are posted; only one that follows a waiting Send can "
-    "be outstanding when the peer dies, and the Send then carries the status"
+_LONG_COPIES_ALONE = (
+    "only a long copy, of several pieces, can be the oldest request when the peer dies; the tests "
+    "of version 2 kill the peer's process, with IO_TIMEOUT as the status"
 )
 
 UNPROVOKED: dict[tuple[str, str, str], str] = {
@@ -79,9 +79,9 @@ UNPROVOKED: dict[tuple[str, str, str], str] = {
     ("endpoint", "invalidate_completes", "FAILURE"): _NO_FAULT,
     ("endpoint", "read_completes", "LOCAL_LENGTH"): _CHECKED_AT_ONCE,
     ("endpoint", "read_completes", "FAILURE"): _NO_FAULT,
-    ("endpoint", "read_completes", "TIMEOUT"): _DONE_WHEN_POSTED,
+    ("endpoint", "read_completes", "TIMEOUT"): _LONG_COPIES_ALONE,
     ("endpoint", "write_completes", "LOCAL_LENGTH"): _CHECKED_AT_ONCE,
     ("endpoint", "write_completes", "INVALID_REQUEST"): _MALFORMED,
     ("endpoint", "write_completes", "FAILURE"): _NO_FAULT,
-    ("endpoint", "write_completes", "TIMEOUT"): _DONE_WHEN_POSTED,
+    ("endpoint", "write_completes", "TIMEOUT"): _LONG_COPIES_ALONE,
 }

@@ -16,10 +16,6 @@ _MALFORMED = "the call itself rejects a malformed request of this kind"
 _ONLY_INITIATOR = (
     "after a death or fault the oldest initiator request carries the status, Receives are CANCELED"
 )
-_DONE_AT_ONCE = (
-    "Reads and Writes are executed when they are posted; only one that follows a waiting Send can "
-    "be outstanding when the peer dies, and the Send then carries the status"
-)
 _NO_TIMEOUT = "no operation times out because a program is late ([reading 27](readings.md))"
 _PLAIN_ADDRESS = "an address is returned as a tuple, there is no buffer to be too small"
 _SYNCHRONOUS = "Disconnect has completed when it returns, so no release can happen in between"
@@ -70,12 +66,10 @@ UNPROVOKED: dict[tuple[str, str, str], str] = {
     ("queue_pair", "invalidate_completes", "INTERNAL_ERROR"): _NO_FAULT,
     ("queue_pair", "read_completes", "DATA_OVERRUN"): _CHECKED_AT_ONCE,
     ("queue_pair", "read_completes", "INTERNAL_ERROR"): _NO_FAULT,
-    ("queue_pair", "read_completes", "IO_TIMEOUT"): _DONE_AT_ONCE,
     ("queue_pair", "read_completes", "REMOTE_ERROR"): _REMOTE_FAULT,
     ("queue_pair", "write_completes", "DATA_OVERRUN"): _CHECKED_AT_ONCE,
     ("queue_pair", "write_completes", "INVALID_DEVICE_REQUEST"): _MALFORMED,
     ("queue_pair", "write_completes", "INTERNAL_ERROR"): _NO_FAULT,
-    ("queue_pair", "write_completes", "IO_TIMEOUT"): _DONE_AT_ONCE,
     ("queue_pair", "write_completes", "REMOTE_ERROR"): _REMOTE_FAULT,
     ("connector", "bind", "CANCELED"): "Bind names no queue pair and completes within the call",
     ("connector", "bind", "ADDRESS_ALREADY_EXISTS"): (

@@ -31,6 +31,7 @@ from spi.queues.queue_pair_kit import (
     too_many,
     watched,
 )
+from spi.remote import Ends
 
 
 # Read and Write
@@ -455,6 +456,32 @@ def test_write_completes_canceled_when_flushed_behind_a_waiting_send(patient: Pa
     assert contexts(canceled) == ["waits", "behind"]
     assert statuses(canceled) == [Status.CANCELED] * 2
     patient.exchange()
+
+
+def dies_midway(pair: Pair, request_name: str, private: bool, kill: Callable[[], int]) -> None:
+    """A copy of many pieces has begun when the process of its other memory ends."""
+    end, nbytes = pair.active, 32 << 20
+    near, far = end.memory(nbytes), pair.passive.memory(nbytes, REMOTE, private=private)
+    end.qp.receive(None, "receive")
+    for number in range(2):
+        getattr(end.qp, request_name)(near.sge(), far.address, far.remote_token, number)
+    kill()
+    ended = {each.request_context: each.status for each in end.reap(3)}
+    assert ended == {0: Status.IO_TIMEOUT, 1: Status.CANCELED, "receive": Status.CANCELED}
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_read_completes_io_timeout_when_the_process_of_the_peer_dies_meanwhile(
+    ends: Ends, kill: Callable[[], int], private: bool
+) -> None:
+    dies_midway(ends.pair("two").connect(), "read", private, kill)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_write_completes_io_timeout_when_the_process_of_the_peer_dies_meanwhile(
+    ends: Ends, kill: Callable[[], int], private: bool
+) -> None:
+    dies_midway(ends.pair("two").connect(), "write", private, kill)
 
 
 def test_read_completes_invalid_device_request_when_the_outbound_limit_is_zero(
