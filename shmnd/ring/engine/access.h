@@ -181,6 +181,25 @@ static inline uint32_t shmnd_copy_staged(struct shmnd_peer *peer,
                : shmnd_copy_spans(peer, &whole, scattered);
 }
 
+/* After a copy by the reader of a message that returned `status`: whose memory could not be
+ * accessed? SHMND_REMOTE_ERROR: the source, which is the sender's. It can, for instance, lie in
+ * a file that was truncated. */
+static __attribute__((noinline, cold, unused)) uint32_t shmnd_reader_status(
+    struct shmnd_peer *peer, const struct shmnd_spans *from, uint32_t status)
+{
+    uint8_t page[SHMND_COPY_PAGE];
+    struct shmnd_spans part;
+    if (status != SHMND_ACCESS_VIOLATION)
+        return status;
+    for (uint64_t off = 0; off < from->total; off += part.total) {
+        uint64_t left = from->total - off;
+        shmnd_spans_slice(from, off, left < sizeof page ? left : sizeof page, &part);
+        if (shmnd_copy_staged(peer, &part, page, false) != SHMND_SUCCESS)
+            return SHMND_REMOTE_ERROR;
+    }
+    return status;
+}
+
 /* ---- piece by piece ------------------------------------------------------------------- */
 
 /* A system call costs as much as copying 20 to 50 KiB, so one call copies several chunks. The
@@ -252,7 +271,8 @@ static inline uint32_t shmnd_run_chunks(struct shmnd_peer *peer, struct shmnd_jo
         shmnd_spans_slice(&job->from, off, n, &from);
         uint32_t status = shmnd_copy_spans(peer, &to, &from);
         if (status != SHMND_SUCCESS)
-            return status; /* the chunks stay claimed and uncounted; the connection ends */
+            /* The chunks stay claimed and uncounted; the connection ends. */
+            return reading ? shmnd_reader_status(peer, &from, status) : status;
         job->piece += n;
         SHMND_KILL_POINT(reading ? "back-copied" : "front-copied");
         shmnd_chunks_complete(job->share, claim.count);

@@ -95,7 +95,7 @@ static inline void shmnd_rx_resolve_again(struct shmnd_qp *qp)
     if (job->unmapped == qp->peer->unmapped)
         return;
     if (shmnd_rx_resolve_source(qp) != job->chunks.length || job->from.total != job->chunks.length)
-        job->result = shmnd_rx_job_reads(qp) ? SHMND_ACCESS_VIOLATION : SHMND_PENDING;
+        job->result = shmnd_rx_job_reads(qp) ? SHMND_REMOTE_ERROR : SHMND_PENDING;
     qp->rx.needs_segment = false;
 }
 
@@ -169,7 +169,11 @@ static inline uint32_t shmnd_run_pull(struct shmnd_qp *qp, struct shmnd_job *job
     shmnd_release64(&entry->word,
                     qp->rx.listing | (whole ? SHMND_LISTED_DONE : SHMND_LISTED_TAKEN));
     SHMND_KILL_POINT("pull-published");
-    return status;
+    if (status == SHMND_SUCCESS)
+        return status;
+    struct shmnd_spans from;
+    shmnd_spans_slice(&job->from, job->moved - job->piece, job->piece, &from);
+    return shmnd_reader_status(qp->peer, &from, status);
 }
 
 /* Has the next message arrived, in a slot or in the backlog? A hint. */

@@ -49,6 +49,7 @@ static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t b
 }
 
 /* Fails the receive, the Send (with `fault`), and the connection. No message is taken from now on.
+ * With SHMND_SUCCESS the receive is not to blame: it is canceled, as all others are.
  * The sender may be copying into the receive: it completes when that copy has ended
  * (shmnd_teardown_step). After a copy that found the sender dead, the receive is canceled, as all
  * others are. */
@@ -219,7 +220,10 @@ static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
     if (qp->rx.unbinding)
         return shmnd_rx_finish(qp, qp->rx.got, out);
     if (job->result != SHMND_SUCCESS && job->result != SHMND_PENDING) {
-        shmnd_rx_refuse(qp, job->result, SHMND_REMOTE_ERROR);
+        if (job->result == SHMND_REMOTE_ERROR)
+            shmnd_rx_refuse(qp, SHMND_SUCCESS, SHMND_ACCESS_VIOLATION);
+        else
+            shmnd_rx_refuse(qp, job->result, SHMND_REMOTE_ERROR);
         return false;
     }
     if (qp->rx.kind == SHMND_KIND_LISTED ? job->result != SHMND_SUCCESS

@@ -245,7 +245,8 @@ static inline bool shmnd_teardown_recall(struct shmnd_qp *qp)
 
 static inline bool shmnd_is_refusal(uint32_t fault)
 {
-    return fault == SHMND_REMOTE_ERROR || fault == SHMND_INVALID_DEVICE_REQUEST;
+    return fault == SHMND_REMOTE_ERROR || fault == SHMND_INVALID_DEVICE_REQUEST ||
+           fault == SHMND_ACCESS_VIOLATION;
 }
 
 /* Has the other side refused a message? Then it takes neither this one nor any after it, and its

@@ -17,7 +17,7 @@ import posix_ipc
 import pytest
 
 import shmnd
-from processes.kit import PATIENCE, Child, refused
+from processes.kit import PATIENCE, Child, join, refused
 from shmnd import MrFlag, NdError, Status
 from shmnd.ring import Segment
 from shmnd_tools.main import main
@@ -399,6 +399,37 @@ def test_memory_that_is_given_back_leaves_the_protection_of_the_rest(ended: int)
         for _ in range(2):
             assert holder.hear() == ["ACCESS_VIOLATION"]
         assert holder.end() == 0
+
+
+@pytest.mark.parametrize("posted", ["before", "after"])
+@pytest.mark.parametrize("nbytes", [8, 20_000, 1 << 20, 8 << 20])
+def test_a_send_from_truncated_memory_fails_for_its_sender_alone(
+    nbytes: int, posted: str, adapter: shmnd.Adapter
+) -> None:
+    """Whichever side copies: the Receive has done nothing wrong."""
+    fd = os.memfd_create("shmnd-test", os.MFD_CLOEXEC)
+    os.truncate(fd, nbytes)
+    source, sink = adapter.create_memory_region(), adapter.create_memory_region()
+    source.register(adapter.attach(fd)).result(PATIENCE)
+    sink.register(adapter.allocate(nbytes), MrFlag.ALLOW_LOCAL_WRITE).result(PATIENCE)
+    cq = adapter.create_completion_queue(8)
+    pairs = [adapter.create_queue_pair(cq, cq) for _ in range(2)]
+    listener = adapter.create_listener()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    kept = join(listener, *pairs)
+    if posted == "before":
+        pairs[1].receive(sink.sge(), "receive")
+    os.truncate(fd, 0)
+    os.close(fd)
+    pairs[0].send(source.sge(), "send")
+    if posted == "after":
+        pairs[1].receive(sink.sge(), "receive")
+    ended: dict[object, Status] = {}
+    while len(ended) < 2:
+        ended |= {each.request_context: each.status for each in cq.wait(8, PATIENCE)}
+    assert ended == {"send": Status.ACCESS_VIOLATION, "receive": Status.CANCELED}
+    assert len(kept) == 2
 
 
 @pytest.mark.parametrize("trusted", [False, True])
