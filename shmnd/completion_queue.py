@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from shmnd.common.arguments import within
+from shmnd.common.closing import why_closed
 from shmnd.common.interruption import pass_on
 from shmnd.common.loops import Loop
 from shmnd.common.native import direct_calls
@@ -47,7 +48,7 @@ def check_affinity(call: str, number: int, group: object, affinity: object) -> N
 
 
 @direct_calls
-class CompletionQueue(NotifyCore, OverlappedObject):
+class CompletionQueue(NotifyCore, OverlappedObject, maker="Adapter.create_completion_queue"):
     """A queue of results for any number of queue pairs.
 
     `spin` is the time in seconds for which `wait`, or the `await` of a Notify, polls before it
@@ -158,9 +159,8 @@ class CompletionQueue(NotifyCore, OverlappedObject):
 
     def _check_usable(self, call: str) -> None:
         if self._closed:
-            raise error(
-                Status.INVALID_HANDLE, call, "the completion queue is closed; make a new one"
-            )
+            why = why_closed(self._adapter, "completion queue")
+            raise error(Status.INVALID_HANDLE, call, why)
 
     def close(self) -> None:
         """Release the queue: pending Notify requests end with CANCELED, waiting threads wake up.

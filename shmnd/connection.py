@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection"]
 
 
-class Connection(Closing):
+class Connection(Closing, maker="shmnd.connect"):
     """One end of a connection, from `shmnd.connect` or `Server.accept`.
 
     It owns `.adapter`, `.qp`, `.cq`, `.connector`, `.region` and `.memory`, which is registered for

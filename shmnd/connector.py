@@ -41,7 +41,7 @@ _HAS_LIMITS: Final = frozenset(
 _HAS_ADDRESSES: Final = _HAS_LIMITS | {State.CONNECTING}
 
 
-class Connector(BrokerEvents):
+class Connector(BrokerEvents, maker="Adapter.create_connector"):
     """Makes one connection, by `connect` and `complete_connect`, or by a request and `accept`."""
 
     # -- the active side --

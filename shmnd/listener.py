@@ -30,7 +30,7 @@ _CERTAINLY_TAKEN: Final = 1024
 """So many outstanding requests of a listener the broker takes in any case."""
 
 
-class Listener(PortHolder):
+class Listener(PortHolder, maker="Adapter.create_listener"):
     """Waits at an address, and passes each connection request to a connector."""
 
     def __init__(

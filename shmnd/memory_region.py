@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from shmnd.common.arguments import flags_given, integer, shown, within
+from shmnd.common.closing import why_closed
 from shmnd.common.held import Held
 from shmnd.common.interruption import pass_on
 from shmnd.common.objects import REMEDY
@@ -39,7 +40,6 @@ _NAMES: Final = ", ".join(MrFlag.__members__)
 _WRITES: Final = int(MrFlag.ALLOW_LOCAL_WRITE | MrFlag.RDMA_READ_SINK)
 _REMOTE: Final = int(MrFlag.ALLOW_REMOTE_READ) | (int(MrFlag.ALLOW_REMOTE_WRITE) & ~1)
 _REMOTE_WRITE: Final = int(MrFlag.ALLOW_REMOTE_WRITE) & ~1
-_CLOSED: Final = "the region is closed; make a new one"
 _PAUSE: Final = 0.001
 """Seconds between two checks whether a copy under way has ended."""
 
@@ -65,7 +65,7 @@ class _Window(Protocol):
     def _drop(self) -> int: ...
 
 
-class MemoryRegion(OverlappedObject):
+class MemoryRegion(OverlappedObject, maker="Adapter.create_memory_region"):
     """One registered buffer at a time. Any buffer, of any alignment, 1 byte to many GiB."""
 
     def __init__(self, adapter: MemoryAdapter, file: OverlappedFile | None) -> None:
@@ -126,7 +126,7 @@ class MemoryRegion(OverlappedObject):
 
     def _require_free(self, call: str) -> None:
         if self._closed:
-            raise error(Status.INVALID_DEVICE_STATE, call, _CLOSED)
+            raise error(Status.INVALID_DEVICE_STATE, call, why_closed(self._adapter, "region"))
         if self._token:
             raise error(
                 Status.INVALID_DEVICE_STATE,
@@ -298,7 +298,9 @@ class MemoryRegion(OverlappedObject):
     def _registered(self, call: str) -> int:
         if not self._token or self._leaving:
             why = "no buffer is registered here; call register first"
-            raise error(Status.INVALID_DEVICE_STATE, call, _CLOSED if self._closed else why)
+            if self._closed:
+                why = why_closed(self._adapter, "region")
+            raise error(Status.INVALID_DEVICE_STATE, call, why)
         return self._token
 
     # -- the end --

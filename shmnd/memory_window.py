@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import shown, wrong_kind
-from shmnd.common.closing import Closing
+from shmnd.common.closing import Closing, why_closed
 from shmnd.common.held import Attempted
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.memory_region import MemoryRegion
@@ -25,7 +25,7 @@ __all__ = ["MemoryWindow"]
 _HOLD_PLACE: Final = operator.methodcaller("_hold_place")
 
 
-class MemoryWindow(Closing):
+class MemoryWindow(Closing, maker="Adapter.create_memory_window"):
     """A part of a region that one connected peer may read or write, until it is invalidated."""
 
     def __init__(self, adapter: MemoryAdapter) -> None:
@@ -84,11 +84,10 @@ class MemoryWindow(Closing):
             raise error(Status.INVALID_PARAMETER_2, call, "the region is of another adapter")
         self._check_usable(qp, call, Status.INVALID_PARAMETER_3)
         if not region._token or region._leaving:
-            raise error(
-                Status.ACCESS_VIOLATION,
-                call,
-                "the region has no registered buffer; call its register first",
-            )
+            why = "the region has no registered buffer; call its register first"
+            if region._closed:
+                why = why_closed(self._adapter, "region")
+            raise error(Status.ACCESS_VIOLATION, call, why)
         if length < 0 or not qp._adapter._registry.covers(region._token, address, length):
             raise error(
                 Status.ACCESS_VIOLATION,
@@ -116,7 +115,7 @@ class MemoryWindow(Closing):
 
     def _check_usable(self, qp: QueuePair, call: str, status: Status) -> None:
         if self._closed:
-            raise error(status, call, "the window is closed; make a new one")
+            raise error(status, call, why_closed(self._adapter, "window"))
         if self._adapter is not qp._adapter:
             raise error(status, call, "the window is of another adapter")
 

@@ -216,7 +216,7 @@ class OverlappedObject(Closing):
             overlapped._complete(Status.CANCELED, "its object was released")
 
 
-class OverlappedFile(Deliveries, Closing):
+class OverlappedFile(Deliveries, Closing, maker="Adapter.create_overlapped_file"):
     """Delivers the operations of the objects that were created with it when they complete."""
 
     def __init__(self, adapter: AdapterLike) -> None:
@@ -245,7 +245,7 @@ class OverlappedFile(Deliveries, Closing):
         """
         call = "OverlappedFile.poll"
         engine = self._adapter._engine
-        if not (self._queue and engine.closed):
+        if not (self._queue and self._adapter._closed):
             self._check(call)
         if max is not None:
             max = within(call, 1, "max", max, 0)
@@ -280,7 +280,7 @@ class OverlappedFile(Deliveries, Closing):
             raise error(
                 Status.INVALID_HANDLE, call, "the overlapped file is closed; make a new one"
             )
-        self._adapter._engine.check(call)
+        self._adapter._check_open(call)
 
 
 def require_file(file: object, adapter: AdapterLike, call: str) -> OverlappedFile | None:

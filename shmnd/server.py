@@ -68,7 +68,7 @@ def listen(
         raise renamed(exc, call) from exc.__cause__
 
 
-class Server(Closing):
+class Server(Closing, maker="shmnd.listen"):
     """Listens at an address, and returns connections: `accept`, `aaccept`, `for`, `async for`.
 
     Connections live on when the server is closed.

@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
+from shmnd.common.closing import why_closed
 from shmnd.common.held import Held
 from shmnd.common.native import direct_calls
 from shmnd.completion_queue import processor_affinity
@@ -31,7 +32,9 @@ _RETRY: Final = 0.002
 
 
 @direct_calls
-class SharedReceiveQueue(ReceiveCore, OverlappedObject):
+class SharedReceiveQueue(
+    ReceiveCore, OverlappedObject, maker="Adapter.create_shared_receive_queue"
+):
     """Receives for several queue pairs, used in the order in which messages arrive."""
 
     def __init__(
@@ -137,9 +140,8 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
 
     def _check_usable(self, call: str) -> None:
         if self._closed:
-            raise error(
-                Status.INVALID_HANDLE, call, "the shared receive queue is closed; make a new one"
-            )
+            why = why_closed(self._adapter, "shared receive queue")
+            raise error(Status.INVALID_HANDLE, call, why)
 
     def close(self) -> None:
         """Release the queue: posted Receives are dropped without completions."""

@@ -10,7 +10,14 @@ begun before a handler can run, and calls again what one has interrupted.
 import sys
 import weakref
 
+from cpython.ref cimport PyObject
+
 from shmnd.common.interruption import is_interruption
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        PyObject *tp_dict
+    void PyType_Modified(PyTypeObject *type)
 
 cdef str _TWICE = (
     "it belongs to this process, and its end would come twice; another process opens one of its own"
@@ -113,6 +120,13 @@ def when_dropped(obj, end, *args) -> None:
     made.reference = weakref.ref(obj, made._over)
 
 
+def why_closed(adapter, str what) -> str:
+    """Return why a closed object refuses a call, and the remedy: its adapter may have closed it."""
+    if adapter._closed:
+        return "its adapter is closed; open another one"
+    return f"the {what} is closed; make a new one"
+
+
 cdef class Ending:
     """Base of objects that end something when nothing refers to them any more."""
 
@@ -123,8 +137,24 @@ cdef class Ending:
         end_of_life(self._end_of_life)
 
 
+cdef _refuse_unmade(object kind, object maker):
+    """Have a class make no object without arguments, as its `__new__` alone would: it has no parts.
+    """
+    cdef object make = kind.__new__
+
+    def __new__(cls, *args, **kwargs):
+        if not args:
+            raise TypeError(f"cannot create {cls.__name__!r} objects; {maker} returns them")
+        return make(cls, *args, **kwargs)
+
+    kind.__new__ = staticmethod(__new__)
+
+
 cdef class Closing(Ending):
-    """Base of the objects released by `close()`, which may be called twice, late, or never."""
+    """Base of the objects released by `close()`, which may be called twice, late, or never.
+
+    A class of which another object makes all objects names that call as its `maker`.
+    """
 
     def close(self) -> None:
         """Release the object; every subclass says how."""
@@ -140,6 +170,18 @@ cdef class Closing(Ending):
 
     def __del__(self):
         end_of_life(self.close)
+
+
+def _begin_subclass(cls, *, maker=None, **others) -> None:
+    """Take the arguments of a new subclass of `Closing`."""
+    super(Closing, cls).__init_subclass__(**others)
+    if maker is not None:
+        _refuse_unmade(cls, maker)
+
+
+# Cython has no such method of a compiled class.
+(<dict>(<PyTypeObject *>Closing).tp_dict)["__init_subclass__"] = classmethod(_begin_subclass)
+PyType_Modified(<PyTypeObject *>Closing)
 
 
 cdef class Front(Closing):

@@ -37,6 +37,10 @@ class AdapterLike(SegmentOwner, Protocol):
     def _limits(self) -> AdapterInfo:
         """The limits that `Adapter.query` returns."""
 
+    @property
+    def _closed(self) -> bool:
+        """True after its `close()`."""
+
     def _check_open(self, call: str) -> None:
         """Raise DEVICE_REMOVED when it is closed."""
 

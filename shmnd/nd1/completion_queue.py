@@ -17,7 +17,7 @@ __all__ = ["CompletionQueue"]
 
 
 @direct_calls
-class CompletionQueue(ReapingCore, CompletionQueue2):
+class CompletionQueue(ReapingCore, CompletionQueue2, maker="Adapter.create_completion_queue"):
     """Shared by any number of endpoints, for either direction."""
 
     _depth_name = "entries"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.address import family, into, pack_sockaddr, parse
 from shmnd.common.arguments import within, wrong_kind
-from shmnd.common.closing import Front
+from shmnd.common.closing import Front, why_closed
 from shmnd.connector import Connector as Connector2
 from shmnd.handshake.attempt import ReadLimits
 from shmnd.nd1.completion_queue import CompletionQueue
@@ -30,7 +30,7 @@ class _Core(Connector2):
     _title = "Connector"
 
 
-class Connector(Front):
+class Connector(Front, maker="Adapter.create_connector"):
     """One connection from either side. Read limits are those of its endpoint."""
 
     def __init__(self, nd1_adapter: AdapterLike) -> None:
@@ -92,7 +92,7 @@ class Connector(Front):
         if queue._nd1_adapter is not self._nd1_adapter:
             raise error(status, call, "the completion queue is of another adapter")
         if queue._closed:
-            raise error(status, call, "the completion queue is closed; make a new one")
+            raise error(status, call, why_closed(self._nd1_adapter._core, "completion queue"))
 
     def _own(self, endpoint: object, call: str) -> Endpoint:
         if not isinstance(endpoint, Endpoint):

@@ -55,7 +55,7 @@ def _make_staging(nd1_adapter: AdapterLike, pieces: int, size: int) -> Staging:
 
 
 @direct_calls
-class Endpoint(EndpointCore, Front):
+class Endpoint(EndpointCore, Front, maker="Connector.create_endpoint"):
     """Where requests are posted, and how many there may be. Made by `Connector.create_endpoint`."""
 
     def __init__(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["FileHandle"]
 
 
-class FileHandle(Closing):
+class FileHandle(Closing, maker="Adapter.get_file_handle"):
     """A handle of the adapter's one overlapped file. Closing it affects no other handle."""
 
     def __init__(self, file: OverlappedFile) -> None:

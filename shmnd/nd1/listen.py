@@ -27,7 +27,7 @@ class _Listener(Listener):
     _title = "Listen"
 
 
-class Listen(Front):
+class Listen(Front, maker="Adapter.listen"):
     """Passes each connection request that arrives at its port to a connector."""
 
     def __init__(self, nd1_adapter: AdapterLike, backlog: int, protocol: int, port: int) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["MemoryWindow"]
 
 
-class MemoryWindow(Front):
+class MemoryWindow(Front, maker="Adapter.create_memory_window"):
     """A part of registered memory that a peer may read or write while it is bound.
 
     `invalidate_result` comes out of the inbound completion queue each time the peer ends the

@@ -199,6 +199,7 @@ cdef extern from "send/post.h" nogil:
         uint64_t revision
         shmnd_receiving rx
         cbool going_down
+        uint32_t down_status
 
     struct shmnd_todo:
         shmnd_qp *qp

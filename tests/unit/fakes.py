@@ -536,7 +536,12 @@ class FakeAdapter:
 
     def _check_open(self, call: str) -> None:
         if not self.open:
-            raise error(Status.DEVICE_REMOVED, call, "the adapter is closed")
+            raise error(Status.DEVICE_REMOVED, call, "its adapter is closed")
+        self._engine.check(call)
+
+    @property
+    def _closed(self) -> bool:
+        return not self.open
 
     def queue_pair(self) -> FakeQueuePair:
         return FakeQueuePair(self)

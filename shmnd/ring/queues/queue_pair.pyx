@@ -18,7 +18,7 @@ from shmnd.ring.process.forks cimport forks
 from shmnd.ring.shared_memory.registry cimport Registry, release_contexts
 from shmnd.ring.queues.connection cimport ConnectionCore
 from shmnd.ring.queues.completion_queue cimport CompletionCore
-from shmnd.ring.queues.reasons cimport remedy_of, state_of
+from shmnd.ring.queues.reasons cimport state_of, why_unconnected
 from shmnd.ring.queues.shared_receive_queue cimport ReceiveCore
 from shmnd.ring.shared_memory.segment cimport Segment
 from shmnd.common.closing cimport end_of_life
@@ -155,8 +155,7 @@ cdef class QueuePair(ConnectionCore):
         if self.q.state == c.SHMND_QP_ATTACHED:
             c.shmnd_qp_check_peer(&self.q)
         if self.q.state != c.SHMND_QP_CONNECTED:
-            raise error(Status.CONNECTION_INVALID, call,
-                        f"the queue pair is {state_of(self)}; {remedy_of(self)}")
+            raise error(Status.CONNECTION_INVALID, call, why_unconnected(self))
         if self.q.outbound_read_limit == 0:
             raise error(Status.INVALID_DEVICE_REQUEST, call,
                         "the connection has an outbound read limit of 0; connect with one")

@@ -7,7 +7,7 @@ from shmnd.ring.queues.progress cimport ProgressCore
 
 cdef str state_of(ProgressCore pair)
 
-cdef str remedy_of(ProgressCore pair)
+cdef str why_unconnected(ProgressCore pair)
 
 cdef refuse(ProgressCore pair, str method, uint32_t status, object sge, object flags)
 

@@ -9,6 +9,7 @@ from shmnd.ring.queues.shared_receive_queue cimport receive_reason
 from shmnd.ring.shared_memory.sge cimport Sge
 
 from shmnd.common.arguments import shown
+from shmnd.common.closing import why_closed
 from shmnd.status import OpFlag, RequestType, Status, error
 
 cdef tuple _STATES = ("not connected", "connecting", "not yet connected", "connected",
@@ -31,15 +32,15 @@ cdef str state_of(ProgressCore pair):
     return "closed" if pair.released else _STATES[pair.q.state]
 
 
-cdef str remedy_of(ProgressCore pair):
-    """Return what to do for a call that needs a connected queue pair, and has none."""
-    if pair.released or pair.q.state >= c.SHMND_QP_DOWN:
-        return "make a new one"
-    return "connect and complete_connect, or accept, come first"
-
-
-cdef str _noun(ProgressCore pair):
-    return "queue pair" if pair.title == "QueuePair" else "endpoint"
+cdef str why_unconnected(ProgressCore pair):
+    """Return why a call that needs a connected queue pair was refused, and the remedy."""
+    cdef str noun = "queue pair" if pair.title == "QueuePair" else "endpoint"
+    if pair.released:
+        return why_closed(pair.adapter, noun)
+    if pair.q.state >= c.SHMND_QP_DOWN:
+        return f"the {noun} is {state_of(pair)}; make a new one"
+    return (f"the {noun} is {state_of(pair)}; connect and complete_connect, or accept, "
+            "come first")
 
 
 # -- calls that were refused --
@@ -63,7 +64,7 @@ cdef refuse(ProgressCore pair, str method, uint32_t status, object sge, object f
         detail = (f"{c.shmnd_requests_taken(&pair.q)} requests are outstanding, the queue "
                   f"holds {pair.q.wq.depth}; reap completions and post again")
     elif status == Status.CONNECTION_INVALID:
-        detail = f"the {_noun(pair)} is {state_of(pair)}; {remedy_of(pair)}"
+        detail = why_unconnected(pair)
     else:
         names = ", ".join(flag.name for flag in OpFlag if flag & _LEGAL[method])
         detail = f"flags {int(flags):#x} outside {_LEGAL[method]:#x}; it takes {names}"
@@ -76,8 +77,7 @@ cdef refuse_receive(ProgressCore pair, uint32_t status, object sge):
             and c.shmnd_receives_outstanding(&pair.q.own) < pair.q.own.depth):
         raise error(status, f"{pair.title}.receive", _untaken(pair.receive_cq))
     if status == Status.CONNECTION_INVALID:
-        raise error(status, f"{pair.title}.receive",
-                    f"the {_noun(pair)} is {state_of(pair)}; {remedy_of(pair)}")
+        raise error(status, f"{pair.title}.receive", why_unconnected(pair))
     raise error(status, f"{pair.title}.receive",
                 receive_reason(status, sge, &pair.q.own, pair.q.max_transfer,
                                _ask(pair, "max_receive_sge"), _ask(pair, "receive_depth")))
@@ -107,7 +107,8 @@ cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_):
         return ""
     theirs = c.shmnd_peer_state(&pair.q)
     peer = f"the peer, process {pair.peer.pid},"
-    if theirs == c.SHMND_LINK_DEAD and status in _ENDED:
+    # One that dies after this side has ended the connection has ended no request.
+    if theirs == c.SHMND_LINK_DEAD and pair.q.down_status == Status.IO_TIMEOUT and status in _ENDED:
         return f"{peer} died"
     if status == Status.IO_TIMEOUT and pair.q.held_up:
         return f"{peer} did not end a copy within {c.SHMND_STALL_TIMEOUT_NS // 10**9} s"
@@ -132,8 +133,8 @@ cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_):
         return ("the local memory is not registered for this, or the remote address and token "
                 f"name no memory of {peer} with the right that it takes")
     if status == Status.ACCESS_VIOLATION:
-        return ("an element is not within registered memory with the right that it takes; a "
-                "Receive and a Read need ALLOW_LOCAL_WRITE")
+        return ("an element is not within registered memory with the right that it takes, or that "
+                "memory was truncated; a Receive and a Read need ALLOW_LOCAL_WRITE")
     if status == Status.REMOTE_ERROR:
         return f"{peer} has a Receive that is too short for it, or not in writable memory"
     if status == Status.BUFFER_OVERFLOW:

@@ -16,6 +16,7 @@ from shmnd.ring.shared_memory.registry cimport Registry
 from shmnd.ring.shared_memory.sge cimport Sge, gather_sges
 from shmnd.ring.queues.polling cimport PairCore
 
+from shmnd.common.closing import why_closed
 from shmnd.common.shortages import LIMITS_OF_MEMORY as _LIMITS
 from shmnd.status import Status, error
 
@@ -125,7 +126,7 @@ cdef class ReceiveCore:
         if self.born != forks:
             raise unusable(self.born, "SharedReceiveQueue.receive")
         if self.closed:
-            raise _closed()
+            raise _closed(self)
         if type(sge) is Sge:
             list_[0] = (<Sge>sge).raw
             n = 1
@@ -191,13 +192,13 @@ cdef uint32_t _check_later(ReceiveCore queue, const c.shmnd_sge *sges, uint32_t 
     if queue.awaited:
         queue._used_up()
     if queue.closed:
-        raise _closed()
+        raise _closed(queue)
     return c.shmnd_check_receive(&queue.limits, &queue.raw, sges, n)
 
 
-cdef object _closed():
+cdef object _closed(ReceiveCore queue):
     return error(Status.INVALID_HANDLE, "SharedReceiveQueue.receive",
-                 "the shared receive queue is closed; make a new one")
+                 why_closed(queue.adapter, "shared receive queue"))
 
 
 cdef str receive_reason(uint32_t status, object sge, const c.shmnd_receives *queue, uint64_t most,

@@ -26,6 +26,15 @@ cdef object _ref = weakref.ref
 cdef class Operation
 
 
+class _NoEngine:
+    """The progress engine of an operation that no call has begun: such a one is over."""
+
+    alive = False
+
+
+cdef object _NO_ENGINE = _NoEngine()
+
+
 cdef class Deliveries:
     """The operations that an overlapped file has to deliver, as their ends enter them."""
 
@@ -74,6 +83,10 @@ cdef class Operation:
     # finaliser that interrupts its holder.
     cdef bint claimed
     cdef bint delivered
+
+    def __cinit__(self):
+        self.call = "Overlapped"
+        self._engine = _NO_ENGINE
 
     def __init__(self, engine, owner, file, call, step=None, cancel=None):
         self.call = call

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import shmnd
-from shmnd import AdapterFlag, CqNotify, MrFlag, OpFlag, Sge
+from shmnd import AdapterFlag, CqNotify, MrFlag, OpFlag, Overlapped, Sge
 
 Ends = SimpleNamespace
 HERE = ("127.0.0.1", 0)
@@ -45,10 +45,21 @@ def ends_of(adapter: shmnd.Adapter) -> Ends:
     )
     e.closed_adapter = shmnd.open_adapter()
     e.orphan = e.closed_adapter.create_connector()
+    e.gone = _of_an_adapter(e.closed_adapter)
     for each in [value for name, value in vars(e).items() if name.startswith("closed_")]:
         each.close()
     e.sge = e.region.sge()
     return e
+
+
+def _of_an_adapter(adapter: shmnd.Adapter) -> Ends:
+    """Objects that their adapter closes."""
+    gone = Ends(cq=adapter.create_completion_queue(4), srq=adapter.create_shared_receive_queue(2))
+    gone.qp = adapter.create_queue_pair(gone.cq, gone.cq)
+    gone.region, gone.window = adapter.create_memory_region(), adapter.create_memory_window()
+    gone.region.register(bytearray(8)).result(5)
+    gone.file = adapter.create_overlapped_file()
+    return gone
 
 
 def _full(e: Ends) -> None:
@@ -319,4 +330,19 @@ MISTAKES: dict[str, Call] = {
     "receive into a list": lambda e: e.near.recv_into([1, 2]),
     "copy a pair": lambda e: __import__("copy").copy(e.qp),
     "pickle an adapter": lambda e: __import__("pickle").dumps(e.adapter),
+    # objects that end with their adapter, and objects without one
+    "send after the end of the adapter": lambda e: e.gone.qp.send(None),
+    "receive after the end of the adapter": lambda e: e.gone.qp.receive(None),
+    "view after the end of the adapter": lambda e: e.gone.qp.view(0, 0, 1),
+    "bind after the end of the adapter": lambda e: e.gone.qp.bind(
+        e.gone.region, e.gone.window, 0, 1
+    ),
+    "shared receive after the end of the adapter": lambda e: e.gone.srq.receive(None),
+    "element after the end of the adapter": lambda e: e.gone.region.sge(),
+    "descriptor after the end of the adapter": lambda e: e.gone.cq.fileno(),
+    "file after the end of the adapter": lambda e: e.gone.file.fileno(),
+    "operations after the end of the adapter": lambda e: e.gone.file.poll(),
+    "region without an adapter": lambda e: shmnd.MemoryRegion(),  # type: ignore[call-arg]
+    "connection without a peer": lambda e: shmnd.Connection(),  # type: ignore[call-arg]
+    "operation that no call began": lambda e: Overlapped.__new__(Overlapped).result(),
 }

@@ -287,6 +287,30 @@ def test_an_object_shows_the_interface_and_nothing_else(cls: str) -> None:
     assert shown <= wanted | {"close"}
 
 
+MADE_BY_OTHERS = [
+    *(shmnd.CompletionQueue, shmnd.SharedReceiveQueue, shmnd.MemoryRegion, shmnd.MemoryWindow),
+    *(shmnd.Connector, shmnd.Listener, shmnd.OverlappedFile, shmnd.Connection, shmnd.Server),
+    *(shmnd.nd1.CompletionQueue, shmnd.nd1.Connector, shmnd.nd1.Listen),
+    *(shmnd.nd1.Endpoint, shmnd.nd1.MemoryWindow),
+]
+
+
+@pytest.mark.parametrize("cls", MADE_BY_OTHERS, ids=lambda cls: f"{cls.__module__}")
+def test_an_object_is_made_by_its_maker_alone(cls: type) -> None:
+    for make in (cls, lambda: cls.__new__(cls)):
+        with pytest.raises(TypeError, match=rf"cannot create '{cls.__name__}' objects; [\w.]+ ret"):
+            make()
+
+
+def test_an_operation_that_no_call_has_begun_is_over() -> None:
+    never = shmnd.Overlapped.__new__(shmnd.Overlapped)
+    assert never.done()
+    assert never.status is Status.DEVICE_REMOVED
+    with pytest.raises(NdError, match="DEVICE_REMOVED"):
+        never.result()
+    assert "DEVICE_REMOVED" in repr(never)
+
+
 def test_modules_show_the_interface_and_nothing_else() -> None:
     assert {name for name in dir(shmnd) if not name.startswith("_")} <= {*shmnd.__all__, "nd1"}
     nd1 = shmnd.nd1
