@@ -470,20 +470,6 @@ def dies_midway(pair: Pair, request_name: str, private: bool, kill: Callable[[],
     assert ended == {0: Status.IO_TIMEOUT, 1: Status.CANCELED, "receive": Status.CANCELED}
 
 
-def test_a_death_after_a_fault_is_not_the_reason_of_what_the_fault_ended(
-    ends: Ends, kill: Callable[[], int]
-) -> None:
-    pair = ends.pair("two").connect()
-    end = pair.active
-    end.qp.receive(None)
-    end.qp.write(end.memory(8).sge(), 0x1000, 0xFFFFFFFE)
-    end.qp.write(end.memory(8).sge(), 0x1000, 0xFFFFFFFE)
-    kill()
-    completions = end.reap(3)
-    assert sorted(statuses(completions)) == [Status.ACCESS_VIOLATION, *[Status.CANCELED] * 2]
-    assert not [each.detail for each in completions if "died" in each.detail]
-
-
 @pytest.mark.parametrize("private", [False, True])
 def test_read_completes_io_timeout_when_the_process_of_the_peer_dies_meanwhile(
     ends: Ends, kill: Callable[[], int], private: bool

@@ -15,6 +15,7 @@ from interrupting import Alarm
 from shmnd import NdError, Status, completion_queue
 from spi.harness import WAIT, End, contexts, nd_error, wait_until
 from spi.pair import Pair
+from spi.remote import Ends
 from stepping import stepped
 
 MakePair = Callable[..., Pair]
@@ -245,3 +246,17 @@ def test_an_element_outside_its_region_is_refused(end: End, place: tuple[int, in
     with pytest.raises(ValueError, match=r"MemoryRegion.sge"):
         region.sge(*place)
     assert isinstance(region.sge(0, 64), shmnd.Sge)
+
+
+def test_a_death_after_a_fault_is_not_the_reason_of_what_the_fault_ended(
+    ends: Ends, kill: Callable[[], int]
+) -> None:
+    end = ends.pair("two").connect().active
+    end.qp.receive(None)
+    for _ in range(2):
+        end.qp.write(end.memory(8).sge(), 0x1000, 0xFFFFFFFE)
+    kill()
+    results = [end.cq.wait_one(WAIT) for _ in range(3)]
+    statuses = {result.status for result in results}
+    assert statuses == {Status.ACCESS_VIOLATION, Status.CANCELED}
+    assert not [result.detail for result in results if "died" in result.detail]
