@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from shmnd.common.arguments import within
-from shmnd.common.closing import why_closed
+from shmnd.common.closing import made_by, why_closed
 from shmnd.common.interruption import pass_on
 from shmnd.common.loops import Loop
 from shmnd.common.native import direct_calls
@@ -48,7 +48,8 @@ def check_affinity(call: str, number: int, group: object, affinity: object) -> N
 
 
 @direct_calls
-class CompletionQueue(NotifyCore, OverlappedObject, maker="Adapter.create_completion_queue"):
+@made_by("Adapter.create_completion_queue")
+class CompletionQueue(NotifyCore, OverlappedObject):
     """A queue of results for any number of queue pairs.
 
     `spin` is the time in seconds for which `wait`, or the `await` of a Notify, polls before it

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection that carries messages, and shows every object that it consists of.
 
-`messages.pyx` moves the messages; `Connection` waits for them: blocking, in asyncio, or as an
-iterator. Its names and its behaviour are those of `multiprocessing.connection.Connection` where
-both have them.
+`messages.pyx` moves the messages; `Connection` waits for them. Names and behaviour are those of
+`multiprocessing.connection.Connection` where both have them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.protocol import written
-from shmnd.common.closing import Closing
+from shmnd.common.closing import Closing, made_by
 from shmnd.common.deadline import end_of, left_until
 from shmnd.common.held import Condition, Held
 from shmnd.common.interruption import pass_on
@@ -43,15 +42,15 @@ if TYPE_CHECKING:
 __all__ = ["Connection"]
 
 
-class Connection(Closing, maker="shmnd.connect"):
+@made_by("shmnd.connect")
+class Connection(Closing):
     """One end of a connection, from `shmnd.connect` or `Server.accept`.
 
     It owns `.adapter`, `.qp`, `.cq`, `.connector`, `.region` and `.memory`, which is registered for
-    the program's own Sends, Reads and Writes. Those complete on `.cq`, where messages never appear.
-    Messages have memory and a queue of receives of their own.
+    the program's own requests. Those complete on `.cq`, where messages never appear: these have
+    memory and a queue of receives of their own.
 
-    One thread may send while another receives. An event loop and threads do not share one
-    connection.
+    One thread may send while another one receives, but not threads and an event loop.
     """
 
     def __init__(self, shared: SharedAdapter, ends: Ends) -> None:
@@ -319,7 +318,7 @@ class Connection(Closing, maker="shmnd.connect"):
         return self._messages.push(out)
 
     def _arrived(self, call: str) -> bool:
-        """True when a message is there; EOFError or ConnectionResetError when none will come."""
+        """Return whether there is a message. EOFError, ConnectionResetError: none will come."""
         if self._refusal:
             raise refused(call, self._refusal)
         if self._inbox:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connector: one connection, from either side, as programs make and end it.
 
-Each call checks its arguments and the present state of the connector. Then it either does its part
-or refuses with the status that the state tables of the interface name. How the state of a connector
-changes without a call is in `state_machine.py`.
+Each call checks its arguments and the state of the connector. It does its part, or refuses with the
+status of the interface's state tables. `state_machine.py` has the changes without a call.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.address import into, pack_sockaddr, parse
 from shmnd.broker.protocol import written
+from shmnd.common.closing import made_by
 from shmnd.common.held import Held
 from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_bytes
@@ -41,7 +41,8 @@ _HAS_LIMITS: Final = frozenset(
 _HAS_ADDRESSES: Final = _HAS_LIMITS | {State.CONNECTING}
 
 
-class Connector(BrokerEvents, maker="Adapter.create_connector"):
+@made_by("Adapter.create_connector")
+class Connector(BrokerEvents):
     """Makes one connection, by `connect` and `complete_connect`, or by a request and `accept`."""
 
     # -- the active side --

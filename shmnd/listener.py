@@ -9,6 +9,7 @@ from shmnd.address import into, pack_sockaddr, parse
 from shmnd.broker.protocol import written
 from shmnd.common.arguments import within, wrong_kind
 from shmnd.common.brief_waits import refuse_brief_wait
+from shmnd.common.closing import made_by
 from shmnd.common.held import Held
 from shmnd.common.steps import step
 from shmnd.connector import Connector
@@ -30,7 +31,8 @@ _CERTAINLY_TAKEN: Final = 1024
 """So many outstanding requests of a listener the broker takes in any case."""
 
 
-class Listener(PortHolder, maker="Adapter.create_listener"):
+@made_by("Adapter.create_listener")
+class Listener(PortHolder):
     """Waits at an address, and passes each connection request to a connector."""
 
     def __init__(

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from shmnd.common.arguments import flags_given, integer, shown, within
-from shmnd.common.closing import why_closed
+from shmnd.common.closing import made_by, why_closed
 from shmnd.common.held import Held
 from shmnd.common.interruption import pass_on
 from shmnd.common.objects import REMEDY
@@ -65,7 +65,8 @@ class _Window(Protocol):
     def _drop(self) -> int: ...
 
 
-class MemoryRegion(OverlappedObject, maker="Adapter.create_memory_region"):
+@made_by("Adapter.create_memory_region")
+class MemoryRegion(OverlappedObject):
     """One registered buffer at a time. Any buffer, of any alignment, 1 byte to many GiB."""
 
     def __init__(self, adapter: MemoryAdapter, file: OverlappedFile | None) -> None:

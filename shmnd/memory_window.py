@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import shown, wrong_kind
-from shmnd.common.closing import Closing, why_closed
+from shmnd.common.closing import Closing, made_by, why_closed
 from shmnd.common.held import Attempted
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.memory_region import MemoryRegion
@@ -25,7 +25,8 @@ __all__ = ["MemoryWindow"]
 _HOLD_PLACE: Final = operator.methodcaller("_hold_place")
 
 
-class MemoryWindow(Closing, maker="Adapter.create_memory_window"):
+@made_by("Adapter.create_memory_window")
+class MemoryWindow(Closing):
     """A part of a region that one connected peer may read or write, until it is invalidated."""
 
     def __init__(self, adapter: MemoryAdapter) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, SupportsIndex
 
 from shmnd.common.arguments import seconds, truth_given, within, wrong_kind
-from shmnd.common.closing import Closing, refuse_copy
+from shmnd.common.closing import Closing, made_by, refuse_copy
 from shmnd.runtime.awaiting.operation import Deliveries, Operation
 from shmnd.runtime.waiting import Readiness
 from shmnd.status import Status, error, failed
@@ -216,7 +216,8 @@ class OverlappedObject(Closing):
             overlapped._complete(Status.CANCELED, "its object was released")
 
 
-class OverlappedFile(Deliveries, Closing, maker="Adapter.create_overlapped_file"):
+@made_by("Adapter.create_overlapped_file")
+class OverlappedFile(Deliveries, Closing):
     """Delivers the operations of the objects that were created with it when they complete."""
 
     def __init__(self, adapter: AdapterLike) -> None:

@@ -14,7 +14,7 @@ from shmnd.address import parse
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import written
 from shmnd.common.brief_waits import TooLate
-from shmnd.common.closing import Closing
+from shmnd.common.closing import Closing, made_by
 from shmnd.common.deadline import end_of, left_until
 from shmnd.common.held import Held
 from shmnd.common.interruption import is_interruption, may_be_interrupted, pass_on
@@ -68,7 +68,8 @@ def listen(
         raise renamed(exc, call) from exc.__cause__
 
 
-class Server(Closing, maker="shmnd.listen"):
+@made_by("shmnd.listen")
+class Server(Closing):
     """Listens at an address, and returns connections: `accept`, `aaccept`, `for`, `async for`.
 
     Connections live on when the server is closed.

@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
-from shmnd.common.closing import why_closed
+from shmnd.common.closing import made_by, why_closed
 from shmnd.common.held import Held
 from shmnd.common.native import direct_calls
 from shmnd.completion_queue import processor_affinity
@@ -32,9 +32,8 @@ _RETRY: Final = 0.002
 
 
 @direct_calls
-class SharedReceiveQueue(
-    ReceiveCore, OverlappedObject, maker="Adapter.create_shared_receive_queue"
-):
+@made_by("Adapter.create_shared_receive_queue")
+class SharedReceiveQueue(ReceiveCore, OverlappedObject):
     """Receives for several queue pairs, used in the order in which messages arrive."""
 
     def __init__(

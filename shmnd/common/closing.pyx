@@ -10,14 +10,7 @@ begun before a handler can run, and calls again what one has interrupted.
 import sys
 import weakref
 
-from cpython.ref cimport PyObject
-
 from shmnd.common.interruption import is_interruption
-
-cdef extern from "Python.h":
-    ctypedef struct PyTypeObject:
-        PyObject *tp_dict
-    void PyType_Modified(PyTypeObject *type)
 
 cdef str _TWICE = (
     "it belongs to this process, and its end would come twice; another process opens one of its own"
@@ -120,6 +113,26 @@ def when_dropped(obj, end, *args) -> None:
     made.reference = weakref.ref(obj, made._over)
 
 
+def made_by(str call):
+    """Return a decorator of a class whose objects that call makes, from arguments.
+
+    `__new__` alone would make one without parts, which no method expects. It raises a TypeError
+    that names the call.
+    """
+    def refuse_others(kind):
+        make = kind.__new__
+
+        def new(cls, *args, **options):
+            if not args:
+                raise TypeError(f"cannot create {cls.__name__!r} objects; {call} returns them")
+            return make(cls, *args, **options)
+
+        kind.__new__ = staticmethod(new)
+        return kind
+
+    return refuse_others
+
+
 def why_closed(adapter, str what) -> str:
     """Return why a closed object refuses a call, and the remedy: its adapter may have closed it."""
     if adapter._closed:
@@ -137,24 +150,8 @@ cdef class Ending:
         end_of_life(self._end_of_life)
 
 
-cdef _refuse_unmade(object kind, object maker):
-    """Have a class make no object without arguments, as its `__new__` alone would: it has no parts.
-    """
-    cdef object make = kind.__new__
-
-    def __new__(cls, *args, **kwargs):
-        if not args:
-            raise TypeError(f"cannot create {cls.__name__!r} objects; {maker} returns them")
-        return make(cls, *args, **kwargs)
-
-    kind.__new__ = staticmethod(__new__)
-
-
 cdef class Closing(Ending):
-    """Base of the objects released by `close()`, which may be called twice, late, or never.
-
-    A class of which another object makes all objects names that call as its `maker`.
-    """
+    """Base of the objects released by `close()`, which may be called twice, late, or never."""
 
     def close(self) -> None:
         """Release the object; every subclass says how."""
@@ -170,18 +167,6 @@ cdef class Closing(Ending):
 
     def __del__(self):
         end_of_life(self.close)
-
-
-def _begin_subclass(cls, *, maker=None, **others) -> None:
-    """Take the arguments of a new subclass of `Closing`."""
-    super(Closing, cls).__init_subclass__(**others)
-    if maker is not None:
-        _refuse_unmade(cls, maker)
-
-
-# Cython has no such method of a compiled class.
-(<dict>(<PyTypeObject *>Closing).tp_dict)["__init_subclass__"] = classmethod(_begin_subclass)
-PyType_Modified(<PyTypeObject *>Closing)
 
 
 cdef class Front(Closing):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shmnd.common.closing import made_by
 from shmnd.common.native import direct_calls
 from shmnd.completion_queue import CompletionQueue as CompletionQueue2
 from shmnd.nd1.messages import ReapingCore
@@ -17,7 +18,8 @@ __all__ = ["CompletionQueue"]
 
 
 @direct_calls
-class CompletionQueue(ReapingCore, CompletionQueue2, maker="Adapter.create_completion_queue"):
+@made_by("Adapter.create_completion_queue")
+class CompletionQueue(ReapingCore, CompletionQueue2):
     """Shared by any number of endpoints, for either direction."""
 
     _depth_name = "entries"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.address import family, into, pack_sockaddr, parse
 from shmnd.common.arguments import within, wrong_kind
-from shmnd.common.closing import Front, why_closed
+from shmnd.common.closing import Front, made_by, why_closed
 from shmnd.connector import Connector as Connector2
 from shmnd.handshake.attempt import ReadLimits
 from shmnd.nd1.completion_queue import CompletionQueue
@@ -30,7 +30,8 @@ class _Core(Connector2):
     _title = "Connector"
 
 
-class Connector(Front, maker="Adapter.create_connector"):
+@made_by("Adapter.create_connector")
+class Connector(Front):
     """One connection from either side. Read limits are those of its endpoint."""
 
     def __init__(self, nd1_adapter: AdapterLike) -> None:

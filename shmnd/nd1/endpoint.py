@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from shmnd.common.arguments import flags_given, shown, within, wrong_kind
-from shmnd.common.closing import Front
+from shmnd.common.closing import Front, made_by
 from shmnd.common.native import direct_calls
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.memory_region import MemoryRegion
@@ -55,7 +55,8 @@ def _make_staging(nd1_adapter: AdapterLike, pieces: int, size: int) -> Staging:
 
 
 @direct_calls
-class Endpoint(EndpointCore, Front, maker="Connector.create_endpoint"):
+@made_by("Connector.create_endpoint")
+class Endpoint(EndpointCore, Front):
     """Where requests are posted, and how many there may be. Made by `Connector.create_endpoint`."""
 
     def __init__(

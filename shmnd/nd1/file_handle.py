@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmnd.common.closing import Closing
+from shmnd.common.closing import Closing, made_by
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["FileHandle"]
 
 
-class FileHandle(Closing, maker="Adapter.get_file_handle"):
+@made_by("Adapter.get_file_handle")
+class FileHandle(Closing):
     """A handle of the adapter's one overlapped file. Closing it affects no other handle."""
 
     def __init__(self, file: OverlappedFile) -> None:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import wrong_kind
-from shmnd.common.closing import Front
+from shmnd.common.closing import Front, made_by
 from shmnd.listener import Listener
 from shmnd.nd1.connector import Connector
 from shmnd.nd1.translation import Overlapped, in_words_of_version_1
@@ -27,7 +27,8 @@ class _Listener(Listener):
     _title = "Listen"
 
 
-class Listen(Front, maker="Adapter.listen"):
+@made_by("Adapter.listen")
+class Listen(Front):
     """Passes each connection request that arrives at its port to a connector."""
 
     def __init__(self, nd1_adapter: AdapterLike, backlog: int, protocol: int, port: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shmnd.common.closing import Front
+from shmnd.common.closing import Front, made_by
 
 if TYPE_CHECKING:
     from shmnd.memory_window import MemoryWindow as MemoryWindow2
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["MemoryWindow"]
 
 
-class MemoryWindow(Front, maker="Adapter.create_memory_window"):
+@made_by("Adapter.create_memory_window")
+class MemoryWindow(Front):
     """A part of registered memory that a peer may read or write while it is bound.
 
     `invalidate_result` comes out of the inbound completion queue each time the peer ends the

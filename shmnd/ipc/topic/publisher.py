@@ -196,7 +196,7 @@ class Publisher(SenderInLoops, Closing):
         return True
 
     def shrink(self) -> None:
-        """Return all memory that no sample needs to the system, at once.
+        """Release all memory that no sample needs to the system, at once.
 
         Memory that was not used for some seconds returns there in any call, and all but that of a
         few samples when the publisher finds that its last subscriber has left. A publisher that
@@ -207,7 +207,7 @@ class Publisher(SenderInLoops, Closing):
         self._shrink_all()
 
     def _give_back_unused(self) -> None:
-        """Return the memory that was not used for two periods to the system."""
+        """Release the memory that was not used for two periods to the system."""
         now = time.monotonic()
         passed = int((now - self._shrunk) / _PERIOD)
         if passed:

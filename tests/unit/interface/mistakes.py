@@ -158,7 +158,7 @@ MISTAKES: dict[str, Call] = {
     "queue with a closed file": lambda e: e.adapter.create_completion_queue(
         4, overlapped_file=e.closed_file
     ),
-    "shared queue of no depth": lambda e: e.adapter.create_shared_receive_queue(0),
+    "shared queue of a negative depth": lambda e: e.adapter.create_shared_receive_queue(-1),
     "shared queue of many elements": lambda e: e.adapter.create_shared_receive_queue(4, 17),
     "results of a text": lambda e: e.cq.get_results("all"),
     "fewer than no results": lambda e: e.cq.get_results(-1),

@@ -10,7 +10,6 @@
 
 #include "board.h"
 
-
 /* A pool of the publisher that is mapped here, as long as its base is not NULL. */
 struct shmnd_near {
     uint64_t number;
