@@ -32,7 +32,7 @@ cdef extern from "Python.h":
 
 cdef inline cnp.ndarray new_array(object dtype, int ndim, const cnp.npy_intp *shape, void *data,
                                   int flags):
-    """An array over `data`; with NULL, one of memory of its own."""
+    """Return an array over `data`, or over memory of its own if that is NULL."""
     Py_INCREF(dtype)
     return PyArray_NewFromDescr(&PyArray_Type, <cnp.PyArray_Descr *>dtype, ndim, shape, NULL, data,
                                 flags, None)
@@ -40,7 +40,7 @@ cdef inline cnp.ndarray new_array(object dtype, int ndim, const cnp.npy_intp *sh
 
 cdef inline cnp.ndarray array_over(object dtype, int ndim, const cnp.npy_intp *shape, void *data,
                                    int flags, object owner):
-    """An array over the memory of `owner`, which it keeps."""
+    """Return an array over memory of `owner`, which it keeps alive."""
     cdef cnp.ndarray array = new_array(dtype, ndim, shape, data, flags)
     # PyArray_SetBaseObject() looks besides for owners that are arrays, which this one is not.
     Py_INCREF(owner)
@@ -55,7 +55,8 @@ cdef inline cnp.ndarray array_over(object dtype, int ndim, const cnp.npy_intp *s
 # items, so that one that a program digs out of the garbage collector reaches no memory.
 
 cdef inline bint is_spare_row(PyObject *array, PyObject *dtype, PyObject *owner) noexcept:
-    """The only reference to this array over memory of `owner` is the caller's, and it is a row."""
+    """Return whether the caller has the only reference to this array, a row over memory of
+    `owner`."""
     cdef PyArrayObject_fields *a = <PyArrayObject_fields *>array
     return (Py_REFCNT(array) == 1 and a.nd == 1 and a.weakreflist == NULL
             and <PyObject *>a.descr == dtype and a.base == owner)

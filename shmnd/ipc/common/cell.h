@@ -34,7 +34,7 @@ struct shmnd_cell {
 
 _Static_assert(sizeof(struct shmnd_cell) == 128, "two lines; the copies follow");
 
-/* Words of one copy of so many bytes: whole cache lines. */
+/* Return how many words one copy of `bytes` bytes takes: whole cache lines. */
 static inline uint64_t shmnd_cell_words(uint64_t bytes)
 {
     return (bytes + 63) / 64 * 8;
@@ -51,7 +51,7 @@ static inline shmnd_word64 *shmnd_cell_copy(const struct shmnd_cell *cell, uint6
     return (shmnd_word64 *)(cell + 1) + version % SHMND_CELL_COPIES * words;
 }
 
-/* The writer. `value` has whole words. Returns the version. */
+/* Write `words` words into the next copy, and return their version. For the writer alone. */
 static inline uint64_t shmnd_cell_write(struct shmnd_cell *cell, const uint64_t *value,
                                         uint64_t words, uint64_t stride)
 {
@@ -70,8 +70,8 @@ static inline uint64_t shmnd_cell_write(struct shmnd_cell *cell, const uint64_t 
     return version;
 }
 
-/* A reader, once. Returns the version that it copied; 0 when there is none yet, ~0 when the
- * writer was faster. */
+/* Copy the newest value once, and return its version; 0 if none was written yet, ~0 if the writer
+ * has begun to replace it meanwhile. */
 static inline uint64_t shmnd_cell_read(const struct shmnd_cell *cell, uint64_t *value,
                                        uint64_t words, uint64_t stride)
 {

@@ -36,7 +36,8 @@ static inline bool shmnd_gate_swap(shmnd_word32 *gate, uint32_t seen, uint32_t w
     return shmnd_swap32(gate, &seen, word);
 }
 
-/* Returns the word to sleep on. The caller polls once more before it sleeps. */
+/* Arm a bit of the gate, and return the word to sleep on. The caller polls once more before it
+ * sleeps. */
 static inline uint32_t shmnd_gate_arm(shmnd_word32 *gate, uint32_t bit)
 {
     uint32_t word = shmnd_relaxed32(gate);
@@ -57,15 +58,15 @@ static inline uint32_t shmnd_gate_arm(shmnd_word32 *gate, uint32_t bit)
     return word;
 }
 
-/* After a member has published that it is there, and before it reads which members are to be
- * rung. */
+/* Order the publication of a new member before its reads of which members it is to ring. */
 static inline void shmnd_gate_joined(void)
 {
     /* SYNC join: fence, pairs with the fence in shmnd_gate_arm() */
     shmnd_store_then_load();
 }
 
-/* After a change: the word to wake for, with the bits of those to be woken; 0 when none sleep. */
+/* Count a change that was stored before, if any bit is armed. Return the word to wake for, whose
+ * bits name the kinds of sleepers; 0 if none sleep. */
 static inline uint32_t shmnd_gate_open(shmnd_word32 *gate)
 {
     /* SYNC gate: fence, pairs with the fence in shmnd_gate_arm() */
@@ -81,7 +82,8 @@ static inline uint32_t shmnd_gate_open(shmnd_word32 *gate)
     return 0;
 }
 
-/* After a wake-up that woke no process: the next change need not try. */
+/* Clear a bit after a wake-up that woke no process, so that the next change need not try. Without
+ * effect if the word has changed since. */
 static inline void shmnd_gate_clear(shmnd_word32 *gate, uint32_t word, uint32_t bit)
 {
     /* needs no order: a process that armed meanwhile changed the word, or polls the slots */

@@ -106,7 +106,7 @@ class NamespaceAdapter:
 
     @classmethod
     def forget(cls) -> None:
-        """In a process that was forked off: all of it is the parent's."""
+        """Forget all adapters in a forked child: they belong to the parent."""
         cls._lock = threading.RLock()
         cls._all = {}
 

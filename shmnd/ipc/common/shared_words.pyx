@@ -232,8 +232,8 @@ cdef class Words:
         PyErr_CheckSignals()
 
     def open(self, uint64_t offset) -> int:
-        """After a change: wake all sleepers of a gate. Not 0 when descriptors are to be rung, then
-        `rung` is to be called with it."""
+        """Open a gate after a change: wake all its sleepers. Return 0, or the word with which to
+        call `rung` once the caller has rung the descriptors."""
         cdef word32 *gate = <word32 *>self.at(offset, 8, True)
         cdef uint32_t word = shmnd_gate_open(gate)
         if word & SHMND_GATE_SLEEPER and shmnd_futex_wake(gate, 1 << 30) == 0:
@@ -242,5 +242,5 @@ cdef class Words:
         return word if word & SHMND_GATE_DESCRIPTOR else 0
 
     def rung(self, uint64_t offset, uint32_t word) -> None:
-        """After the descriptors were rung."""
+        """Clear the bit of the descriptors after they were rung."""
         shmnd_gate_clear(<word32 *>self.at(offset, 8, True), word, SHMND_GATE_DESCRIPTOR)

@@ -37,7 +37,7 @@ static inline void shmnd_signal(struct shmnd_signals *s, uint32_t number)
     SHMND_KILL_POINT("signal-marked");
 }
 
-/* The listener: the words to be taken. */
+/* Clear the marks and return them: a bit for each word to take. For the listener alone. */
 static inline uint64_t shmnd_signals_marked(struct shmnd_signals *s)
 {
     /* needs no order: without a mark the listener arms its gate, and polls again */

@@ -46,19 +46,19 @@ static inline uint64_t shmnd_chunk_run(uint64_t word)
     return word >> 18 & 0x3fffffff;
 }
 
-/* A block's name: its chunk, and which one of that chunk it is. */
+/* Return the reference of a block: its chunk, and its number within that. */
 static inline uint32_t shmnd_block_ref(uint64_t chunk, uint32_t index)
 {
     return (uint32_t)chunk << 9 | index;
 }
 
-/* The consumer, before it takes. */
+/* Note the block that a consumer is about to take. */
 static inline void shmnd_block_want(struct shmnd_queue_member *me, uint32_t ref)
 {
     shmnd_put64(&me->taking, (uint64_t)ref + 1);
 }
 
-/* After the take: the block is in hold `at` from now on. */
+/* Note that the block that was just taken is in hold `at` from now on. */
 static inline void shmnd_block_hold(struct shmnd_queue_member *me, uint32_t at, uint32_t ref)
 {
     shmnd_put32(&me->holds[at], ref + 1);
@@ -66,7 +66,7 @@ static inline void shmnd_block_hold(struct shmnd_queue_member *me, uint32_t at, 
     shmnd_release64(&me->taking, 0);
 }
 
-/* Without a hold: it was given back, or another consumer took it. */
+/* Clear `taking` without a hold: the block was given back, or another consumer took it. */
 static inline void shmnd_block_pass(struct shmnd_queue_member *me)
 {
     /* SYNC taking: release, pairs with acquire in shmnd_member_holds() */
@@ -79,7 +79,7 @@ static inline void shmnd_block_free(struct shmnd_block *block)
     shmnd_release32(&block->state, SHMND_BLOCK_FREE);
 }
 
-/* After it is free: a process that sees the hold gone sees the last access. */
+/* Clear a hold whose block is free: a process that finds it cleared sees the last access. */
 static inline void shmnd_block_unhold(struct shmnd_queue_member *me, uint32_t at)
 {
     /* SYNC unheld: release, pairs with acquire in shmnd_member_holds() */
@@ -92,8 +92,8 @@ static inline bool shmnd_block_is_free(const struct shmnd_block *block)
     return shmnd_acquire32(&block->state) == SHMND_BLOCK_FREE;
 }
 
-/* Returns a block that a page names, plus one; 0: none. Call it with 0, 1, ... up to
- * SHMND_QUEUE_HOLDS for all of them, in this order, and after the slots were read. */
+/* Return the reference of a block that a page names, plus one; 0 if there is none. Call it with 0,
+ * 1, ... up to SHMND_QUEUE_HOLDS for all of them, in this order, and after the slots were read. */
 static inline uint64_t shmnd_member_holds(const struct shmnd_queue_member *page, uint32_t at)
 {
     if (at == 0)
@@ -103,29 +103,29 @@ static inline uint64_t shmnd_member_holds(const struct shmnd_queue_member *page,
     return shmnd_acquire32(&page->holds[at - 1]);
 }
 
-/* Notes that a member took position `pos`: it does so itself, once. */
+/* Note that a member took position `pos`, and count it. For the member itself, once. */
 static inline void shmnd_member_count(struct shmnd_queue_member *me, uint64_t pos)
 {
     uint64_t taken = shmnd_relaxed64(&me->taken);
     shmnd_put64(&me->taken, ((taken >> 32) + 1) << 32 | (uint32_t)(pos + 1));
 }
 
-/* Whether a position is the last one that a member has noted. Nothing is noted on a fresh page,
- * whose word, 0, is not that of position 2^32 - 1. */
+/* Return whether a position is the last one that a member has noted. Nothing is noted on a fresh
+ * page, whose word, 0, is not that of position 2^32 - 1. */
 static inline bool shmnd_member_took(const struct shmnd_queue_member *page, uint64_t pos)
 {
     uint64_t taken = shmnd_relaxed64(&page->taken);
     return taken && (uint32_t)taken == (uint32_t)(pos + 1);
 }
 
-/* The same for a member that has died, by the holder of its lock: twice makes no difference. */
+/* Note `pos` for a member that has died, unless it is noted. For the holder of its lock. */
 static inline void shmnd_member_count_dead(struct shmnd_queue_member *page, uint64_t pos)
 {
     if (!shmnd_member_took(page, pos))
         shmnd_member_count(page, pos);
 }
 
-/* Stores one of the counts from which every member computes how many items are unfinished, before
+/* Store one of the counts from which every member computes how many items are unfinished, before
  * its writer computes it. Of two members that store theirs at once at least one finds both, and
  * wakes those in join (SYNC done: a full fence in either). */
 static inline void shmnd_member_report(shmnd_word64 *count, uint64_t value)
@@ -136,8 +136,8 @@ static inline void shmnd_member_report(shmnd_word64 *count, uint64_t value)
     shmnd_store_then_load();
 }
 
-/* Items that a member took and that are not reported as done. A report is for one of these while
- * there are any, else for an item that another member took. */
+/* Return how many items that a member took are neither reported as done nor forgiven. A report is
+ * for one of these while there are any, else for an item that another member took. */
 static inline int32_t shmnd_member_open(const struct shmnd_queue_member *page)
 {
     uint32_t own = (uint32_t)(shmnd_relaxed64(&page->done) - shmnd_relaxed64(&page->others));
@@ -145,8 +145,8 @@ static inline int32_t shmnd_member_open(const struct shmnd_queue_member *page)
     return (int32_t)(taken - own - (uint32_t)shmnd_relaxed64(&page->forgiven));
 }
 
-/* The member reports an item as done. A death between the two stores makes no difference: `open`
- * is one more then, and so are those that count as forgiven. */
+/* Report an item as done, for the member itself. A death between the two stores makes no
+ * difference: one more item is open then, and one more is forgiven. */
 static inline void shmnd_member_done(struct shmnd_queue_member *me)
 {
     if (shmnd_member_open(me) <= 0)
@@ -154,8 +154,8 @@ static inline void shmnd_member_done(struct shmnd_queue_member *me)
     shmnd_member_report(&me->done, shmnd_relaxed64(&me->done) + 1);
 }
 
-/* What a member has reported, and of the items that died with it those that no other one may have
- * reported; the sum of these over all members counts, if it is above 0. */
+/* Return how many items a member has reported. Add to `*lost_p` the items that died with it, less
+ * its reports of items of others: the sum of these over all members counts, if it is above 0. */
 static inline uint64_t shmnd_member_reported(const struct shmnd_queue_member *page,
                                              uint64_t *lost_p)
 {

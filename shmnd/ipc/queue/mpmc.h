@@ -55,7 +55,7 @@ static inline uint32_t shmnd_mpmc_value(uint64_t word)
     return (uint32_t)(word >> 2);
 }
 
-/* Laps from the one of `pos` to that of the word: 0 the same, 1 the next, -1 the one before. */
+/* Return how many laps the word is ahead of `pos`: 0 in the same one, -1 in the one before. */
 static inline int32_t shmnd_mpmc_ahead(const struct shmnd_mpmc *q, uint64_t word, uint64_t pos)
 {
     uint32_t laps = ((uint32_t)(word >> 34) - (uint32_t)(pos / q->count)) & SHMND_LAP_MASK;
@@ -67,7 +67,7 @@ static inline shmnd_word64 *shmnd_mpmc_slot(const struct shmnd_mpmc *q, uint64_t
     return &q->slots[pos % q->count];
 }
 
-/* Moves the hint past `pos`. Another process may have moved it as far, or further. */
+/* Move a hint past `pos`, unless another process has moved it. */
 static inline void shmnd_mpmc_pass(shmnd_word64 *hint, uint64_t pos)
 {
     uint64_t seen = pos;
@@ -75,7 +75,7 @@ static inline void shmnd_mpmc_pass(shmnd_word64 *hint, uint64_t pos)
     (void)shmnd_swap64(hint, &seen, pos + 1);
 }
 
-/* Appends a value. HELD: the slot waits for its taker, whose number is in *held_p. */
+/* Append a value, at `*pos_p`. Return HELD if the slot waits for its taker, in `*held_p`. */
 static inline int shmnd_mpmc_push(struct shmnd_mpmc *q, uint32_t value, uint64_t *pos_p,
                                   uint32_t *held_p)
 {
@@ -110,7 +110,7 @@ static inline int shmnd_mpmc_push(struct shmnd_mpmc *q, uint32_t value, uint64_t
     return SHMND_MPMC_BUSY;
 }
 
-/* Finds the first item. */
+/* Find the first item: its position and its word. */
 static inline int shmnd_mpmc_peek(struct shmnd_mpmc *q, uint64_t *pos_p, uint64_t *word_p)
 {
     for (uint32_t tries = 0; tries < SHMND_MPMC_TRIES; tries++) {
@@ -134,7 +134,7 @@ static inline int shmnd_mpmc_peek(struct shmnd_mpmc *q, uint64_t *pos_p, uint64_
     return SHMND_MPMC_BUSY;
 }
 
-/* Takes the item that peek found; false when another consumer was first. */
+/* Take the item that peek found. Return false if another consumer was first. */
 static inline bool shmnd_mpmc_take(struct shmnd_mpmc *q, uint64_t pos, uint64_t word,
                                    uint32_t member)
 {
@@ -146,7 +146,7 @@ static inline bool shmnd_mpmc_take(struct shmnd_mpmc *q, uint64_t pos, uint64_t 
     return true;
 }
 
-/* Gives the slot of a taken item to the next lap. False when that has been done. */
+/* Free the slot of a taken item for the next lap. Return false if that was done before. */
 static inline bool shmnd_mpmc_settle(struct shmnd_mpmc *q, uint64_t pos, uint32_t member)
 {
     uint64_t taken = shmnd_mpmc_word(SHMND_SLOT_TAKEN, member, pos / q->count);
@@ -158,7 +158,7 @@ static inline bool shmnd_mpmc_settle(struct shmnd_mpmc *q, uint64_t pos, uint32_
     return settled;
 }
 
-/* The value that waits in a slot, plus one; 0 when none does. */
+/* Return the value that waits in a slot, plus one; 0 if none does. */
 static inline uint64_t shmnd_mpmc_waiting_at(const struct shmnd_mpmc *q, uint64_t index)
 {
     /* SYNC held: acquire, pairs with the swap in shmnd_mpmc_take() */
@@ -166,7 +166,7 @@ static inline uint64_t shmnd_mpmc_waiting_at(const struct shmnd_mpmc *q, uint64_
     return shmnd_mpmc_state(word) == SHMND_SLOT_ITEM ? (uint64_t)shmnd_mpmc_value(word) + 1 : 0;
 }
 
-/* How many items were ever appended. */
+/* Return how many items were ever appended. */
 static inline uint64_t shmnd_mpmc_written(struct shmnd_mpmc *q)
 {
     uint64_t pos = shmnd_relaxed64(q->write_pos);
@@ -180,7 +180,7 @@ static inline uint64_t shmnd_mpmc_written(struct shmnd_mpmc *q)
     return pos;
 }
 
-/* A guess: either side may have moved since. */
+/* Return a guess of how many items wait: either side may have moved since. */
 static inline uint64_t shmnd_mpmc_size_guess(struct shmnd_mpmc *q)
 {
     uint64_t read = shmnd_relaxed64(q->read_pos);

@@ -36,7 +36,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 cdef object _held(tuple key):
-    """The part in the queue of a file, or None. No handler of a signal runs in it."""
+    """Return the part in the queue of a file, or None. No handler of a signal runs in it."""
     found = _cores.data.get(key)
     return None if found is None else found()
 

@@ -45,7 +45,7 @@ cdef class QueueCalls:
         return self._core
 
     def put(self, obj, block=True, timeout=None):
-        """Append an object; `queue.Full` when there is no room in time, ValueError when closed."""
+        """Append an object; `queue.Full` without room in time, ValueError when closed."""
         self._put(obj, block, timeout, None, forks)
 
     def _put_noted(self, obj, block, timeout, tuple noted, uint32_t born=0):

@@ -70,14 +70,14 @@ cdef class QueueCore(QueueItems):
     # -- putting --
 
     def push(self, list box, bint wake=True, tuple noted=None, uint32_t born=0) -> bool:
-        """Append the packed item of a box, and empty it; False when there is no room."""
+        """Append the packed item of a box, and empty it; return False without room."""
         # A caller that is interrupted in it, or behind it, sees by the box whether the item is put.
         if born:
             require_born(born, "Queue.put")
         return self.pushed(box[0], wake, box, noted)
 
     def put_or_drop(self, obj, bint wake) -> bool:
-        """Put an object without waiting; False when there is no room."""
+        """Put an object without waiting, or drop it and return False without room."""
         cdef uint64_t packed = self.packed(obj)
         if self.pushed(packed, wake, None, None):
             return True
@@ -106,11 +106,11 @@ cdef class QueueCore(QueueItems):
         return True
 
     def passed(self, uint64_t pos) -> bool:
-        """Whether the item at a position was taken."""
+        """Return whether the item at a position was taken."""
         return shmnd_relaxed64(&self.head.read_pos) > pos
 
     def full(self) -> bool:
-        """Whether an item had no room now."""
+        """Return whether the queue has no room for an item now."""
         return not self._has_room()
 
     cdef bint _has_room(self) noexcept:
@@ -122,11 +122,11 @@ cdef class QueueCore(QueueItems):
         return shmnd_mpmc_size_guess(&self.line) < self.shape.slots
 
     def qsize(self) -> int:
-        """How many items there are; a guess while others put and get."""
+        """Return how many items there are; a guess while others put and get."""
         return shmnd_mpmc_size_guess(&self.line) + self.has_kept()
 
     def empty(self) -> bool:
-        """Whether nothing is there to be taken."""
+        """Return whether no item can be taken now."""
         return not self._ready(0)
 
     # -- getting --
@@ -258,7 +258,7 @@ cdef class QueueCore(QueueItems):
         return not self._sleep(&self.head.room, deadline, 1)
 
     cdef int _open(self, word32 *gate, int most) except -1:
-        """After a change: wake one that sleeps, or all."""
+        """Open a gate after a change: wake up to `most` sleepers, and ring the descriptors."""
         cdef uint32_t word = shmnd_gate_open(gate)
         if not word:
             return 0
@@ -334,7 +334,7 @@ cdef class QueueCore(QueueItems):
     # -- items that are still worked on --
 
     def unfinished(self) -> int:
-        """How many items were put and not reported as done, nor taken by a process that died."""
+        """Return how many items were neither reported as done nor lost with a process that died."""
         cdef uint64_t lost = 0
         cdef int64_t left = self._unreported(&lost)
         return max(0, left - max(0, <int64_t>lost))

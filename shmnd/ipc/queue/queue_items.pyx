@@ -179,8 +179,8 @@ cdef object _dtype_of(uint64_t code):
 
 
 cdef object _array_of(const _ArrayHead *head, uint64_t size, uint64_t *nbytes):
-    """The dtype of an array that a producer described in so many bytes; None when they make no
-    sense. `head` is a copy.
+    """Return the dtype of an array that a producer described in `size` bytes, and its bytes in
+    `nbytes`; None for an invalid description. `head` is a copy.
     """
     cdef uint64_t axis
     if size < 16 or head.ndim > 32 or size != 16 + head.ndim * 8:

@@ -191,7 +191,7 @@ cdef class QueueMembers:
         return holder is not None and (holder == pid or not holder or not pid)
 
     def taker(self, uint64_t pos) -> int:
-        """The member whose last item was the one at a position; -1 when each took others since."""
+        """Return the member whose last item is the one at a position; -1 if there is none."""
         cdef uint64_t high = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
         cdef uint32_t number
         for number in range(high):
@@ -227,8 +227,8 @@ cdef class QueueMembers:
         """Wake the waiters for what a dead member had: they may have polled before."""
 
     def _take_over(self, number: int) -> None:
-        """What a dead member had becomes this one's. Its lock is held, and each step may be the
-        last one: the next to hold the lock does the rest."""
+        """Take over all that a dead member had. Its lock is held, and each step may be the last
+        one: the next process to hold the lock does the rest."""
         cdef shmnd_queue_member *page = self.member(number)
         cdef uint64_t slots = min(self.shape.slots, self.slots_in_use())
         cdef uint64_t word, pos, index
@@ -255,7 +255,7 @@ cdef class QueueMembers:
             shmnd_put64(&page.joined, 0)
 
     cdef uint64_t slots_in_use(self) noexcept:
-        """Slots beyond were never touched, at this lap or another."""
+        """Return how many slots were ever used: those beyond were touched at no lap."""
         cdef uint64_t pos = shmnd_relaxed64(&self.head.write_pos)
         return self.shape.slots if pos >= self.shape.slots else pos + 1
 
@@ -266,7 +266,8 @@ cdef class QueueMembers:
         return (lap + ahead) * self.line.count + index
 
     cdef int64_t _unreported(self, uint64_t *lost) noexcept:
-        """How many items were put and not reported as done; how many of them died, in `lost`."""
+        """Return how many items were put and not reported as done; add those that died to
+        `lost`."""
         cdef uint64_t members = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
         cdef uint64_t over = 0, behind = 0
         cdef uint32_t number
@@ -289,7 +290,7 @@ cdef class QueueMembers:
         return 0
 
     cdef size_t has_kept(self):
-        """How many are kept, but for those of the process that this one was forked off from."""
+        """Return how many items are kept, without those of the process that forked this one."""
         return 0 if self.kept is None or self.kept_born != forks else len(self.kept)
 
     # -- streams of answers, in the queue of a client --

@@ -74,10 +74,10 @@ cdef class QueueMemory(QueueMembers):
         )
 
     cdef uint64_t allocate(self, size_t nbytes) except? 0xFFFFFFFFFFFFFFFF:
-        """A block of this many bytes, header included, that no other process uses.
+        """Return a block of `nbytes` bytes, header included, that no other process uses.
 
-        Its kind stands above its name: the table, which other processes can write, is not asked
-        where a block of this process lies.
+        Its kind stands above its reference. The table, which other processes can write, does not say where a block
+        of this process lies.
         """
         cdef uint32_t kind = 0, ref
         cdef uint64_t chunks
@@ -107,7 +107,8 @@ cdef class QueueMemory(QueueMembers):
         )
 
     cdef uint32_t _find_small(self, uint32_t kind) noexcept:
-        """A block that came back, the one that was sent longest ago first; or a new one."""
+        """Return a block that came back, the one sent longest ago first, or a spare one; else
+        NONE."""
         cdef Refs *flight = &self.flight[kind]
         cdef uint32_t ref
         for _ in range(4 if flight.count > 4 else flight.count):
@@ -299,7 +300,8 @@ cdef class QueueMemory(QueueMembers):
     # -- what the dead had --
 
     def _live(self) -> set:
-        """Blocks that wait in the line or that a living member has: the slots before the pages."""
+        """Return the blocks in the line or of a living member: the slots are read before the
+        pages."""
         cdef uint64_t index, found
         cdef uint32_t number, at
         cdef uint64_t members = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)

@@ -249,7 +249,7 @@ class Queue(QueueCalls, Waits):
         traceback.print_exception(exc)
 
     def _put_or_drop(self, obj: object, wake: bool = True) -> bool:
-        """Put without waiting, whatever there is; False when there is no room."""
+        """Put without waiting, whatever there is; return False without room."""
         return self._core.put_or_drop(obj, wake)
 
     def ready(self) -> bool:

@@ -150,7 +150,7 @@ class Waits:
                 bell.ring()
 
     def _leave_bell(self) -> None:
-        """At the end: those that sleep at it check again, and others ring it no more."""
+        """Leave the bell: wake its sleepers, and disarm the descriptor after the last bell."""
         bell = self._bell
         if bell is not None:
             self._is_armed = True

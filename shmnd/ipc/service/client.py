@@ -181,7 +181,7 @@ class Client(Answers, Closing):
         return Stream(self._sent(value, room, MOST_UNREAD, call), timeout)
 
     def _take_what_came(self) -> None:
-        """Take the answers that are there while it waits for room, and look for no lost ones."""
+        """Take the answers that are there while it waits for room, and detect no lost ones."""
         self._take_answers(lost=False)
 
     def _forget_unseen(self, pending: Pending) -> None:

@@ -409,7 +409,7 @@ class Server(Closing):
 
 
 def _leave_report_to_loop(exc: BaseException) -> None:
-    """Where it ends the event loop, whose caller gets it: have its task not print it as well."""
+    """Keep the current task from printing an exception that ends the event loop."""
     if isinstance(exc, (KeyboardInterrupt, SystemExit)) and running_loop() is not None:
         task = asyncio.current_task()
         if task is not None:

@@ -147,7 +147,7 @@ class Unsent:
             )
 
     def _take_of_first(self) -> None:
-        """Take the answers of the client where no task may wait for one, and there is no room."""
+        """Take the answers of the client of the first waiting request, if the queue has no room."""
         if self._waiting and self._requests._core.full():
             self._waiting[0][0]._client._take_answers(lost=False)
 

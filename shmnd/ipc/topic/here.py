@@ -34,14 +34,14 @@ def enter_subscriber(subscriber: _End) -> None:
 
 
 def admit(uid: str) -> None:
-    """Have a publisher look for subscribers that have come, if it is one of this process."""
+    """Have a publisher of this process, if `uid` is one, find the subscribers that have come."""
     publisher = _publishers.get(uid)
     if publisher is not None:
         publisher._find_members()
 
 
 def announce(topic: str) -> None:
-    """Have the subscribers of a topic look for a publisher that has come."""
+    """Have the subscribers of a topic find a publisher that has come."""
     for subscriber in _subscribers.snapshot():
         if subscriber.topic == topic:
             subscriber._find_members()

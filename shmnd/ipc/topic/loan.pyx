@@ -149,7 +149,7 @@ cdef class Loan:
         return Py_REFCNT(<PyObject *>self.loaned) == known
 
     cdef void freeze(self) noexcept:
-        """Written through an array that the program has kept, it would change under subscribers."""
+        """Make an array that the program has kept read-only: writes would change the sample."""
         if self.view is not None:
             cnp.PyArray_CLEARFLAGS(self.view, cnp.NPY_ARRAY_WRITEABLE)
 

@@ -181,7 +181,7 @@ class MeetsPublishers(ReaderCore, Closing):
         here.admit(entry.adapter)  # a publisher of this process need not hear of it by the broker
 
     def _part(self, source: Source) -> None:
-        """Part from a publisher that is gone, when all that it sent was received."""
+        """Close the source of a publisher that is gone, when all that it sent was received."""
         source.close()
         self._parted[id(source)] = source
         if source.held == 0:

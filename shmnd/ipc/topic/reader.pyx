@@ -38,7 +38,7 @@ cdef tuple _NUMBERS = (int, float)
 
 
 cdef bint may_sleep_at_counter(Source source) noexcept:
-    """Whether the publisher wakes subscribers that sleep at its counter for each sample of this."""
+    """Return whether the publisher wakes sleepers at its counter for each sample of this source."""
     return not source.closed and source.r.seated and source.r.policy != SHMND_DROP_NEWEST
 
 
@@ -181,9 +181,9 @@ cdef class ReaderCore:
         return True
 
     def _take_armed(self, list box):
-        """For a thread that sleeps: take the next sample, or return whether a poll finds anything.
+        """Take the next sample for a thread that sleeps, or return whether a poll finds anything.
 
-        False when neither is there and the publishers ring for the next one. First comes the
+        Return False when neither is there and the publishers ring for the next one. First comes the
         sample, and few calls, for it is what most wake-ups are for.
         """
         if box or not self.closed and self._take(box) or self._anything():

@@ -63,7 +63,7 @@ cdef class Sample:
             self.hold = SHMND_NO_SLOT
 
     cdef object keeper(self):
-        """What keeps the payload for a view. From the first view on the slot is held by that."""
+        """Return the owner of the payload for a view. From the first view on it holds the slot."""
         cdef Held held
         if self.hold != SHMND_NO_SLOT:
             held = Held.__new__(Held)
@@ -88,7 +88,8 @@ cdef class Sample:
             raise Closed("Sample: it was released; take its array before, which keeps the memory")
 
     cdef object in_place(self, object dtype, int ndim, uint64_t *dims):
-        """An array of a type over the payload, without a copy where its alignment permits."""
+        """Return an array of a type over the payload, without a copy where its alignment
+        permits."""
         cdef cnp.npy_intp shape[32]
         cdef cnp.ndarray array
         cdef int i
@@ -150,7 +151,7 @@ cdef class Sample:
                          f"{self.info >> 8 & 0x7F} dimensions, which are no {origin.form}")
 
     def _described(self):
-        """The array of a sample that brings its type along."""
+        """Return the array of a sample that brings its type along."""
         cdef uint64_t dims[32]
         cdef uint64_t count
         self._check()
@@ -167,7 +168,7 @@ cdef class Sample:
         return self.in_place(dtype, len(shape), dims)
 
     def _meta(self):
-        """A copy of the description behind the payload."""
+        """Return a copy of the description behind the payload."""
         self._check()
         if self.info & SHMND_INFO_INLINE:
             return b""
@@ -175,7 +176,7 @@ cdef class Sample:
             <const char *>self.base + self.payload + (self.info >> 32), self.info >> 16 & 0xFFFF)
 
     cdef object copied(self):
-        """A copy of the payload, as bytes."""
+        """Return a copy of the payload, as bytes."""
         cdef const char *start = <const char *>self.start()
         cdef size_t nbytes = self.payload
         cdef char *copy
@@ -191,12 +192,12 @@ cdef class Sample:
         return made
 
     def _bytes(self):
-        """A copy of the payload."""
+        """Return a copy of the payload."""
         self._check()
         return self.copied()
 
     def _memory(self):
-        """The payload as a read-only view, in place."""
+        """Return the payload as a read-only view: in place, or over a copy of one in the line."""
         self._check()
         if self.info & SHMND_INFO_INLINE or not self.payload:
             return memoryview(self._bytes())

@@ -294,7 +294,7 @@ class Seats:
         return f"{', '.join(processes)} {verb} no room for another sample"
 
     def close(self) -> None:
-        """Part from all of them."""
+        """Close the connections to all subscribers."""
         for guest in list(self._guests.values()):
             guest.neighbour.close()
         self._guests.clear()

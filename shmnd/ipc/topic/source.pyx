@@ -276,7 +276,7 @@ cdef class Source(Origin):
         return self.finish(shmnd_reading_next(&self.r, found), found)
 
     cdef shmnd_outcome finish(self, shmnd_outcome outcome, shmnd_found *found) except *:
-        """The end of a poll; after a move of the lines, a poll of the new ones."""
+        """End a poll: poll the new lines after a move, and ring a publisher that sleeps."""
         if outcome == SHMND_OUTCOME_MOVED:
             where = self.where
             try:

@@ -31,7 +31,7 @@ cdef uint32_t _SELF = 4  # kind of an array that brings its type along
 
 
 def too_large(call: str, nbytes: int) -> LoanLimit:
-    """The error of a sample that no slot can hold."""
+    """Return the error of a sample that no slot can hold."""
     return LoanLimit(f"{call}: {nbytes} bytes; a sample has at most {SHMND_MOST_SAMPLE}, header "
                      "and description included; send it in parts")
 
@@ -62,7 +62,7 @@ cdef class Loaned:
 
 
 cdef int open_header(object header, Py_buffer *head, str call) except -1:
-    """The bytes of a header."""
+    """Get the bytes of a header, or raise TypeError."""
     try:
         PyObject_GetBuffer(header, head, PyBUF_SIMPLE)
     except (TypeError, BufferError) as exc:
@@ -122,7 +122,7 @@ cdef class WriterCore(WriterBoard):
         return 0
 
     cdef uint32_t take(self, uint64_t nbytes, uint64_t extra, str call) except? 0xFFFFFFFE:
-        """A slot for so many bytes of a value, and others behind them."""
+        """Take a slot for `nbytes` bytes of a value, and `extra` ones behind them."""
         cdef uint32_t slot, wanted
         if nbytes > SHMND_MOST_SAMPLE - extra or extra > SHMND_MOST_SAMPLE:
             raise too_large(call, nbytes)
@@ -142,7 +142,7 @@ cdef class WriterCore(WriterBoard):
         return slot
 
     cdef uint32_t take_new(self, uint32_t wanted, str call) except? 0xFFFFFFFE:
-        """A slot of new memory. Other threads run while it is made, and may take it before."""
+        """Take a slot of new memory. Other threads run while it is made, and may take it before."""
         cdef uint32_t slot = SHMND_NO_SLOT
         for _ in range(_MOST_TRIES):
             if not self._grow(wanted):
@@ -185,7 +185,7 @@ cdef class WriterCore(WriterBoard):
 
     cdef object put_short(self, const void *data, uint64_t nbytes, uint64_t info, object timeout,
                           str call):
-        """A short value without a header, in the line itself."""
+        """Publish a short value without a header, in the line itself."""
         cdef shmnd_sample sample
         memset(&sample.body, 0, sizeof(sample.body))
         memcpy(&sample.body, data, nbytes)
@@ -197,7 +197,7 @@ cdef class WriterCore(WriterBoard):
     cdef object put_long(self, const void *data, uint64_t nbytes, uint32_t kind, uint32_t ndim,
                          const cnp.npy_intp *shape, bytes meta, object header, object timeout,
                          str call):
-        """Any value."""
+        """Publish any value, in the line if it fits, else in a slot."""
         cdef shmnd_sample sample
         cdef uint64_t header_bytes = 0, meta_bytes = 0 if meta is None else len(meta), total
         cdef uint32_t slot
@@ -360,7 +360,7 @@ cdef class WriterCore(WriterBoard):
         return 0
 
     def _capacity(self, Loaned loan not None):
-        """The bytes of a loan's slot."""
+        """Return the bytes of a loan's slot; 0 for a loan of another writer."""
         return shmnd_class_bytes(self.b.slots.all[loan.slot].class_) if loan.writer is self else 0
 
     def _send_loan(self, Loaned loan not None, kind, shape, meta, header, timeout):
@@ -410,7 +410,7 @@ cdef class WriterCore(WriterBoard):
     # -- the end --
 
     def _shut(self):
-        """No more samples: those on the board stay for those that have it mapped."""
+        """Close the board: the samples on it stay for those that have it mapped."""
         if self.closed:
             return
         self.closed = True

@@ -49,7 +49,7 @@ cdef class WriterBoard:
         PyMem_RawFree(self.b.guests)
 
     cdef int require_board(self) except -1:
-        """Nothing that shared memory is needed for is done before there is some."""
+        """Raise TypeError before anything that needs shared memory, if there is none yet."""
         if self.b.head == NULL or self.b.guests == NULL or self.b.line_slots == NULL:
             raise TypeError("a board is opened by Publisher")
         return 0
@@ -138,7 +138,7 @@ cdef class WriterBoard:
         self.pools[group] = memory
 
     cdef uint32_t room_for(self, uint32_t each) except? 0xFFFFFFFE:
-        """So many numbers of slots in a row: those of retired groups, or new ones."""
+        """Return the first of `each` numbers of slots in a row: of retired groups, or new ones."""
         cdef uint32_t i, run = 0, have = self.b.slots.count
         cdef void *grown
         for i in range(have):
@@ -229,7 +229,7 @@ cdef class WriterBoard:
         shmnd_board_admit(&self.b, seat, ident, kept_segment)
 
     def _refuse(self):
-        """Note that a subscriber has come for which there is no seat."""
+        """Note that a subscriber has come while all seats are taken."""
         self.require_board()
         shmnd_board_refuse(&self.b)
 

@@ -114,7 +114,7 @@ static inline shmnd_word32 *shmnd_page_held(struct shmnd_page *page)
     return (shmnd_word32 *)(page + 1);
 }
 
-/* The half of `written` that changes with each sample: the word of a futex. */
+/* Return where the half of `written` lies that changes with each sample: the word of a futex. */
 static inline const void *shmnd_head_counter(const struct shmnd_head *head)
 {
     return (const char *)&head->written + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? 4 : 0);

@@ -15,7 +15,7 @@
 
 #include "publish.h"
 
-/* A subscriber sits down: what it has not received is kept from now on. `from` is the first
+/* Seat a subscriber: samples that it has not received are kept from now on. `from` is the first
  * position that it wants of those that were published before. */
 static inline void shmnd_board_seat(struct shmnd_board *b, uint32_t seat,
                                     const struct shmnd_guest *guest, uint64_t from)
@@ -53,7 +53,7 @@ static inline void shmnd_board_seat(struct shmnd_board *b, uint32_t seat,
     }
 }
 
-/* Writes the seat that the subscriber looks for. */
+/* Write the seat that the subscriber finds by `ident`. */
 static inline void shmnd_board_admit(struct shmnd_board *b, uint32_t seat, uint64_t ident,
                                      uint32_t kept)
 {
@@ -69,14 +69,14 @@ static inline void shmnd_board_admit(struct shmnd_board *b, uint32_t seat, uint6
     shmnd_release64(&b->head->admitted, ++b->admitted);
 }
 
-/* All seats are taken, and another subscriber has come. */
+/* Note that another subscriber has come while all seats are taken. */
 static inline void shmnd_board_refuse(struct shmnd_board *b)
 {
     /* relaxed: a hint to read the seats */
     shmnd_put64(&b->head->refused, shmnd_relaxed64(&b->head->refused) + 1);
 }
 
-/* It is gone: what it held is free at the next count. */
+/* Free the seat of a subscriber that is gone: its slots are free at the next count. */
 static inline void shmnd_board_leave(struct shmnd_board *b, uint32_t seat)
 {
     struct shmnd_guest *g = &b->guests[seat];
@@ -104,8 +104,8 @@ static inline void shmnd_board_evict(struct shmnd_board *b, uint32_t seat)
     shmnd_put32(&shmnd_head_seats(b->head)[seat].state, SHMND_SEAT_EVICTED);
 }
 
-/* The board gets more lines. Those are whole before a reader can find them, and only then the old
- * ones are withdrawn: no sample is missing in between, whenever the publisher dies. */
+/* Move the board to more lines. Those are whole before a reader can find them, and only then the
+ * old ones are withdrawn: no sample is missing in between, whenever the publisher dies. */
 static inline void shmnd_board_move(struct shmnd_board *b, struct shmnd_line *lines,
                                     uint32_t *line_slots, uint64_t line_mask, uint64_t where)
 {

@@ -50,7 +50,8 @@ static inline void shmnd_line_copy(const struct shmnd_line *line, struct shmnd_s
         sample->body[i] = shmnd_relaxed64(&line->body[i]);
 }
 
-/* For one that keeps the first samples: a copy, while its queue has room. */
+/* Copy a sample into the queue of a subscriber that keeps the first ones, or count it as dropped if
+ * the queue is full. */
 static inline void shmnd_guest_keep(struct shmnd_board *b, uint32_t seat,
                                     const struct shmnd_sample *sample, uint64_t position,
                                     uint32_t slot)
@@ -80,7 +81,7 @@ static inline void shmnd_board_keep(struct shmnd_board *b, const struct shmnd_sa
     }
 }
 
-/* The next sample, whose slot was taken before (or SHMND_NO_SLOT). Its position. */
+/* Publish a sample, whose slot was taken before (or SHMND_NO_SLOT), and return its position. */
 static inline uint64_t shmnd_board_publish(struct shmnd_board *b, const struct shmnd_sample *sample,
                                            uint32_t slot)
 {
@@ -105,7 +106,7 @@ static inline uint64_t shmnd_board_publish(struct shmnd_board *b, const struct s
     return position;
 }
 
-/* May the next sample be published? Not while a subscriber that blocks has no room. */
+/* Return whether the next sample may be published: each subscriber that blocks has room. */
 static inline bool shmnd_board_has_room(struct shmnd_board *b)
 {
     if (__builtin_expect(b->next < b->may_publish, 1))
@@ -114,7 +115,7 @@ static inline bool shmnd_board_has_room(struct shmnd_board *b)
     return b->next < b->may_publish;
 }
 
-/* The publisher is about to sleep for room, or does so no more; it checks again afterwards. */
+/* Note whether the publisher is about to sleep for room; it checks again afterwards. */
 static inline void shmnd_board_block(struct shmnd_board *b, bool blocked)
 {
     shmnd_put64(&b->head->blocked, blocked);
@@ -128,7 +129,7 @@ static inline void shmnd_board_block(struct shmnd_board *b, bool blocked)
 /* How a subscriber sleeps, and is to be woken. */
 enum shmnd_sleep { SHMND_AWAKE, SHMND_ASLEEP_AT_BELL, SHMND_ASLEEP_AT_COUNTER };
 
-/* How the subscriber of a seat sleeps, if that sleep was not ended yet. Notes that it is ended. */
+/* Return how the subscriber of a seat sleeps, if that sleep was not ended yet, and note its end. */
 static inline enum shmnd_sleep shmnd_board_sleep(struct shmnd_board *b, uint32_t seat)
 {
     struct shmnd_guest *g = &b->guests[seat];
@@ -142,8 +143,8 @@ static inline enum shmnd_sleep shmnd_board_sleep(struct shmnd_board *b, uint32_t
     return armed & 1 ? SHMND_ASLEEP_AT_COUNTER : SHMND_ASLEEP_AT_BELL;
 }
 
-/* After a publication, before a check for sleepers. Returns whether each page is to be read: with
- * few subscribers always, with many now and then, since any of them may clear the others' bits. */
+/* Order a publication before a check for sleepers. Return whether each page is to be read: with few
+ * subscribers always, with many now and then, since any of them may clear the others' bits. */
 static inline bool shmnd_board_published(struct shmnd_board *b, uint64_t now_ns)
 {
     /* SYNC doze, SYNC counter: fence, pairs with the fence in shmnd_reading_arm() */
@@ -156,8 +157,8 @@ static inline bool shmnd_board_published(struct shmnd_board *b, uint64_t now_ns)
     return true;
 }
 
-/* The first word of the bitmap from `from` on with sleepers, which are taken out of it into
- * `*bits`; a number behind the last word when there is none. */
+/* Take the sleepers of the first word of the bitmap, from `from` on, that has any into `*bits`.
+ * Return its number, or one behind the last word if there are none. */
 static inline uint32_t shmnd_board_sleepers(struct shmnd_board *b, uint32_t from, uint64_t *bits)
 {
     uint32_t words = (b->guest_count + 63) / 64;

@@ -64,7 +64,7 @@ enum shmnd_outcome {
 
 /* ---- holding --------------------------------------------------------------------------- */
 
-/* Gives a slot back, after the last read in it. */
+/* Release a hold, after the last read in its slot. */
 static inline void shmnd_reading_let_go(struct shmnd_reading *r, uint32_t hold)
 {
     /* SYNC give-back: release, pairs with acquire in shmnd_board_count() */
@@ -77,14 +77,14 @@ static inline void shmnd_reading_let_go(struct shmnd_reading *r, uint32_t hold)
     }
 }
 
-/* The slot of a sample; SHMND_NO_SLOT of one in the line. */
+/* Return the slot of a sample; SHMND_NO_SLOT of one in the line. */
 static inline uint32_t shmnd_found_slot(const struct shmnd_found *found)
 {
     return found->info & SHMND_INFO_INLINE ? SHMND_NO_SLOT : (uint32_t)found->body[0];
 }
 
-/* Says that a slot is held; SHMND_NO_SLOT for a sample that was copied, which the publisher need
- * not keep. The caller checks the line once more, behind the fence. */
+/* Hold a slot, and return the number of the hold; SHMND_NO_SLOT for a sample that was copied, which
+ * the publisher need not keep. The caller checks the line once more, behind the fence. */
 static inline uint32_t shmnd_reading_hold(struct shmnd_reading *r, uint32_t slot)
 {
     uint32_t hold = r->free_holds[--r->free_count];

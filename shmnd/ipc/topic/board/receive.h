@@ -32,7 +32,7 @@ static inline void shmnd_reading_advance(struct shmnd_reading *r, uint64_t curso
     }
 }
 
-/* Skips what its policy drops, at least one sample; `seen` were published. */
+/* Skip the samples that the policy drops, at least one; `seen` were published. */
 static inline void shmnd_reading_jump(struct shmnd_reading *r, uint64_t seen)
 {
     /* SYNC written: acquire, pairs with release in shmnd_board_publish() */
@@ -46,7 +46,7 @@ static inline void shmnd_reading_jump(struct shmnd_reading *r, uint64_t seen)
     shmnd_reading_advance(r, to);
 }
 
-/* Are the lines elsewhere now? */
+/* Return whether the lines are elsewhere now. */
 static inline bool shmnd_reading_moved(const struct shmnd_reading *r)
 {
     /* SYNC moved: acquire, pairs with release in shmnd_board_move() */
@@ -61,7 +61,7 @@ static inline void shmnd_line_read(const struct shmnd_line *line, struct shmnd_f
         found->body[i] = shmnd_relaxed64(&line->body[i]);
 }
 
-/* Brings the payload closer while its sample is made. */
+/* Prefetch the payload, if its pool is near, while its sample is made. */
 static inline void shmnd_reading_prefetch(const struct shmnd_reading *r,
                                           const struct shmnd_found *found)
 {
@@ -71,7 +71,8 @@ static inline void shmnd_reading_prefetch(const struct shmnd_reading *r,
         shmnd_prefetch(pool->base + found->body[1]);
 }
 
-/* The next sample of a queue of its own: its slots are kept until the cursor has passed. */
+/* Take the next sample of the subscriber's own queue: its slots are kept until the cursor has
+ * passed. */
 static inline enum shmnd_outcome shmnd_reading_next_kept(struct shmnd_reading *r,
                                                          struct shmnd_found *found)
 {
@@ -97,7 +98,8 @@ static inline enum shmnd_outcome shmnd_reading_next_kept(struct shmnd_reading *r
     return SHMND_OUTCOME_FOUND;
 }
 
-/* Before it has a queue of its own: from the board, as long as nothing is missing there. */
+/* Take the next sample from the board before the subscriber has a queue of its own, as long as none
+ * is missing there. */
 static inline enum shmnd_outcome shmnd_reading_next_early(struct shmnd_reading *r,
                                                           struct shmnd_found *found)
 {
@@ -124,8 +126,9 @@ static inline enum shmnd_outcome shmnd_reading_next_early(struct shmnd_reading *
     return SHMND_OUTCOME_FOUND;
 }
 
-/* Has a subscriber that drops fallen so far behind that it has to skip? The line that would hold
- * the first sample beyond its buffer says so, without a load of the publisher's count. */
+/* Return whether a subscriber that drops has fallen so far behind that it has to skip. The line
+ * that would hold the first sample beyond its buffer says so, and sets `*seen`, without a load of
+ * the publisher's count. */
 static inline bool shmnd_reading_overrun(struct shmnd_reading *r, uint64_t *seen)
 {
     if (r->policy == SHMND_BLOCK)
@@ -137,8 +140,8 @@ static inline bool shmnd_reading_overrun(struct shmnd_reading *r, uint64_t *seen
     return *seen > ahead;
 }
 
-/* Skips the lines that the publisher has withdrawn, which may be any number: the samples behind
- * them are there. Bounded by the lines, whatever the publisher writes. */
+/* Skip the lines that the publisher has withdrawn, which may be any number: the samples behind them
+ * are there. Bounded by the lines, whatever the publisher writes. */
 static inline void shmnd_reading_pass_withdrawn(struct shmnd_reading *r)
 {
     for (uint64_t passed = 0; passed < r->line_mask; passed++) {
@@ -151,7 +154,7 @@ static inline void shmnd_reading_pass_withdrawn(struct shmnd_reading *r)
     }
 }
 
-/* Takes the sample at the cursor, whose line was whole. NOTHING: its line was withdrawn
+/* Take the sample at the cursor, whose line was whole. Return NOTHING if its line was withdrawn
  * meanwhile. */
 static inline enum shmnd_outcome shmnd_reading_take(struct shmnd_reading *r,
                                                     struct shmnd_found *found,
@@ -183,7 +186,7 @@ static inline enum shmnd_outcome shmnd_reading_take(struct shmnd_reading *r,
     return SHMND_OUTCOME_FOUND;
 }
 
-/* The next sample. */
+/* Take the next sample, whatever the policy. */
 static inline enum shmnd_outcome shmnd_reading_next(struct shmnd_reading *r,
                                                     struct shmnd_found *found)
 {
@@ -214,7 +217,7 @@ static inline enum shmnd_outcome shmnd_reading_next(struct shmnd_reading *r,
     return SHMND_OUTCOME_NOTHING; /* the publisher is faster: at the next call */
 }
 
-/* Without a seat: is the copy whole? Then the sample is taken. */
+/* Return whether a copy that was made without a seat is whole; if it is, pass its sample. */
 static inline bool shmnd_reading_copied(struct shmnd_reading *r)
 {
     uint64_t at = r->policy == SHMND_DROP_NEWEST ? r->early : r->cursor;
@@ -230,7 +233,8 @@ static inline bool shmnd_reading_copied(struct shmnd_reading *r)
     return true;
 }
 
-/* It has a seat: a subscriber that loses nothing begins where the publisher keeps it. */
+/* Begin at the position of the seat, if the subscriber blocks or keeps the first samples, and count
+ * the samples that it misses before as lost. */
 static inline void shmnd_reading_begin(struct shmnd_reading *r)
 {
     uint64_t start = shmnd_relaxed64(&shmnd_head_seats(r->head)[r->seat].start);
@@ -245,7 +249,7 @@ static inline void shmnd_reading_begin(struct shmnd_reading *r)
     }
 }
 
-/* A cheap poll: is there reason to call shmnd_reading_next()? */
+/* Return whether there is reason to call shmnd_reading_next(): a cheap poll. */
 static inline bool shmnd_reading_ready(const struct shmnd_reading *r)
 {
     /* relaxed: a hint, and the call checks again */
@@ -259,7 +263,7 @@ static inline bool shmnd_reading_ready(const struct shmnd_reading *r)
     return shmnd_relaxed64(&r->lines[r->early & r->line_mask].stamp) == r->early + 1;
 }
 
-/* How many samples its policy has dropped by now. */
+/* Return how many samples the policy has dropped by now. */
 static inline uint64_t shmnd_reading_lost(const struct shmnd_reading *r)
 {
     if (r->policy == SHMND_DROP_NEWEST) {
@@ -281,7 +285,7 @@ static inline uint64_t shmnd_reading_lost(const struct shmnd_reading *r)
 
 /* ---- seat and sleep --------------------------------------------------------------------- */
 
-/* Finds its seat by the number that it announced. */
+/* Find the seat by the number that the subscriber announced, if more were admitted since. */
 static inline bool shmnd_reading_find_seat(struct shmnd_reading *r, uint64_t ident, uint32_t seats)
 {
     /* SYNC admitted: acquire, pairs with release in shmnd_board_admit() */
@@ -300,7 +304,8 @@ static inline bool shmnd_reading_find_seat(struct shmnd_reading *r, uint64_t ide
     return false;
 }
 
-/* Are all seats others'? Then the publisher has none for it, until one of them leaves. */
+/* Return whether the publisher had no seat for a subscriber since this one came, and all seats are
+ * others' now: it has none until one of them leaves. */
 static inline bool shmnd_reading_is_refused(const struct shmnd_reading *r, uint64_t ident,
                                             uint32_t seats)
 {
@@ -315,7 +320,7 @@ static inline bool shmnd_reading_is_refused(const struct shmnd_reading *r, uint6
     return true;
 }
 
-/* Says how it is about to sleep: by `armed`, which the caller has counted up. */
+/* Publish `armed`, which the caller has counted up: how the subscriber is about to sleep. */
 static inline void shmnd_reading_arm(struct shmnd_reading *r)
 {
     shmnd_put64(&r->page->armed, r->armed);
@@ -327,14 +332,14 @@ static inline void shmnd_reading_arm(struct shmnd_reading *r)
     shmnd_store_then_load();
 }
 
-/* It is about to sleep until a ring; it checks again afterwards. */
+/* Arm for a sleep until a ring; the caller checks again afterwards. */
 static inline void shmnd_reading_doze(struct shmnd_reading *r)
 {
     r->armed = (r->armed | 1) + 1;
     shmnd_reading_arm(r);
 }
 
-/* It is about to sleep at the counter while that is what this returns; it checks again before. */
+/* Arm for a sleep at the counter, and return its value. The caller checks again before it sleeps. */
 static inline uint32_t shmnd_reading_arm_counter(struct shmnd_reading *r)
 {
     /* SYNC counter: acquire, pairs with the release in shmnd_board_publish() */

@@ -71,7 +71,7 @@ struct shmnd_board {
 
 /* ---- taking slots back ------------------------------------------------------------------ */
 
-/* Gives up the lines before `to`: their slots are pending. */
+/* Withdraw the lines before `to` that have slots, and make those pending. */
 static inline void shmnd_board_withdraw(struct shmnd_board *b, uint64_t to)
 {
     for (; b->low < to; b->low++) {
@@ -87,7 +87,7 @@ static inline void shmnd_board_withdraw(struct shmnd_board *b, uint64_t to)
     SHMND_KILL_POINT("lines-withdrawn");
 }
 
-/* The first position kept for one subscriber; lets go of the slots of its queue that it took. */
+/* Return the first position kept for a subscriber; release the slots of its queue that it took. */
 static inline uint64_t shmnd_guest_cursor(struct shmnd_board *b, struct shmnd_guest *g)
 {
     /* SYNC cursor: acquire, pairs with release in shmnd_reading_advance() */
@@ -109,7 +109,7 @@ static inline uint64_t shmnd_guest_cursor(struct shmnd_board *b, struct shmnd_gu
     return g->cursor > oldest ? g->cursor : oldest;
 }
 
-/* Reads what subscribers hold, and how far they are. */
+/* Read which slots subscribers hold, and how far they are. */
 static inline void shmnd_board_count(struct shmnd_board *b)
 {
     /* While there is no subscriber, one that has come and is not known yet finds some, too. */
@@ -146,8 +146,8 @@ static inline void shmnd_board_count(struct shmnd_board *b)
     b->may_publish = may;
 }
 
-/* Frees the pending slots that were not held at the last count, the newest last: it is taken
- * first. */
+/* Free the pending slots that were not held at the last count and stand in no queue, the newest
+ * last: it is taken first. */
 static inline void shmnd_board_settle(struct shmnd_board *b)
 {
     uint32_t slot = b->slots.pending, turned = SHMND_NO_SLOT, next;
@@ -167,7 +167,7 @@ static inline void shmnd_board_settle(struct shmnd_board *b)
     }
 }
 
-/* Takes back the slots that are free by now. With few subscribers their cursors are read anew
+/* Take back the slots that are free by now. With few subscribers their cursors are read anew
  * before. */
 static inline void shmnd_board_reclaim(struct shmnd_board *b)
 {
@@ -178,7 +178,7 @@ static inline void shmnd_board_reclaim(struct shmnd_board *b)
     shmnd_board_settle(b);
 }
 
-/* Takes back also the samples that are kept for a subscriber which is about to get its seat: the
+/* Take back also the samples that are kept for a subscriber which is about to get its seat: the
  * publisher knows that there is none. */
 static inline void shmnd_board_reclaim_all(struct shmnd_board *b)
 {
@@ -190,12 +190,13 @@ static inline void shmnd_board_reclaim_all(struct shmnd_board *b)
     shmnd_board_settle(b);
 }
 
-/* A free slot of a class, after those that are free by now were taken back.
+/* Take a free slot of a class, after those that are free by now were taken back; return
+ * SHMND_NO_SLOT without one.
  *
  * Large slots are taken back at each call: the one that was read last is still in the cache. Those
  * that wait in the free list are there because subscribers once fell behind, and to fill one of
- * them takes several times as long. Small ones are taken back when none is left, since to read
- * what the subscribers hold costs more than to fill a few lines that are not in the cache. */
+ * them takes several times as long. Small ones are taken back when none is left, since to read what
+ * the subscribers hold costs more than to fill a few lines that are not in the cache. */
 static inline uint32_t shmnd_board_take(struct shmnd_board *b, uint32_t class)
 {
     uint32_t slot;
@@ -208,9 +209,9 @@ static inline uint32_t shmnd_board_take(struct shmnd_board *b, uint32_t class)
     return shmnd_slots_take(&b->slots, class);
 }
 
-/* Where no slot may be added: those that drop samples lose the oldest one by one, until there is a
- * free slot. Samples that are held stay, and those that the history or a subscriber that blocks
- * needs. */
+/* Take a slot where none may be added: subscribers that drop samples lose the oldest one by one,
+ * until there is a free slot. Samples that are held stay, and those that the history or a
+ * subscriber that blocks needs. */
 static inline uint32_t shmnd_board_squeeze(struct shmnd_board *b, uint32_t class)
 {
     uint32_t slot = shmnd_board_take(b, class);

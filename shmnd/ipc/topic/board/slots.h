@@ -42,13 +42,13 @@ struct shmnd_slots {
     uint32_t free[SHMND_SLOT_CLASSES];
 };
 
-/* The bytes of a slot of a class: four steps to each doubling, from 64 bytes on. */
+/* Return the bytes of a slot of a class: four steps to each doubling, from 64 bytes on. */
 static inline uint64_t shmnd_class_bytes(uint32_t class)
 {
     return (64ull << class / 4) + (uint64_t)(class % 4) * (16ull << class / 4);
 }
 
-/* The smallest class whose slots have so many bytes. */
+/* Return the smallest class whose slots have `nbytes` bytes. */
 static inline uint32_t shmnd_class_of(uint64_t nbytes)
 {
     if (nbytes <= 64)
@@ -74,8 +74,8 @@ static inline void shmnd_slots_suspend(struct shmnd_slots *slots, uint32_t slot)
     slots->pending = slot;
 }
 
-/* A free slot of a class, or of one that is not twice as large; SHMND_NO_SLOT without one. The one
- * that was freed last comes first: its memory is in the cache. */
+/* Take a free slot of a class, or of one that is not twice as large; return SHMND_NO_SLOT without
+ * one. The one that was freed last comes first: its memory is in the cache. */
 static inline uint32_t shmnd_slots_take(struct shmnd_slots *slots, uint32_t class)
 {
     for (uint32_t c = class; c < class + 4 && c < SHMND_SLOT_CLASSES; c++) {
@@ -90,7 +90,8 @@ static inline uint32_t shmnd_slots_take(struct shmnd_slots *slots, uint32_t clas
     return SHMND_NO_SLOT;
 }
 
-/* Are the slots of a group from `first` on all free, and were not taken since period `since`? */
+/* Return whether the slots of a group, from its `first` on, are all free, none taken since period
+ * `since`. */
 static inline bool shmnd_slots_idle(const struct shmnd_slots *slots, uint32_t first, uint32_t since)
 {
     uint32_t group = slots->all[first].group;
@@ -102,7 +103,7 @@ static inline bool shmnd_slots_idle(const struct shmnd_slots *slots, uint32_t fi
     return true;
 }
 
-/* Takes the free slots of a group out of their list; returns how many. */
+/* Retire the free slots of a group: take them out of their list, and return how many they are. */
 static inline uint32_t shmnd_slots_retire(struct shmnd_slots *slots, uint32_t first)
 {
     uint32_t group = slots->all[first].group, retired = 0;
