@@ -352,7 +352,7 @@ def _require_open(obj: Any) -> None:
 
 
 def _remove(loop: asyncio.AbstractEventLoop, descriptors: list[Owned], pid: int) -> None:
-    """Let a loop poll them no more. What a handler of a signal has interrupted is called again."""
+    """Remove the descriptors from a loop. After an interruption by a signal it is called again."""
     while descriptors:
         last = descriptors[-1]
         if last.fd >= 0 and pid == os.getpid():  # a child has the epoll of its parent's loop

@@ -82,7 +82,7 @@ class Board:
         self._keys_read = 0
 
     def read_keys(self, call: str) -> None:
-        """Learn of keys that were added. What the writer wrote is read once, and checked."""
+        """Read the keys that were added. Each word of the writer is read once, and checked."""
         try:
             self._read_keys()
         except Exception as exc:  # json and numpy raise many

@@ -318,7 +318,7 @@ class BlackboardReader(Closing):
 
     @contextlib.contextmanager
     def _sleeping(self) -> Iterator[TaskSleeper | Poller]:
-        """Be a task that a change of a value wakes, the writer's death, or the next writer."""
+        """Register a task that a change of a value, a death or the next writer wakes."""
         with contextlib.ExitStack() as stack:
             sleeper = stack.enter_context(task_at(self._bell_of))
             try:
@@ -387,7 +387,7 @@ class BlackboardReader(Closing):
             bell.watch(board.table.pids())
 
     def _find_writer(self) -> None:
-        """Learn of writers that came or went."""
+        """Detect writers that came or went."""
         self._waiter.rest()  # takes what the broker has sent
         board = self._board
         if self._news() or board is None or not board.lives:

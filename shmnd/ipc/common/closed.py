@@ -23,7 +23,7 @@ __all__ = ["announce_closed", "descriptor_while_open", "observe"]
 
 class _Observer(Protocol):
     def object_closed(self) -> None:
-        """Learn that an object was closed."""
+        """Note that an object was closed."""
 
 
 _observers: weakref.WeakKeyDictionary[Any, weakref.WeakSet[_Observer]] = weakref.WeakKeyDictionary()

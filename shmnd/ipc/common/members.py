@@ -118,7 +118,7 @@ class MemberTable:
         _all.add(self)
 
     def join(self, call: str, *, waits: bool = True) -> None:
-        """Become a member: one that waits, or one whose death others are to see."""
+        """Join as a member that waits, or as one whose death others are to detect."""
         for number in range(MEMBERS):
             if take_lock(self.fd, number):
                 break
@@ -215,7 +215,7 @@ class MemberTable:
         return data[1 : 1 + data[0]] if data[0] <= 40 else b""
 
     def close(self) -> None:
-        """Be a member no more. Harmless twice."""
+        """End the membership. Harmless twice."""
         if self.fd < 0:
             return
         if self.number >= 0:

@@ -135,7 +135,7 @@ class Attachment(Ending):
         shared.take(self)  # last: from here on its end gives it back
 
     def close(self) -> None:
-        """Let the publisher have the memory. Harmless twice."""
+        """Release the memory to the publisher. Harmless twice."""
         shared = self._shared
         if shared is not None:
             self._announcement.close()

@@ -171,7 +171,7 @@ class Bell:
     # -- sleeping --
 
     def sleeper(self) -> contextlib.AbstractContextManager[Sleeper]:
-        """Be one of the threads that a ring wakes: drain, arm and poll inside, then sleep."""
+        """Return a context in which a ring wakes this thread: drain, arm and poll, then sleep."""
         return sleeper_at(self)
 
     def enter(self, sleeper: Sleeper) -> None:
@@ -186,7 +186,7 @@ class Bell:
 
     @contextlib.contextmanager
     def task(self, kind: Hashable = None) -> Iterator[TaskSleeper]:
-        """Be one of the tasks that a ring wakes, as `sleeper` for threads.
+        """Register a task that a ring wakes, as `sleeper` for threads.
 
         Tasks that wait for the same `kind` stand in a line; those of none wake all.
         """
@@ -348,7 +348,7 @@ os.register_at_fork(after_in_child=_forked)
 
 @contextlib.contextmanager
 def sleeper_at(*bells: Bell) -> Iterator[Sleeper]:
-    """Be a thread that a ring of each of these bells wakes, as `Bell.sleeper` for one."""
+    """Register a thread that a ring of any of these bells wakes, as `Bell.sleeper` for one."""
     made = Sleeper(*bells)
     try:
         for bell in bells:

@@ -70,7 +70,7 @@ class Poller:
 
 @contextlib.contextmanager
 def task_at(bell: Callable[[], _Bell], kind: Hashable = None) -> Iterator[TaskSleeper | Poller]:
-    """Be a task that a ring wakes, as `Bell.task`, or one that polls."""
+    """Register a task that a ring wakes, as `Bell.task`, or one that polls."""
     with contextlib.ExitStack() as stack:
         try:
             sleeper: TaskSleeper | Poller = stack.enter_context(bell().task(kind))

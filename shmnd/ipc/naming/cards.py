@@ -213,7 +213,7 @@ def _meets_here(process: str, place: str) -> bool:
 
 
 def _require_room(exc: OSError) -> None:
-    """Raise what says that this process cannot see; the others say that a process has ended."""
+    """Raise an error of this process's own limits; others mean that the other process ended."""
     if exc.errno in _LIMITS:
         raise exc
 

@@ -155,7 +155,7 @@ class SharedName:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Be the only process that opens this name, for a moment."""
+        """Hold the turn to open this name: no other process opens it meanwhile."""
         door = f"{self._kind}.door"
         own = {"process": own_process()._asdict()}
         with self.directory.announce(door, self.name, {"chooses": True} | own):
@@ -318,7 +318,7 @@ class SharedName:
             announcement.close()
 
     def close(self) -> None:
-        """Have it no more. Harmless twice."""
+        """End this process's part in the name. Harmless twice."""
         if self._pid != os.getpid():
             return
         self._own = None

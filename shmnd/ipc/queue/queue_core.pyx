@@ -315,7 +315,7 @@ cdef class QueueCore(QueueItems):
         return self._ready(what)
 
     def disarm_descriptor(self) -> None:
-        """Be rung no more."""
+        """Have the descriptor rung no more."""
         if self.born == forks:
             shmnd_put64(&self.page.armed, 0)
 

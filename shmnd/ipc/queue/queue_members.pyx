@@ -109,7 +109,7 @@ cdef class QueueMembers:
             self.free_hold_count += 1
 
     def _join(self) -> None:
-        """Become the first free member."""
+        """Join as the first free member."""
         cdef uint64_t high
         self.forget_lists()
         self.born = forks
@@ -278,7 +278,7 @@ cdef class QueueMembers:
         return <int64_t>(shmnd_mpmc_written(&self.line) + behind - over)
 
     def inherit(self, number: int) -> None:
-        """Take the memory of a dead member, whose lock is held; those that know its parts do."""
+        """Take the memory of a dead member, whose lock is held, where a class knows its parts."""
 
     # -- items that were taken for callers that were interrupted --
 

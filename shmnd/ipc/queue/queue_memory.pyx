@@ -76,8 +76,8 @@ cdef class QueueMemory(QueueMembers):
     cdef uint64_t allocate(self, size_t nbytes) except? 0xFFFFFFFFFFFFFFFF:
         """Return a block of `nbytes` bytes, header included, that no other process uses.
 
-        Its kind stands above its reference. The table, which other processes can write, does not say where a block
-        of this process lies.
+        Its kind stands above its reference. The table, which other processes can write, does not
+        say where a block of this process lies.
         """
         cdef uint32_t kind = 0, ref
         cdef uint64_t chunks

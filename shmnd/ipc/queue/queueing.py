@@ -99,7 +99,7 @@ class Queue(QueueCalls, Waits):
         util.register_after_fork(self, Queue._reset)
 
     def _reset(self) -> None:
-        """Begin as a process that has put nothing, as a child does."""
+        """Reset to the state of a process that has put nothing, as in a child."""
         self._pid = os.getpid()
         self._closed = False
         self._feeder = Feeder(self._core)

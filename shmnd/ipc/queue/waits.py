@@ -94,7 +94,7 @@ class Waits:
     def _task(
         self, kind: int | None = None
     ) -> contextlib.AbstractContextManager[TaskSleeper | Poller]:
-        """Be a task that the next item wakes, or one of a line of them."""
+        """Return a context of a task that the next item wakes, or of one of a line of them."""
         return task_at(self._bell_of, kind)
 
     def _wake_next(

@@ -87,7 +87,7 @@ class Answers:
             self._answers._core.forget_stream(number)
 
     def _begin(self) -> bool:
-        """Become the thread that takes the answers; False where another one does."""
+        """Begin to take the answers in this thread; return False where another one does."""
         me = threading.get_ident()
         try:
             with Held(self._lock):

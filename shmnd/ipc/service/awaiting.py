@@ -42,7 +42,7 @@ class AnswerWaiter:
         self._came: asyncio.Future[None] | None = None
 
     def enter(self) -> None:
-        """Be woken from now on, until `leave`."""
+        """Have rings wake the task from now on, until `leave`."""
         self._awaiting.waiters.setdefault(self._loop, OrderedDict())[self] = None
         self._pending._waiters.append(self)
 

@@ -82,11 +82,11 @@ class Answer(Sample):
         return len(value) if isinstance(value, bytes) else int(self.array.nbytes)
 
     def release(self) -> None:
-        """Let go of the value; its memory is used again when no view of it is left."""
+        """Release the value; its memory is used again when no view of it is left."""
         self.value = None
 
     def close(self) -> None:
-        """Let go of the value, as `release` does."""
+        """Release the value, as `release` does."""
         self.release()
 
     def __enter__(self) -> Self:
@@ -122,11 +122,11 @@ class Loan:
         return 0
 
     def drop(self) -> None:
-        """Let go of it; the request is still to be answered."""
+        """Drop the loan; the request is still to be answered."""
         self._request = None
 
     def close(self) -> None:
-        """Let go of it, as `drop` does."""
+        """Drop the loan, as `drop` does."""
         self.drop()
 
     def __repr__(self) -> str:

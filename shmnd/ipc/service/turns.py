@@ -65,7 +65,7 @@ class StreamTurns:
         )
 
     def take(self) -> bool:
-        """Have each stream whose client has room give a value; return whether there was one."""
+        """Take a value of each stream whose client has room; return whether there was one."""
         if self._parked and time.monotonic() >= self._next_check:
             self._check_parked()
         for _ in range(len(self._ready)):

@@ -46,7 +46,7 @@ class MeetsPublishers(ReaderCore, Closing):
     _waiter: Waiter
 
     def _prepare(self) -> None:
-        """Have met no publisher."""
+        """Begin without a publisher."""
         self._opened = self._has_left = False
         self._lost_before = 0
         self._mismatch: TypeMismatch | None = None

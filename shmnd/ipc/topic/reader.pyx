@@ -155,7 +155,7 @@ cdef class ReaderCore:
         return False
 
     def _find_seats(self):
-        """Sit down where there is a seat; return whether there was one."""
+        """Take the seats that publishers have written; return whether there was one."""
         cdef bint found = False
         for source in self._sources:
             if source.find_seat():

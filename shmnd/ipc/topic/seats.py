@@ -187,7 +187,7 @@ class Seats:
         return self._made - 1
 
     def _refuse(self, entry: Entry) -> None:
-        """Let a subscriber wait for a seat that another one leaves, and know of it."""
+        """Queue a subscriber for a seat that another one leaves, and ring it."""
         self._waiting[entry.key] = entry
         self._board._refuse()
         try:

@@ -51,7 +51,8 @@ typedef struct {
 
 #define DL_READ_ONLY 1ULL
 
-/* 1: every dimension but those of one item follows the next at once, in C's or Fortran's order. */
+/* Return 1 if each dimension with more than one item follows the next at once, in the order of C or
+ * of Fortran. */
 static inline int foreign_in_a_row(int32_t ndim, const int64_t *shape, const int64_t *strides,
                                    int fortran)
 {
@@ -65,7 +66,7 @@ static inline int foreign_in_a_row(int32_t ndim, const int64_t *shape, const int
     return 1;
 }
 
-/* 1: the first and the last byte can be read, or the kernel does not answer; 0: they cannot. */
+/* Return 1 if the first and the last byte can be read, or the kernel does not answer; else 0. */
 static inline int foreign_readable(const char *data, size_t nbytes)
 {
     char byte;

@@ -101,7 +101,7 @@ static inline unsigned shmpi_opcode_argument(unsigned char op)
     }
 }
 
-/* A number of `width` bytes, the lowest first. */
+/* Return the number of `width` bytes at a place, the lowest first. */
 static inline uint64_t shmpi_opcode_number(const unsigned char *at, unsigned width)
 {
     uint64_t number = 0;
@@ -110,7 +110,7 @@ static inline uint64_t shmpi_opcode_number(const unsigned char *at, unsigned wid
     return number;
 }
 
-/* Finds the large bodies of a pickle, in order, and returns their number. */
+/* Find the large bodies of a pickle, in order, and return their number. */
 static inline int shmpi_find_bodies(const unsigned char *pickle, uint64_t n,
                                     struct shmpi_body bodies[SHMPI_BODIES])
 {

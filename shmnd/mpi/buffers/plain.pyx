@@ -61,7 +61,7 @@ cdef Py_ssize_t _sizes[32]
 # -- arrays of numpy --
 
 cdef int _know_arrays() except -1:
-    """Learn the type of numpy's arrays, once, if their fields lie where they are declared."""
+    """Get the type of numpy's arrays, once, if their fields lie where they are declared."""
     global _ndarray
     cdef nd_array *array
     cdef str letter

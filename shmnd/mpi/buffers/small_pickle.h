@@ -48,7 +48,7 @@ static inline bool shmpi_pickle_op(struct shmpi_pickler *p, unsigned char op)
     return true;
 }
 
-/* An opcode with the `width` low bytes of `argument` behind it, the lowest first. */
+/* Write an opcode with the `width` low bytes of `argument` behind it, the lowest first. */
 static inline bool shmpi_pickle_number(struct shmpi_pickler *p, unsigned char op, uint64_t argument,
                                        size_t width)
 {
@@ -60,7 +60,7 @@ static inline bool shmpi_pickle_number(struct shmpi_pickler *p, unsigned char op
     return true;
 }
 
-/* The place of an object in the memo; -1 if it is not there. */
+/* Return the place of an object in the memo; -1 if it is not there. */
 static inline int shmpi_pickle_place(const struct shmpi_pickler *p, const PyObject *obj)
 {
     for (int i = 0; i < p->memoized; i++)
@@ -77,7 +77,7 @@ static inline bool shmpi_pickle_memoize(struct shmpi_pickler *p, PyObject *obj)
     return shmpi_pickle_op(p, SHMPI_OP_MEMOIZE);
 }
 
-/* The bytes of a str or of bytes, under the opcode for up to 255 of them or that for more. */
+/* Write the bytes of a str or of bytes, under the opcode for up to 255 of them or that for more. */
 static inline bool shmpi_pickle_text(struct shmpi_pickler *p, PyObject *obj, const char *text,
                                      Py_ssize_t size, unsigned char brief, unsigned char more)
 {
@@ -103,7 +103,7 @@ static inline bool shmpi_pickle_str(struct shmpi_pickler *p, PyObject *obj)
     return shmpi_pickle_text(p, obj, text, size, SHMPI_OP_SHORT_BINUNICODE, SHMPI_OP_BINUNICODE);
 }
 
-/* An int of more than 32 bits: as few bytes as hold it and its sign. */
+/* Write an int of more than 32 bits, in as few bytes as hold it and its sign. */
 static inline bool shmpi_pickle_long(struct shmpi_pickler *p, long long value)
 {
     size_t width = 5;
@@ -128,7 +128,7 @@ static inline bool shmpi_pickle_int(struct shmpi_pickler *p, PyObject *obj)
     return shmpi_pickle_long(p, value);
 }
 
-/* The highest byte comes first, unlike in all other numbers of a pickle. */
+/* Write a float, the highest byte first, unlike all other numbers of a pickle. */
 static inline bool shmpi_pickle_float(struct shmpi_pickler *p, double value)
 {
     uint64_t bits;
@@ -169,8 +169,8 @@ static bool shmpi_pickle_list(struct shmpi_pickler *p, PyObject *list)
     return shmpi_pickle_op(p, size > 1 ? SHMPI_OP_APPENDS : SHMPI_OP_APPEND);
 }
 
-/* A tuple is memoized behind its items. One that is in itself is there before: it is left to the
- * module. */
+/* Write a tuple, and memoize it behind its items. Return false for one that is in itself, which is
+ * in the memo by then: the module has to write it. */
 static bool shmpi_pickle_tuple(struct shmpi_pickler *p, PyObject *tuple)
 {
     Py_ssize_t size = PyTuple_GET_SIZE(tuple);
@@ -221,7 +221,7 @@ static bool shmpi_pickle_value(struct shmpi_pickler *p, PyObject *obj)
     return shmpi_pickle_container(p, obj);
 }
 
-/* The head of the pickle, before the values: the length of the frame is known behind them. */
+/* Write the head of the pickle before the values, whose length it names; return where it begins. */
 static inline const unsigned char *shmpi_pickle_close(struct shmpi_pickler *p, size_t *size)
 {
     const size_t head = SHMPI_PICKLE_HEAD + SHMPI_PICKLE_FRAME;

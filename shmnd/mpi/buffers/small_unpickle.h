@@ -28,7 +28,7 @@ static inline bool shmpi_unpickle_has(const struct shmpi_unpickler *u, uint64_t 
     return (uint64_t)(u->end - u->next) >= bytes;
 }
 
-/* The argument of an opcode, the lowest byte first. */
+/* Read the argument of an opcode, the lowest byte first. */
 static inline bool shmpi_unpickle_number(struct shmpi_unpickler *u, size_t width, uint64_t *value)
 {
     if (!shmpi_unpickle_has(u, width))
@@ -58,7 +58,7 @@ static inline bool shmpi_unpickle_known(struct shmpi_unpickler *u, PyObject *kno
     return shmpi_unpickle_push(u, known);
 }
 
-/* The lowest object that an opcode may use: those below lie outside the mark. */
+/* Return the lowest object that an opcode may use: those below lie outside the mark. */
 static inline int shmpi_unpickle_floor(const struct shmpi_unpickler *u)
 {
     return u->marks ? u->mark[u->marks - 1] : 0;
@@ -99,7 +99,7 @@ static inline bool shmpi_unpickle_float(struct shmpi_unpickler *u)
     return shmpi_unpickle_push(u, PyFloat_FromDouble(value));
 }
 
-/* A str or bytes, whose length has `width` bytes. */
+/* Push a str or bytes, whose length has `width` bytes. */
 static inline bool shmpi_unpickle_text(struct shmpi_unpickler *u, size_t width, bool is_str)
 {
     uint64_t size;
@@ -111,7 +111,7 @@ static inline bool shmpi_unpickle_text(struct shmpi_unpickler *u, size_t width, 
                                          : PyBytes_FromStringAndSize(text, (Py_ssize_t)size));
 }
 
-/* The last objects of the stack, from `first` on, become one tuple. */
+/* Replace the last objects of the stack, from `first` on, by one tuple of them. */
 static inline bool shmpi_unpickle_tuple(struct shmpi_unpickler *u, int first)
 {
     if (first < shmpi_unpickle_floor(u))
@@ -125,7 +125,7 @@ static inline bool shmpi_unpickle_tuple(struct shmpi_unpickler *u, int first)
     return shmpi_unpickle_push(u, tuple);
 }
 
-/* The last objects, from `first` on, go to the list below them. */
+/* Move the last objects, from `first` on, to the list below them. */
 static inline bool shmpi_unpickle_append(struct shmpi_unpickler *u, int first)
 {
     if (first - 1 < shmpi_unpickle_floor(u) || !PyList_CheckExact(u->stack[first - 1]))
@@ -137,7 +137,7 @@ static inline bool shmpi_unpickle_append(struct shmpi_unpickler *u, int first)
     return true;
 }
 
-/* The last objects, from `first` on, are keys and values of the dict below them. */
+/* Move the last objects, from `first` on, as keys and values to the dict below them. */
 static inline bool shmpi_unpickle_set(struct shmpi_unpickler *u, int first)
 {
     if (first - 1 < shmpi_unpickle_floor(u) || (u->height - first) % 2 ||
@@ -187,11 +187,9 @@ static inline bool shmpi_unpickle_proto(struct shmpi_unpickler *u)
     return shmpi_unpickle_number(u, 1, &protocol) && protocol <= SHMPI_PICKLE_PROTOCOL;
 }
 
-/*
- * A frame has to end within the pickle, and an opcode may end behind its frame, as in the module
+/* Check that a frame ends within the pickle. An opcode may end behind its frame, as in the module
  * pickle up to CPython 3.13. That of 3.14 refuses such an opcode, which no pickler writes; to
- * refuse it here would be another outcome than that of the module in the other versions.
- */
+ * refuse it here would be another outcome than that of the module in the other versions. */
 static inline bool shmpi_unpickle_frame(struct shmpi_unpickler *u)
 {
     uint64_t size;

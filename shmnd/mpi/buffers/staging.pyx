@@ -10,7 +10,7 @@ from shmnd.mpi.datatypes.type_state cimport TypeState
 cdef int flatten(
     Spec spec, bint sends, char **address, Py_ssize_t *length, char **staged
 ) except -1:
-    """Bytes in a row for what a specification names: its own, or packed ones in `staged`."""
+    """Get bytes in a row for a specification: its own, or packed ones in `staged`."""
     cdef TypeState type = spec.type
     cdef Py_ssize_t n = 0 if type is None else spec.count * type.size
     length[0] = n

@@ -214,7 +214,7 @@ static const mpi_kernel mpi_kernels[MPI_OP_END][MPI_KIND_END] = {
 #undef X
 };
 
-/* The sign of a - b for two values of a kind; a NaN is neither less nor more. */
+/* Return the sign of a - b for two values of a kind; a NaN is neither less nor more. */
 static inline int mpi_compare(int kind, const void *a_, const void *b_)
 {
     switch (kind) {
@@ -231,7 +231,7 @@ static inline int mpi_compare(int kind, const void *a_, const void *b_)
     }
 }
 
-/* MAXLOC and MINLOC (sign 1 and -1) of pairs, `extent` apart, the index `off` after the value. */
+/* Reduce pairs by MAXLOC (`sign` 1) or MINLOC (-1), `extent` apart, with the index at `off`. */
 static inline void mpi_locate(int value, int index, ptrdiff_t off, ptrdiff_t extent, int sign,
                               const char *in, char *inout, size_t n)
 {

@@ -58,14 +58,14 @@ struct shmpi_lines {
     struct shmpi_rank *block[SHMPI_LINE_MEMBERS];
 };
 
-/* Whether the members of a communicator have rings. It has to be the same for all of them. */
+/* Return whether the members of a communicator have rings: the same for all of them. */
 static inline bool shmpi_lines_fit(uint32_t context, int size)
 {
     return size > 1 && size <= SHMPI_LINE_MEMBERS && context % 8 == 0 &&
            context / 8 < SHMPI_LINE_SLOTS;
 }
 
-/* NULL without memory. */
+/* Return the lines of a communicator, seen from the member at `place`; NULL without memory. */
 static inline struct shmpi_lines *shmpi_lines_new(struct shmpi_job *job, uint32_t job_size,
                                                   uint32_t context, int size, int place,
                                                   const int *ranks)
@@ -98,7 +98,7 @@ static inline struct shmpi_awaited shmpi_await_entry(const struct shmpi_lines *l
                                   SHMPI_ASLEEP_ENTRY(l->rank[place])};
 }
 
-/* What entry k waits for: that a member finishes the entry that it overwrites. */
+/* Return the word to wait for before entry k: that a member finishes the entry it overwrites. */
 static inline struct shmpi_awaited shmpi_await_room(const struct shmpi_lines *l, uint64_t k,
                                                     int place)
 {
@@ -106,7 +106,7 @@ static inline struct shmpi_awaited shmpi_await_room(const struct shmpi_lines *l,
                                   SHMPI_ASLEEP_ROOM(l->rank[place])};
 }
 
-/* The first member that keeps entry k from being written; -1: there is none. */
+/* Return the place of the first member that keeps entry k from being written; -1 if none does. */
 static inline int shmpi_lines_full(struct shmpi_lines *l, uint64_t k)
 {
     if (k <= l->safe + SHMPI_LINE_ENTRIES)
@@ -122,7 +122,7 @@ static inline int shmpi_lines_full(struct shmpi_lines *l, uint64_t k)
     return -1;
 }
 
-/* Whether a member has ended collective k without an entry. */
+/* Return whether a member has ended collective k without an entry. */
 static inline bool shmpi_lines_elsewhere(const struct shmpi_lines *l, uint64_t k, int place)
 {
     if (shmnd_acquire64(&l->ring[place]->finished) < k) /* SYNC reuse: acquire */
@@ -145,7 +145,7 @@ static inline void shmpi_lines_wake(const struct shmpi_lines *l, bool shown, boo
     }
 }
 
-/* Writes and shows the entry of collective k, for which there is room. `last`: this rank reads no
+/* Write and show the entry of collective k, for which there is room. With `last` this rank reads no
  * entry of it. */
 static inline void shmpi_lines_show(struct shmpi_lines *l, uint64_t k, uint32_t kind,
                                     const void *data, uint64_t bytes, bool last)
@@ -162,7 +162,7 @@ static inline void shmpi_lines_show(struct shmpi_lines *l, uint64_t k, uint32_t 
     shmpi_lines_wake(l, true, last);
 }
 
-/* The bytes of an entry that was awaited; -1: it is of another kind. */
+/* Return the bytes of an entry that was awaited; -1 if it is of another kind. */
 static inline int shmpi_lines_bytes(const struct shmpi_lines *l, uint64_t k, int place,
                                     uint32_t kind)
 {
@@ -171,7 +171,8 @@ static inline int shmpi_lines_bytes(const struct shmpi_lines *l, uint64_t k, int
     return bytes <= SHMPI_LINE_MOST ? (int)bytes : -1;
 }
 
-/* This rank reads no entry of collective k any more. `all`: every member has shown one. */
+/* Note that this rank reads no entry of collective k any more. With `all` every member has shown
+ * one. */
 static inline void shmpi_lines_finish(struct shmpi_lines *l, uint64_t k, bool all)
 {
     SHMND_KILL_POINT("entries-read");
@@ -185,7 +186,7 @@ static inline void shmpi_lines_finish(struct shmpi_lines *l, uint64_t k, bool al
     shmnd_prefetch_to_own(shmpi_lines_entry(l, k + 1, l->place));
 }
 
-/* Reduces n rows with the brackets of a tree of neighbours, as schedules do. Returns the result,
+/* Reduce n rows with the brackets of a tree of neighbours, as schedules do. Return the result,
  * which is one of the rows. */
 static inline char *shmpi_lines_reduce(char **row, int n,
                                        void (*kernel)(const void *, const void *, void *, size_t),

@@ -388,7 +388,7 @@ cdef void empty_status(Status status) noexcept:
 
 
 cdef void null_status(Status status) noexcept:
-    """Of a receive from PROC_NULL."""
+    """Set the status of a receive from PROC_NULL."""
     if status is not None:
         empty_status(status)
         status.c_source = PROC_NULL

@@ -16,9 +16,9 @@
 
 enum { SHMPI_CALLS_LOOKED_AT = 64 };
 
-/* A rank that made another call in the place of this one, or named another root, and what it
- * called: one that waits, that answered, or whose message came. -1: none is known, or this one has
- * no number. */
+/* Find a rank that made another call in the place of this one, or named another root. Return it,
+ * and in `*theirs` its call: one that waits, that answered, or whose message came. Return -1 if
+ * none is known, or this call has no number. */
 static inline int shmpi_find_other_call(struct shmpi_engine *e, struct shmpi_call mine,
                                         struct shmpi_call *theirs)
 {
@@ -57,7 +57,8 @@ static inline void shmpi_send_dispute(struct shmpi_engine *e, int peer,
     shmpi_send_record(e, &e->peers[peer], &o, &written); /* without memory: not sent */
 }
 
-/* A rank at which this collective failed, or -1. Its last failure alone is known. */
+/* Return a rank at which this collective failed, or -1. Of each rank the last failure alone is
+ * known. */
 static inline int shmpi_find_dispute(const struct shmpi_engine *e, struct shmpi_call mine,
                                      struct shmpi_dispute *found)
 {

@@ -11,13 +11,13 @@
 
 #include "datatypes/kinds.h"
 
-/* How many parts an item of a kind has: a complex number has two. */
+/* Return how many parts an item of a kind has: a complex number has two. */
 static inline size_t mpi_external_parts(int kind)
 {
     return kind >= MPI_KIND_C32 && kind <= MPI_KIND_C128 ? 2 : 1;
 }
 
-/* How many bytes an item of a kind has in external32. */
+/* Return how many bytes an item of a kind has in external32. */
 static inline size_t mpi_external_size(int kind)
 {
     return kind == MPI_KIND_WCHAR ? 2 : mpi_kinds[kind].size;

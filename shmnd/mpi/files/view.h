@@ -28,7 +28,8 @@ typedef struct {
     int64_t start;
 } mpi_view;
 
-/* The run of an item that holds its data byte `at`: the last one that starts at or before it. */
+/* Return the run of an item that holds its data byte `at`: the last one that starts at or before
+ * it. */
 static inline const mpi_run *mpi_view_run(const mpi_runs *runs, size_t at)
 {
     size_t low = 0, high = runs->n;
@@ -42,7 +43,7 @@ static inline const mpi_run *mpi_view_run(const mpi_runs *runs, size_t at)
     return &runs->run[low];
 }
 
-/* The place in the file of data byte `at`, and in `*row` how many bytes follow it in a row. */
+/* Return the place in the file of data byte `at`, and in `*row` the bytes in a row from it on. */
 static inline int64_t mpi_view_place(const mpi_view *view, size_t at, size_t *row)
 {
     size_t item = at / view->runs->size, within = at % view->runs->size;
@@ -57,7 +58,7 @@ static inline int64_t mpi_view_place(const mpi_view *view, size_t at, size_t *ro
     return base + (int64_t)(within / run->bytes) * run->stride + (int64_t)(within % run->bytes);
 }
 
-/* How many data bytes of one item, which begins at `base`, lie before the place `end`. */
+/* Return how many data bytes of one item, which begins at `base`, lie before the place `end`. */
 static inline size_t mpi_view_item_before(const mpi_view *view, int64_t base, int64_t end)
 {
     size_t found = 0;
@@ -77,7 +78,7 @@ static inline size_t mpi_view_item_before(const mpi_view *view, int64_t base, in
     return found;
 }
 
-/* How many data bytes of the view lie before the place `end`. */
+/* Return how many data bytes of the view lie before the place `end`. */
 static inline size_t mpi_view_before(const mpi_view *view, ptrdiff_t true_lb, ptrdiff_t true_extent,
                                      int64_t end)
 {

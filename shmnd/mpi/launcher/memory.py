@@ -60,11 +60,11 @@ class Memory:
         job_memory.forget_process(self._segment, rank.number)
 
     def leave(self, rank: Rank) -> None:
-        """Have the other ranks see that one has ended."""
+        """Show the other ranks that one has ended."""
         job_memory.leave(self._segment, rank.number)
 
     def release(self, number: int) -> None:
-        """Have a rank stay no longer at its end."""
+        """Release a rank that waits at its end."""
         job_memory.release(self._segment, number)
 
     def is_aborted(self) -> bool:

@@ -93,7 +93,7 @@ class Recovery:
         self._watch(sock, number)
 
     def _watch(self, sock: socket.socket, number: int) -> None:
-        """Have the selector tell also of room, while something is left for a rank."""
+        """Poll also for room, while something is left for a rank."""
         key = self._selector.get_map().get(sock)
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._left[number] else 0)
         if key is not None and key.events != events:

@@ -50,7 +50,7 @@ def explain(exc: OSError, options: JobOptions) -> tuple[str, int]:
 
 
 def _of_file_here(name: str, options: JobOptions) -> str:
-    """Return why a file that is there is no program, if there is one."""
+    """Return why a file that is there cannot be run, if there is one."""
     if not Path(options.folder or "", name).exists():
         return ""
     if "/" in name:

@@ -22,7 +22,7 @@ class Taken(NamedTuple):
     before: dict[signal.Signals, Any]
 
     def give_back(self) -> None:
-        """Have them do what they did before."""
+        """Restore the handlers that the signals had before."""
         for number, handler in self.before.items():
             signal.signal(number, handler)
 

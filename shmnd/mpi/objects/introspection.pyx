@@ -19,14 +19,14 @@ cdef object _kind(object arg, str call):
 
 
 def _sizeof(arg: Any) -> int:
-    """Size in bytes of the object behind a handle, or of a status."""
+    """Return the bytes of the object behind a handle, or of a status."""
     if issubclass(_kind(arg, "_sizeof"), Status):
         return 3 * sizeof(int) + sizeof(bint) + sizeof(long long)
     return sizeof(PyObject *)
 
 
 def _addressof(arg: Any) -> int:
-    """Memory address of a handle, or of the fields of a status."""
+    """Return the address of a handle, or of the fields of a status."""
     _kind(arg, "_addressof")
     if isinstance(arg, Status):
         return <size_t> &(<Status> arg).c_source
@@ -34,7 +34,7 @@ def _addressof(arg: Any) -> int:
 
 
 def _handleof(arg: Any) -> int:
-    """Number of a handle, or address of a status."""
+    """Return the number of a handle, or the address of a status."""
     _kind(arg, "_handleof")
     if isinstance(arg, Status):
         return <size_t> &(<Status> arg).c_source

@@ -8,7 +8,7 @@
 #include <Python.h>
 #include <stdbool.h>
 
-/* Whether `given` is an int of at most one digit of Python's own; then its value. */
+/* Get the value of an int of at most one digit of Python's own; return false for other objects. */
 static inline bool shmpi_small_int(PyObject *given, int *value)
 {
     if (!PyLong_CheckExact(given))

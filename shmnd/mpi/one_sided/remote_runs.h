@@ -23,7 +23,7 @@ struct shmpi_places {
     struct iovec place[SHMPI_PLACES];
 };
 
-/* Copies all places that are noted. 0, or an errno value. */
+/* Copy all places that are noted. Return 0, or an errno value. */
 static inline int shmpi_places_copy(struct shmpi_places *p)
 {
     size_t first = 0;
@@ -53,10 +53,8 @@ static inline int shmpi_places_copy(struct shmpi_places *p)
     return 0;
 }
 
-/*
- * Copies the first `bytes` bytes of items at `there`, `extent` apart, between them and the packed
- * row. 0, or an errno value.
- */
+/* Copy the first `bytes` bytes of items at `there`, `extent` apart, between them and the packed
+ * row. Return 0, or an errno value. */
 static inline int shmpi_remote_runs(struct shmpi_engine *e, int rank, const mpi_runs *runs,
                                     ptrdiff_t extent, char *row, uint64_t there, uint64_t bytes,
                                     bool writes)

@@ -32,7 +32,7 @@ cdef frozenset _COMPARED = frozenset([
 
 
 cdef char *_room(Py_ssize_t nbytes) except NULL:
-    """Memory for a row of packed items."""
+    """Allocate memory for a row of packed items."""
     cdef char *row = <char *>malloc(max(1, nbytes))
     if row == NULL:
         raise MemoryError(f"shmnd.mpi: no memory for {nbytes} bytes of a window")
@@ -40,7 +40,7 @@ cdef char *_room(Py_ssize_t nbytes) except NULL:
 
 
 cdef int _read(Target t, Spec into) except -1:
-    """Items of a target into items of a buffer; the shorter side decides."""
+    """Read items of a target into items of a buffer; the shorter side decides."""
     cdef Py_ssize_t n = min(t.nbytes, into.count * into.type.size)
     cdef char *row
     if n == 0:
@@ -58,7 +58,7 @@ cdef int _read(Target t, Spec into) except -1:
 
 
 cdef int _write(Spec origin, Target t) except -1:
-    """Items of a buffer into items of a target; the shorter side decides."""
+    """Write items of a buffer into items of a target; the shorter side decides."""
     cdef Py_ssize_t n = min(t.nbytes, origin.count * origin.type.size)
     cdef char *row
     if n == 0:

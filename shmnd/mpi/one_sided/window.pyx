@@ -104,7 +104,7 @@ cdef class WinState(State):
         self.open_at = NULL
 
     def __init__(self, comm, int flavor, make_offer, str call):
-        """All ranks of `comm` make it together. Where the offer of one raises, all raise."""
+        """Make it on all ranks of `comm` together. Where the offer of one raises, all raise."""
         State.__init__(self)
         cdef int i
         cdef Py_ssize_t at = 0

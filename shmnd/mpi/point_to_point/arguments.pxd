@@ -41,7 +41,7 @@ cdef inline int tag_of(CommBase comm, tag, bint any_allowed, str call) except -1
 
 
 cdef inline object fitting(object statuses, Py_ssize_t count):
-    """The statuses to fill: a list grows as far as needed."""
+    """Return the statuses to fill: a list grows as far as needed."""
     if statuses is None:
         return ()
     if isinstance(statuses, list):

@@ -19,7 +19,7 @@ cdef bint end_plain(Point op, Status status) noexcept
 
 
 cdef inline bint is_over(State ob) noexcept:
-    """Whether it is a send or a receive that has ended: it stays so. False: `ready` knows."""
+    """Return whether it is a send or a receive that has ended; with False `ready` decides."""
     if ob is SENT:
         return True
     return type(ob) is Point and (<Point>ob).req != NULL and (<Point>ob).req.done

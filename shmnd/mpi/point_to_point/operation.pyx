@@ -79,7 +79,7 @@ cdef class Operation(State):
         return -1
 
     cdef void recycle(self) noexcept:
-        """After its end: if the caller alone refers to it, another operation may take its place."""
+        """Offer it, once ended, to another operation, if the caller alone refers to it."""
 
 
 cdef class _Sent(Operation):

@@ -50,7 +50,8 @@ static void shmpi_request_drop(PyObject *o)
     shmpi_requests.usual(o);
 }
 
-/* Once, before there is a request. Without effect on a type of another layout. */
+/* Keep dropped requests of a type as spare ones. To be called once, before there is a request;
+ * without effect on a type of another layout. */
 static inline void shmpi_requests_keep(PyObject *type)
 {
     PyTypeObject *t = (PyTypeObject *)type;
@@ -63,9 +64,9 @@ static inline void shmpi_requests_keep(PyObject *type)
     t->tp_dealloc = shmpi_request_drop;
 }
 
-/* A request that refers to `ob`, or a null one where none is spare: a new reference, or NULL with
- * an exception. A `lone` one, whose `ob` refers to nothing, is in no cycle: the collector never
- * sees it. */
+/* Return a new reference to a request that refers to `ob`, or to a null one where none is spare;
+ * NULL with an exception. A `lone` one, whose `ob` refers to nothing, is in no cycle: the collector
+ * never sees it. */
 static inline PyObject *shmpi_request_make(PyObject *type, PyObject *ob, bool lone)
 {
     if (shmpi_requests.count) {

@@ -97,7 +97,7 @@ struct shmpi_engine {
     struct shmpi_calls *calls;
 };
 
-/* Forgets contexts from `first` on, whose communicator has ended. */
+/* Forget `count` contexts from `first` on, whose communicator has ended. */
 static inline void shmpi_forget_contexts(struct shmpi_engine *e, uint32_t first, uint32_t count)
 {
     for (uint32_t i = 0; e && i < count; i++)
@@ -130,7 +130,7 @@ static inline void shmpi_req_free(struct shmpi_engine *e, struct shmpi_req *r)
 
 enum { SHMPI_ID_BITS = 20 };
 
-/* Gives it a number that a peer may call it by. False without memory. */
+/* Number a request, so that a peer may name it. Return false without memory. */
 static inline bool shmpi_req_name(struct shmpi_engine *e, struct shmpi_req *r)
 {
     if (r->id)
@@ -173,7 +173,7 @@ static inline void shmpi_req_unname(struct shmpi_engine *e, struct shmpi_req *r)
     r->id = 0;
 }
 
-/* The request that a peer names, if it is one that has to do with that peer. */
+/* Return the request that a peer names, if that peer takes part in it; else NULL. */
 static inline struct shmpi_req *shmpi_req_named(struct shmpi_engine *e, uint64_t id, int peer)
 {
     uint32_t at = ((uint32_t)id - 1) & ((1u << SHMPI_ID_BITS) - 1);
@@ -192,8 +192,8 @@ static inline uint64_t shmpi_whole_items(const struct shmpi_req *r, uint64_t mos
 static inline void shmpi_merge_piece(struct shmpi_req *r, const char *came, uint64_t at,
                                      uint64_t n);
 
-/* At the end of a send: its word of the lane is free. One that failed leaves the word to its
- * receiver for good (shared_copy.h). */
+/* Free the word of the lane of a send that ends. One that failed leaves the word to its receiver
+ * for good (shared_copy.h). */
 static inline void shmpi_share_return(struct shmpi_engine *e, struct shmpi_req *r)
 {
     if (!r->copy.share || r->receives || r->fault)
@@ -202,7 +202,7 @@ static inline void shmpi_share_return(struct shmpi_engine *e, struct shmpi_req *
     r->copy.share = 0;
 }
 
-/* Its last step: nothing of the engine points to it afterwards. */
+/* End a request: nothing of the engine points to it afterwards, but the list of the ended. */
 static inline void shmpi_finish(struct shmpi_engine *e, struct shmpi_req *r)
 {
     if (r->id)
@@ -226,7 +226,7 @@ static inline void shmpi_finish(struct shmpi_engine *e, struct shmpi_req *r)
 
 /* ---- arenas --------------------------------------------------------------------------------- */
 
-/* Are these bytes in our arena? Then `*at` is their place in it. */
+/* Return whether the bytes lie in this rank's arena; then `*at` is their place in it. */
 static inline bool shmpi_in_arena(const struct shmpi_engine *e, const char *p, uint64_t n,
                                   uint64_t *at)
 {
@@ -234,7 +234,7 @@ static inline bool shmpi_in_arena(const struct shmpi_engine *e, const char *p, u
     return e->arenas && *at < e->arena_bytes && n <= e->arena_bytes - *at;
 }
 
-/* So many bytes at a place in the arena of a rank, or NULL if they do not lie there. */
+/* Return the address of `n` bytes at a place in the arena of a rank; NULL if they lie outside. */
 static inline char *shmpi_at_arena(const struct shmpi_engine *e, int rank, uint64_t at, uint64_t n)
 {
     if (!e->arenas || at >= e->arena_bytes || n > e->arena_bytes - at)
@@ -244,8 +244,8 @@ static inline char *shmpi_at_arena(const struct shmpi_engine *e, int rank, uint6
 
 /* ---- what goes to a peer ------------------------------------------------------------------- */
 
-/* Shows a record to a peer, and wakes it. A peer that has answered since the record before waits
- * for this one; in a stream the work of moving its lines would delay the records behind it. */
+/* Show a record to a peer, and wake it. A peer that has answered since the record before waits for
+ * this one; in a stream the work of moving its lines would delay the records behind it. */
 static inline void shmpi_show(struct shmpi_peer *p, struct shmpi_record *r, uint32_t kind,
                               uint32_t flags, uint64_t payload)
 {
@@ -274,7 +274,7 @@ static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_unsent *
     return true;
 }
 
-/* Writes a record now, or keeps it until there is room. False without memory. */
+/* Write a record now, or keep it until there is room. Return false without memory. */
 static inline bool shmpi_send_record(struct shmpi_engine *e, struct shmpi_peer *p,
                                      const struct shmpi_unsent *what, bool *written)
 {
@@ -304,8 +304,8 @@ static inline bool shmpi_send_notice(struct shmpi_engine *e, int peer, uint32_t 
     return shmpi_send_record(e, &e->peers[peer], &o, &written);
 }
 
-/* The message that a receive borrowed is its sender's again, whose send ends. False without memory:
- * the sender still waits. */
+/* Return a borrowed message to its sender, whose send ends. Return false without memory: the sender
+ * still waits. */
 static inline bool shmpi_return_borrowed(struct shmpi_engine *e, struct shmpi_req *r)
 {
     if (!r->borrowed)
@@ -315,7 +315,7 @@ static inline bool shmpi_return_borrowed(struct shmpi_engine *e, struct shmpi_re
     return shmpi_send_notice(e, r->source, SHMPI_TAKEN, r->copy.theirs, 0);
 }
 
-/* An EAGER send whose record is written. */
+/* End an EAGER send whose record is written, unless it is `sync`: then TAKEN ends it. */
 static inline void shmpi_sent(struct shmpi_engine *e, struct shmpi_req *r)
 {
     if (!r->sync)

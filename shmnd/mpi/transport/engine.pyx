@@ -208,7 +208,7 @@ cdef void sched_start(shmpi_sched *s) noexcept:
 
 
 cdef uint32_t new_contexts(uint32_t count) noexcept:
-    """Numbers that no communicator of the job has: the first of `count`."""
+    """Return the first of `count` numbers that no communicator of the job has."""
     return shmpi_contexts(E, count)
 
 
@@ -271,7 +271,7 @@ cdef void see_failures() noexcept:
 
 
 cdef int turn(unsigned int *idle) except -1:
-    """One turn of a wait: progress, and where nothing moves, patience. Raises at Ctrl-C."""
+    """Take one turn of a wait: progress, and where nothing moves, patience. Raise at Ctrl-C."""
     return turn_for(idle, NULL)
 
 
@@ -297,7 +297,7 @@ cdef int turn_for(unsigned int *idle, const shmpi_awaited *a) except -1:
 
 
 cdef bint wait_turn(Wait *wait) except -1:
-    """One turn; True once, when the caller is to publish what it waits for (`note`)."""
+    """Take one turn; return True once, when the caller is to publish its wait (`note`)."""
     return wait_turn_for(wait, NULL)
 
 
@@ -321,7 +321,7 @@ cdef void wait_end(Wait *wait) noexcept:
 
 
 cdef int poll() except -1:
-    """Progress for a call that asks and does not wait. A program that asks in vain many times
+    """Make progress for a call that asks and does not wait. A program that asks in vain many times
     leaves the core to others from time to time."""
     global _vain
     if shmpi_progress(E):
@@ -385,7 +385,7 @@ def _forked() -> None:
 
 
 cdef void close() noexcept:
-    """Have all calls that communicate refused, where communicators look for a revocation."""
+    """Have all calls that communicate refused, where communicators check for a revocation."""
     global shut
     shut = FINALIZED
     E.revocations += 1

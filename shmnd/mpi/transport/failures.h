@@ -19,10 +19,10 @@
 
 #include "transport/collectives/schedule.h"
 
-/* Whether an operation is one of those that end; `what` says which these are. */
+/* Return whether an operation is one of those that end, which `what` names. */
 typedef bool (*shmpi_choice)(const struct shmpi_req *r, uint64_t what);
 
-/* Frees the unsent records of a send to a peer; NULL: all of the peer. */
+/* Free the unsent records of a send to a peer, or with NULL all of the peer. */
 static inline void shmpi_drop_unsent(struct shmpi_engine *e, struct shmpi_peer *p,
                                      const struct shmpi_req *r)
 {
@@ -42,7 +42,7 @@ static inline void shmpi_drop_unsent(struct shmpi_engine *e, struct shmpi_peer *
     p->unsent_last = last;
 }
 
-/* The message of a send to this rank itself, if no receive has it. */
+/* Free the message of a send to this rank itself. Return false if a receive has it. */
 static inline bool shmpi_drop_self(struct shmpi_engine *e, const struct shmpi_req *r)
 {
     struct shmpi_context *c = shmpi_context(&e->matching, r->context);
@@ -56,7 +56,7 @@ static inline bool shmpi_drop_self(struct shmpi_engine *e, const struct shmpi_re
     return true;
 }
 
-/* Ends an operation that is under way. */
+/* End an operation that is under way. */
 static inline void shmpi_give_up(struct shmpi_engine *e, struct shmpi_req *r, int fault)
 {
     if (r->receives && r->posted) {
@@ -105,7 +105,7 @@ static inline void shmpi_give_up_context(struct shmpi_engine *e, struct shmpi_co
     }
 }
 
-/* Ends all operations that `choice` takes. */
+/* End all operations that `choice` takes. */
 static inline void shmpi_give_up_all(struct shmpi_engine *e, shmpi_choice choice, uint64_t what,
                                      int fault)
 {
@@ -145,7 +145,7 @@ static inline bool shmpi_is_req(const struct shmpi_req *r, uint64_t req)
 
 /* ---- death ---------------------------------------------------------------------------------- */
 
-/* Takes what ranks have shown that died since, and ends the operations with them. */
+/* Take the last records of the ranks that have died since, and end the operations with them. */
 static inline void shmpi_see_failures(struct shmpi_engine *e)
 {
     e->failures = shmnd_acquire32(&e->job->failures); /* SYNC death: acquire */
@@ -162,7 +162,7 @@ static inline void shmpi_see_failures(struct shmpi_engine *e)
     }
 }
 
-/* Ends a collective: one that needs a rank that is dead, or of a revoked communicator. */
+/* End a collective that needs a dead rank, or of a revoked communicator. */
 static inline void shmpi_sched_stop(struct shmpi_engine *e, struct shmpi_sched *s, int fault)
 {
     s->stopped = true;
@@ -173,13 +173,13 @@ static inline void shmpi_sched_stop(struct shmpi_engine *e, struct shmpi_sched *
     shmpi_sched_run(e);
 }
 
-/* Ends a single operation of the caller. */
+/* End a single operation of the caller. */
 static inline void shmpi_stop(struct shmpi_engine *e, struct shmpi_req *r, int fault)
 {
     shmpi_give_up_all(e, shmpi_is_req, (uintptr_t)r, fault);
 }
 
-/* The launcher, once for each rank that has died. Returns the number of the death. */
+/* Mark a rank as dead, and return the number of the death. For the launcher, once for each. */
 static inline uint32_t shmpi_job_mark_dead(struct shmpi_job *job, uint32_t rank)
 {
     uint32_t number = shmnd_relaxed32(&job->failures) + 1;
@@ -205,7 +205,7 @@ static inline bool shmpi_in_context(const struct shmpi_req *r, uint64_t context)
     return r->context == context && r->posted;
 }
 
-/* Answers messages that no receive will take. */
+/* Answer and free the messages that no receive will take. */
 static inline void shmpi_refuse_waiting(struct shmpi_engine *e, struct shmpi_context *c)
 {
     for (int i = 0; i < e->size; i++)
@@ -222,7 +222,7 @@ static inline void shmpi_refuse_waiting(struct shmpi_engine *e, struct shmpi_con
         }
 }
 
-/* Revokes the contexts of a communicator, here alone. False without memory. */
+/* Revoke the contexts of a communicator, here alone. Return false without memory. */
 static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first)
 {
     if (!shmpi_remember_revoked(&e->matching, first))
@@ -249,7 +249,7 @@ static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first)
  * communicators look for a revocation, where the binding refuses them, so that the path of a
  * message reads nothing new. The operations under way are those of the rank. */
 
-/* Puts zeroed pages of this process in a place. */
+/* Map zeroed pages of this process to a place. Return false if the kernel refuses. */
 static inline bool shmpi_zero_pages(char *begin, char *end)
 {
     const int flags = MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS;
@@ -257,7 +257,7 @@ static inline bool shmpi_zero_pages(char *begin, char *end)
            mmap(begin, (size_t)(end - begin), PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
 }
 
-/* False: there are no such pages, and the child must end. */
+/* Detach a forked child from the job. Return false without pages for it: the child must end. */
 static inline bool shmpi_become_inert(struct shmpi_engine *e, uint64_t bytes)
 {
     char *begin = (char *)e->job, *end = begin + bytes;

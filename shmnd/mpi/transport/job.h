@@ -98,7 +98,7 @@ _Static_assert(sizeof(struct shmpi_job) == 384, "the head of a job");
 _Static_assert(sizeof(struct shmpi_rank) == 384, "the block of a rank");
 _Static_assert(sizeof(struct shmpi_lane) == 512, "the head of a lane");
 
-/* Bytes that a job takes without its arenas. */
+/* Return the bytes that a job takes without its arenas. */
 static inline uint64_t shmpi_job_bytes(uint32_t size, uint64_t lane_bytes)
 {
     uint64_t lanes = (uint64_t)size * size * (sizeof(struct shmpi_lane) + lane_bytes);
@@ -127,7 +127,7 @@ static inline struct shmpi_lane *shmpi_job_lane(struct shmpi_job *job, uint32_t 
     return (struct shmpi_lane *)(lanes + ((uint64_t)to * size + from) * stride);
 }
 
-/* Where the arena of a rank begins, from the begin of the job's memory on. */
+/* Return where the arena of a rank begins, in bytes from the begin of the job's memory on. */
 static inline uint64_t shmpi_arena_at(uint32_t size, uint64_t lane_bytes, uint64_t arena_bytes,
                                       uint32_t rank)
 {
@@ -135,7 +135,7 @@ static inline uint64_t shmpi_arena_at(uint32_t size, uint64_t lane_bytes, uint64
     return (at & ~(uint64_t)(SHMPI_ARENAS_AT - 1)) + rank * arena_bytes;
 }
 
-/* The launcher, on zeroed memory. */
+/* Lay out a job on zeroed memory. For the launcher. */
 static inline void shmpi_job_lay_out(struct shmpi_job *job, uint32_t size, uint64_t lane_bytes,
                                      bool crowded)
 {
@@ -148,14 +148,14 @@ static inline void shmpi_job_lay_out(struct shmpi_job *job, uint32_t size, uint6
     job->magic = SHMPI_MAGIC;
 }
 
-/* The launcher, before any rank starts; the memory has room for the arenas. */
+/* Add the arenas, for which the memory has room. For the launcher, before any rank starts. */
 static inline void shmpi_job_add_arenas(struct shmpi_job *job, uint64_t arena_bytes)
 {
     job->arena_bytes = arena_bytes;
     job->bytes = shmpi_arena_at(job->size, job->lane_bytes, arena_bytes, job->size);
 }
 
-/* True if `bytes` of memory are a job of `size` ranks. */
+/* Return whether `bytes` of memory hold a valid job. */
 static inline bool shmpi_job_fits(const struct shmpi_job *job, uint64_t bytes)
 {
     if (bytes < sizeof *job || job->magic != SHMPI_MAGIC || job->layout != SHMPI_LAYOUT)
@@ -200,7 +200,7 @@ static inline void shmpi_ring_bell(struct shmpi_rank *rank)
     syscall(SYS_futex, &rank->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* After a publication for the rank that owns this block. */
+/* Wake the rank that owns this block, after a publication for it. */
 static inline void shmpi_wake(struct shmpi_rank *rank)
 {
     shmnd_store_then_load(); /* SYNC bell: fence of the producer */
@@ -208,7 +208,7 @@ static inline void shmpi_wake(struct shmpi_rank *rank)
         shmpi_ring_bell(rank);
 }
 
-/* The owner: sleeps until the bell leaves `seen`, at most so long. */
+/* Sleep until the bell leaves `seen`, at most `most_ns`. For the owner of the block. */
 static inline void shmpi_sleep(struct shmpi_rank *rank, uint32_t seen, uint64_t most_ns)
 {
     struct timespec most = {(time_t)(most_ns / 1000000000), (long)(most_ns % 1000000000)};

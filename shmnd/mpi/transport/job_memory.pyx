@@ -140,7 +140,7 @@ def leave(memory: object, rank: int) -> None:
 
 
 def release(memory: object, rank: int) -> None:
-    """Let a rank at its end stay for nothing any more."""
+    """Release a rank at its end from all that it waits for."""
     cdef unsigned char[::1] view = memory
     shmpi_job_release(_job(view, rank), rank)
 

@@ -83,7 +83,7 @@ static inline uint64_t shmpi_record_bytes(uint64_t payload)
     return (sizeof(struct shmpi_record) + payload + SHMPI_LINE - 1) & ~(uint64_t)(SHMPI_LINE - 1);
 }
 
-/* The largest payload of one record. */
+/* Return the largest payload of one record. */
 static inline uint64_t shmpi_lane_most(uint64_t size)
 {
     return size / 4 - sizeof(struct shmpi_record);
@@ -108,7 +108,7 @@ static inline void shmpi_out_clear(struct shmpi_out *out, uint64_t pos)
     shmnd_put64(&r->mark, 0); /* relaxed: the release of the mark before it covers it */
 }
 
-/* Room for a record, or NULL. It is to be filled and shown before the next is asked for. */
+/* Take room for a record, or return NULL. It is to be filled and shown before the next is taken. */
 static inline struct shmpi_record *shmpi_out_take(struct shmpi_out *out, uint64_t payload)
 {
     uint64_t bytes = shmpi_record_bytes(payload);
@@ -136,8 +136,8 @@ static inline void shmpi_out_show(struct shmpi_out *out, struct shmpi_record *r,
     out->write_pos = next;
 }
 
-/* After a record: the next one is perhaps as long, and clears a mark as well. The receiver has
- * these lines since the last lap: a copy would wait for them, and the fence of a wake. */
+/* Own the lines of the next record: it is perhaps as long, and clears a mark as well. The receiver
+ * has these lines since the last lap: a copy would wait for them, and the fence of a wake. */
 static inline void shmpi_out_own(const struct shmpi_out *out, uint64_t payload)
 {
     uint64_t wanted = shmpi_record_bytes(payload) + SHMPI_LINE;
@@ -145,14 +145,14 @@ static inline void shmpi_out_own(const struct shmpi_out *out, uint64_t payload)
     shmnd_lines_own(out->data, out->size - 1, out->write_pos, wanted < room ? wanted : room);
 }
 
-/* Moves the record that was shown last towards its receiver. */
+/* Move the record that was shown last towards its receiver. */
 static inline void shmpi_out_demote(const struct shmpi_out *out, uint64_t payload)
 {
     uint64_t bytes = shmpi_record_bytes(payload);
     shmnd_lines_demote(out->data, out->size - 1, out->write_pos - bytes, bytes);
 }
 
-/* After a poll that found no room: ask to be woken. True if there is room now all the same. */
+/* Ask to be woken, after a poll that found no room. Return true if there is room by now. */
 static inline bool shmpi_out_want(struct shmpi_out *out, uint64_t payload)
 {
     shmnd_put32(&out->lane->wants_room, 1);
@@ -162,14 +162,14 @@ static inline bool shmpi_out_want(struct shmpi_out *out, uint64_t payload)
 
 /* ---- the receiver -------------------------------------------------------------------------- */
 
-/* The mark of the next record, 0 if there is none. */
+/* Return the mark of the next record; 0 if there is none. */
 static inline uint64_t shmpi_in_poll(const struct shmpi_in *in)
 {
     struct shmpi_record *r = (struct shmpi_record *)(in->data + (in->read_pos & (in->size - 1)));
     return shmnd_acquire64(&r->mark); /* SYNC shown: acquire, pairs with shmpi_out_show() */
 }
 
-/* The record of a mark, or NULL if no sender of ours wrote it. */
+/* Return the record of a mark; NULL if it does not fit, so that no rank of ours wrote it. */
 static inline struct shmpi_record *shmpi_in_record(const struct shmpi_in *in, uint64_t mark)
 {
     uint64_t at = in->read_pos & (in->size - 1);
@@ -178,7 +178,7 @@ static inline struct shmpi_record *shmpi_in_record(const struct shmpi_in *in, ui
     return (struct shmpi_record *)(in->data + at);
 }
 
-/* Moves past the record. True if the sender waits for the room and is to be woken. */
+/* Move past the record. Return true if the sender waits for the room and is to be woken. */
 static inline bool shmpi_in_pass(struct shmpi_in *in, uint64_t mark)
 {
     in->read_pos += shmpi_record_bytes(mark >> 32);

@@ -33,7 +33,8 @@ struct shmpi_remains {
     bool collective; /* some of it is part of a collective, and may still send */
 };
 
-/* The rank, once its sends have ended, or the launcher for a process that has ended. */
+/* Note that a rank has left, and wake those that wait for it. For the rank, once its sends have
+ * ended, or for the launcher after the end of its process. */
 static inline void shmpi_job_leave(struct shmpi_job *job, uint32_t rank)
 {
     shmnd_release32(&shmpi_job_rank(job, rank)->left, 1); /* SYNC left: release */
@@ -51,15 +52,15 @@ static inline void shmpi_leave(struct shmpi_engine *e)
     shmpi_job_leave(e->job, (uint32_t)e->rank);
 }
 
-/* What a rank at its end sleeps for in addition to records: further departures. To be taken before
- * shmpi_see_left(). */
+/* Return the word for which a rank at its end sleeps in addition to records: of further departures.
+ * To be called before shmpi_see_left(). */
 static inline struct shmpi_awaited shmpi_await_left(const struct shmpi_engine *e)
 {
     uint64_t seen = shmnd_acquire64(&e->job->departures);
     return (struct shmpi_awaited){&e->job->departures, seen + 1, SHMPI_ASLEEP_LEFT};
 }
 
-/* Sees which ranks have left. Returns how many have not, without this one and the dead. To be
+/* Read which ranks have left. Return how many have not, without this one and the dead. To be
  * followed by a drain before the answer of shmpi_remaining() counts. */
 static inline int shmpi_see_left(struct shmpi_engine *e)
 {
@@ -81,7 +82,7 @@ static inline int shmpi_first_running(const struct shmpi_engine *e)
     return -1;
 }
 
-/* One operation that keeps this rank. A part of a collective does so while a rank runs. */
+/* Add an operation that keeps this rank. A part of a collective does so while a rank runs. */
 static inline void shmpi_remains_add(struct shmpi_remains *rest, const struct shmpi_req *r,
                                      int peer, bool others, int running)
 {
@@ -96,7 +97,7 @@ static inline void shmpi_remains_add(struct shmpi_remains *rest, const struct sh
     rest->others = others || collective;
 }
 
-/* Under way with a peer: records that it has no room for, copies, and sends. */
+/* Add the operations under way with a peer: records that it has no room for, copies, and sends. */
 static inline void shmpi_add_begun(const struct shmpi_engine *e, struct shmpi_remains *rest,
                                    int running)
 {
@@ -112,7 +113,7 @@ static inline void shmpi_add_begun(const struct shmpi_engine *e, struct shmpi_re
     }
 }
 
-/* Posted receives that a message may still come for. */
+/* Add the posted receives that a message may still come for. */
 static inline void shmpi_add_posted(const struct shmpi_engine *e, struct shmpi_remains *rest,
                                     int running)
 {
@@ -129,17 +130,17 @@ static inline void shmpi_add_posted(const struct shmpi_engine *e, struct shmpi_r
         }
 }
 
-/* The launcher, for a rank at its end that another one waits for in vain: it stays no longer, and
- * its exit code is the one that counts. The word orders nothing: a rank that misses the bell reads
- * it after SHMPI_SLEEP_NS. */
+/* Release a rank at its end that another one waits for in vain: it stays no longer, and its exit
+ * code is the one that counts. For the launcher. The word orders nothing: a rank that misses the
+ * bell reads it after SHMPI_SLEEP_NS. */
 static inline void shmpi_job_release(struct shmpi_job *job, uint32_t rank)
 {
     shmnd_put32(&shmpi_job_rank(job, rank)->released, 1);
     shmpi_wake(shmpi_job_rank(job, rank));
 }
 
-/* What keeps a rank at its end. Before it has left only sends do, without those of collectives:
- * ranks may each wait for the other's. */
+/* Return the operations that keep a rank at its end. Before it has left only sends do, without
+ * those of collectives: ranks may each wait for the other's. */
 static inline struct shmpi_remains shmpi_remaining(const struct shmpi_engine *e, bool has_left)
 {
     struct shmpi_remains rest = {-1, SHMPI_ANY, false, false};
@@ -156,7 +157,7 @@ static inline struct shmpi_remains shmpi_remaining(const struct shmpi_engine *e,
 /* What `left` of a rank is after its process has given up the place. */
 enum { SHMPI_GIVEN_UP = 2 };
 
-/* The rank, finalized: shows what it has read, then that it is gone. */
+/* Show the positions read by a rank that is finalized, then that it has given up its place. */
 static inline void shmpi_give_place(struct shmpi_engine *e)
 {
     for (int i = 0; i < e->size; i++)
@@ -164,7 +165,7 @@ static inline void shmpi_give_place(struct shmpi_engine *e)
     shmnd_release32(&e->mine->left, SHMPI_GIVEN_UP); /* SYNC place: release */
 }
 
-/* Whether a rank that has given up its place has read or written. */
+/* Return whether a rank that has given up its place has read or written. */
 static inline bool shmpi_place_used(struct shmpi_job *job, uint32_t rank)
 {
     uint64_t lane = job->lane_bytes;
@@ -186,7 +187,7 @@ static inline bool shmpi_place_used(struct shmpi_job *job, uint32_t rank)
     return false;
 }
 
-/* Takes the place of a rank for this process. Returns 0, or the process that has it, or had it. */
+/* Take the place of a rank for this process. Return 0, or the process that has it, or had it. */
 static inline uint32_t shmpi_take_place(struct shmpi_job *job, uint32_t rank)
 {
     struct shmpi_rank *mine = shmpi_job_rank(job, rank);

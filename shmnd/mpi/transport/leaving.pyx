@@ -79,7 +79,7 @@ cdef int _stay(bint has_left) except -1:
 def has_left(rank: int) -> bool:
     """Return whether a rank of the job has come to its end, or its process has ended.
 
-    All that it sent is in the lanes: a look for messages after this finds them.
+    All that it sent is in the lanes: a poll for messages after this finds them.
     """
     cdef uint32_t number = rank
     if number >= <uint32_t>E.size:

@@ -151,7 +151,7 @@ static inline struct shmpi_context *shmpi_new_context(const struct shmpi_matchin
 
 /* ---- revoked contexts: four bytes of each communicator stay, since others may still send there */
 
-/* How many of the revoked ones come before the communicator of a context. */
+/* Return how many of the revoked communicators come before that of a context. */
 static inline uint32_t shmpi_revoked_before(const struct shmpi_matching *m, uint32_t id)
 {
     uint32_t first = id - id % SHMPI_REVOKED_AT_ONCE, low = 0, high = m->revoked_count;
@@ -171,7 +171,7 @@ static inline bool shmpi_is_revoked(const struct shmpi_matching *m, uint32_t id)
     return at < m->revoked_count && m->revoked[at] == id - id % SHMPI_REVOKED_AT_ONCE;
 }
 
-/* Remembers that a communicator is revoked. False without memory. */
+/* Note that a communicator is revoked. Return false without memory. */
 static inline bool shmpi_remember_revoked(struct shmpi_matching *m, uint32_t first)
 {
     if (shmpi_is_revoked(m, first))
@@ -198,8 +198,8 @@ static inline bool shmpi_remember_revoked(struct shmpi_matching *m, uint32_t fir
 
 /* ---- contexts ------------------------------------------------------------------------------- */
 
-/* The context of this id, made at its first use: a message may be faster than the news that its
- * communicator exists. NULL without memory. */
+/* Return the context of an id, made at its first use: a message may be faster than the news that
+ * its communicator exists. Return the refusing one for a revoked id, and NULL without memory. */
 static inline struct shmpi_context *shmpi_context(struct shmpi_matching *m, uint32_t id)
 {
     if (m->last && m->last->id == id)
@@ -217,8 +217,8 @@ static inline struct shmpi_context *shmpi_context(struct shmpi_matching *m, uint
     return m->last = c;
 }
 
-/* Gives the memory of a context back, whose communicator has ended, if nothing waits there. A later
- * message makes it anew, unless it is revoked: then one that stands for all refuses it. */
+/* Free a context whose communicator has ended, if nothing waits there. A later message makes it
+ * anew, unless it is revoked: then one that stands for all refuses it. */
 static inline void shmpi_forget_context(struct shmpi_matching *m, uint32_t id)
 {
     struct shmpi_context **at = &m->buckets[id % SHMPI_BUCKETS], *c;
@@ -259,7 +259,7 @@ static inline void shmpi_unpost(struct shmpi_context *c, struct shmpi_req *r)
     r->posted = false;
 }
 
-/* The receive that a message of this source and tag belongs to: taken out, or NULL. */
+/* Take out and return the receive that a message of this source and tag belongs to, or NULL. */
 static inline struct shmpi_req *shmpi_match_posted(struct shmpi_context *c, int source, int tag)
 {
     struct shmpi_req *r = shmpi_first_posted(&c->posted[source], tag);
@@ -288,7 +288,7 @@ static inline struct shmpi_message *shmpi_first_waiting(const struct shmpi_queue
     return m;
 }
 
-/* The message that a receive of this source and tag gets, left where it is; or NULL. */
+/* Return the message that a receive of this source and tag gets, left where it is; or NULL. */
 static inline struct shmpi_message *shmpi_find_waiting(const struct shmpi_matching *m,
                                                        const struct shmpi_context *c, int source,
                                                        int tag)

@@ -12,8 +12,8 @@
 #include "transport/copying/shared_receive.h"
 #include "transport/copying/shared_send.h"
 
-/* The head of a message is with its receive. `mapped`: the message lies in its sender's arena.
- * `whole`: of its collective. */
+/* Note the head of a message in its receive. With `mapped` the message lies in its sender's arena;
+ * `whole` are the bytes of its collective. */
 static inline void shmpi_matched(struct shmpi_req *r, int source, int tag, uint64_t bytes,
                                  uint64_t whole, bool mapped)
 {
@@ -38,7 +38,7 @@ static inline void shmpi_matched(struct shmpi_req *r, int source, int tag, uint6
         shmpi_sched_compare(r, bytes, whole);
 }
 
-/* The same of a message that could not be made. */
+/* Note the head of a message that could not be made in its receive. */
 static inline void shmpi_matched_spoiled(struct shmpi_req *r, int source, int tag)
 {
     r->source = source;
@@ -49,7 +49,7 @@ static inline void shmpi_matched_spoiled(struct shmpi_req *r, int source, int ta
 
 /* ---- heads of messages ---------------------------------------------------------------------- */
 
-/* Gives a message that waited to its receive, and frees it. */
+/* Deliver a message that waited to its receive, and free it. */
 static inline void shmpi_deliver(struct shmpi_engine *e, struct shmpi_message *m,
                                  struct shmpi_req *r)
 {
@@ -75,7 +75,8 @@ static inline void shmpi_deliver(struct shmpi_engine *e, struct shmpi_message *m
     free(m);
 }
 
-/* Keeps a message that no receive waits for. `stored`: bytes inside it. */
+/* Keep a message that no receive waits for, with `stored` bytes inside it; return NULL without
+ * memory. */
 static inline struct shmpi_message *shmpi_keep(struct shmpi_engine *e, struct shmpi_context *c,
                                                int source, int tag, uint64_t stored)
 {
@@ -91,7 +92,7 @@ static inline struct shmpi_message *shmpi_keep(struct shmpi_engine *e, struct sh
     return m;
 }
 
-/* A message for a context that is revoked: nothing receives it, and its send ends. */
+/* Refuse a message for a revoked context: its send ends, if it awaits an `answer`. */
 static inline bool shmpi_refuse(struct shmpi_engine *e, int source, uint64_t theirs, bool answer)
 {
     return !answer || shmpi_send_notice(e, source, SHMPI_TAKEN, theirs, SHMPI_REFUSED);
@@ -162,7 +163,7 @@ static inline bool shmpi_take_ready(struct shmpi_engine *e, int source, int tag,
 
 static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first);
 
-/* What a record says to us. False if there is no memory for it now, so that it stays. */
+/* Act on a record of a peer. Return false if there is no memory for it now, so that it stays. */
 static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_t mark,
                                      struct shmpi_record *record)
 {

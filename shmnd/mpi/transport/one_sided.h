@@ -30,7 +30,7 @@ struct shmpi_gate {
 
 _Static_assert(sizeof(struct shmpi_gate) == 128, "gates lie two lines apart");
 
-/* Takes it for a writer or one more reader. False: others have it. */
+/* Enter the gate as its writer or as one more reader. Return false while others keep it closed. */
 static inline bool shmpi_gate_enter(struct shmpi_gate *gate, bool writes, int rank)
 {
     uint64_t writer = SHMPI_WRITER | (uint32_t)rank;
@@ -68,7 +68,7 @@ struct shmpi_holders {
     char *rows; /* that of each rank, with a byte for each lock */
 };
 
-/* Marks a lock of this rank's row. */
+/* Mark a lock in this rank's row. */
 static inline void shmpi_mark(const struct shmpi_holders *h, int lock, char mark)
 {
     *(volatile char *)&h->rows[(size_t)h->rank * (size_t)h->size + (size_t)lock] = mark;
@@ -79,20 +79,20 @@ static inline char shmpi_marked(const struct shmpi_holders *h, int rank, int loc
     return *(const volatile char *)&h->rows[(size_t)rank * (size_t)h->size + (size_t)lock];
 }
 
-/* Whether the program of a rank of the job has ended. */
+/* Return whether the program of a rank of the job has ended. */
 static inline bool shmpi_has_left(struct shmpi_engine *e, int rank)
 {
     return shmnd_acquire32(&e->peers[rank].rank->left); /* SYNC left: acquire */
 }
 
-/* Another rank of the window, as one of the job; -1 for this one or none. */
+/* Return another rank of the window as one of the job; -1 for this one or none. */
 static inline int shmpi_other(const struct shmpi_holders *h, uint64_t rank)
 {
     return rank < (uint64_t)h->size && rank != (uint64_t)h->rank ? h->to_job[rank] : -1;
 }
 
-/* A rank that holds a lock, -1 if none is seen: of readers, one that has left is preferred, because
- * it will not return it. What it held when it left is seen. */
+/* Return a rank that holds a lock; -1 if none is seen. Of readers, one that has left is preferred,
+ * because it will not return it. What it held when it left is seen. */
 static inline int shmpi_holder(struct shmpi_engine *e, const struct shmpi_holders *h, int lock,
                                bool *has_left)
 {
@@ -118,7 +118,7 @@ static inline int shmpi_holder(struct shmpi_engine *e, const struct shmpi_holder
     return found;
 }
 
-/* A rank that has died while it took or returned a reader's lock, so that it may have it; or -1. */
+/* Return a rank that has died while it took or returned a reader's lock, or -1: it may have it. */
 static inline int shmpi_lost_reader(struct shmpi_engine *e, const struct shmpi_holders *h, int lock)
 {
     for (int i = 0; i < h->size; i++)
@@ -127,7 +127,7 @@ static inline int shmpi_lost_reader(struct shmpi_engine *e, const struct shmpi_h
     return -1;
 }
 
-/* The rank of an accumulation that is under way, -1 if there is none. */
+/* Return the rank of an accumulation that is under way; -1 if there is none. */
 static inline int shmpi_taker(const struct shmpi_holders *h, int lock)
 {
     return shmpi_other(h, shmnd_acquire64(&h->gates[lock].atomic) - 1);

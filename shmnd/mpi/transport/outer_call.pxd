@@ -23,7 +23,7 @@ cdef OuterCall find_outer(uint32_t context)
 
 
 cdef inline OuterCall outer_of(uint32_t context):
-    """The call of the program in which this thread uses a context; None: it is not within one."""
+    """Return the call of the program in which this thread uses a context; None outside of one."""
     return None if open_calls == 0 else find_outer(context)
 
 

@@ -19,7 +19,7 @@
 
 /* ---- sends ---------------------------------------------------------------------------------- */
 
-/* A message to this rank itself. One that is not `sync` and short is copied. */
+/* Send a message to this rank itself. One that is short and not `sync` is copied. */
 static inline bool shmpi_send_to_self(struct shmpi_engine *e, struct shmpi_req *r)
 {
     struct shmpi_context *c = shmpi_context(&e->matching, r->context);
@@ -54,7 +54,7 @@ static inline bool shmpi_send_to_self(struct shmpi_engine *e, struct shmpi_req *
     return true;
 }
 
-/* False without memory; then nothing was begun. */
+/* Start a send. Return false without memory; then nothing was begun. */
 static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r)
 {
     if (e->peers[r->peer].dead || shmpi_revoked(e, r->context)) {
@@ -99,7 +99,7 @@ static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r)
     return true;
 }
 
-/* Sends a short message at once, without a request. False: it takes one. */
+/* Send a short message at once, without a request. Return false if that needs one. */
 static inline bool shmpi_send_now(struct shmpi_engine *e, int peer, uint32_t context, int tag,
                                   const void *data, uint64_t bytes)
 {
@@ -141,7 +141,7 @@ static inline bool shmpi_start_receive(struct shmpi_engine *e, struct shmpi_req 
     return true;
 }
 
-/* The message that a receive would get now, or NULL. */
+/* Return the message that a receive would get now, or NULL. */
 static inline struct shmpi_message *shmpi_probe(struct shmpi_engine *e, uint32_t context,
                                                 int source, int tag)
 {
@@ -149,13 +149,13 @@ static inline struct shmpi_message *shmpi_probe(struct shmpi_engine *e, uint32_t
     return c ? shmpi_find_waiting(&e->matching, c, source, tag) : NULL;
 }
 
-/* Takes a probed message out of matching: only shmpi_deliver() of its owner gets it now. */
+/* Take a probed message out of matching: only shmpi_deliver() of its owner gets it now. */
 static inline void shmpi_claim(struct shmpi_engine *e, struct shmpi_message *m)
 {
     shmpi_take_waiting(shmpi_context(&e->matching, m->context), m);
 }
 
-/* Takes a posted receive, or a send to this rank, back. */
+/* Cancel a posted receive, or a send to this rank that no receive has taken. */
 static inline void shmpi_cancel(struct shmpi_engine *e, struct shmpi_req *r)
 {
     if (r->done)
@@ -184,7 +184,7 @@ static inline void shmpi_cancel(struct shmpi_engine *e, struct shmpi_req *r)
     }
 }
 
-/* Leaves a request to the engine, which frees it when it is done, unless it has a holder. */
+/* Leave a request to the engine, which frees it when it is done, unless it has a holder. */
 static inline void shmpi_let_go(struct shmpi_engine *e, struct shmpi_req *r)
 {
     if (r->done) {
@@ -229,8 +229,8 @@ static inline void shmpi_note_mine_end(struct shmpi_engine *e)
     shmpi_note_end(e->mine);
 }
 
-/* A rank that a schedule waits for, or -1: one whose message it misses, else one that has not
- * taken a message yet. */
+/* Return a rank that a schedule waits for: one whose message it misses, else one that has not taken
+ * a message yet; -1 if there is none. */
 static inline int shmpi_sched_peer(struct shmpi_engine *e, const struct shmpi_sched *s)
 {
     struct shmpi_context *c = shmpi_context(&e->matching, s->context);
@@ -244,9 +244,9 @@ static inline int shmpi_sched_peer(struct shmpi_engine *e, const struct shmpi_sc
     return -1;
 }
 
-/* Numbers of contexts that no communicator of this job has: the first of `count`. At the end of the
- * numbers it is SHMPI_CONTEXTS_END, of which no communicator is made: each number is used once.
- * What ranks add there at the same time stays below 2^32. */
+/* Return the first of `count` numbers of contexts that no communicator of this job has. At the end
+ * of the numbers it is SHMPI_CONTEXTS_END, of which no communicator is made: each number is used
+ * once. The numbers that ranks add there at the same time stay below 2^32. */
 static inline uint32_t shmpi_contexts(struct shmpi_engine *e, uint32_t count)
 {
     uint32_t first = shmnd_add32(&e->job->contexts, count);
@@ -277,7 +277,7 @@ static inline uint32_t shmpi_progress(struct shmpi_engine *e)
     return n;
 }
 
-/* Is there a record before us? */
+/* Return whether a record of another rank waits for this one. */
 static inline bool shmpi_any_incoming(const struct shmpi_engine *e)
 {
     for (int i = 0; i < e->size; i++)
@@ -295,9 +295,9 @@ enum {
     SHMPI_FIRST_SLEEP_NS = 10000000, /* then the wait is a long one, and is published */
 };
 
-/* One turn of a wait after its polls were in vain: yields, later sleeps at the bell. The engine may
- * be used by another thread meanwhile. `a`: what the wait is for, in addition to records; or
- * NULL. */
+/* Take one turn of a wait after its polls were in vain: yield, later sleep at the bell. The engine
+ * may be used by another thread meanwhile. `a` is the word that the wait is for, in addition to
+ * records; or NULL. */
 static inline void shmpi_idle_for(struct shmpi_engine *e, uint32_t turn,
                                   const struct shmpi_awaited *a)
 {
@@ -316,7 +316,7 @@ static inline void shmpi_idle_for(struct shmpi_engine *e, uint32_t turn,
         shmpi_sleep(e->mine, seen, turn == e->yields ? SHMPI_FIRST_SLEEP_NS : SHMPI_SLEEP_NS);
 }
 
-/* Before and after it, with the interpreter's lock. */
+/* Count a thread that is about to idle. With the interpreter's lock, as shmpi_idle_end(). */
 static inline void shmpi_idle_begin(struct shmpi_engine *e)
 {
     shmnd_add32(&e->idlers, 1);
@@ -337,7 +337,7 @@ static inline void shmpi_idle(struct shmpi_engine *e, uint32_t turn)
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-/* The engine of a rank on the memory of its job. NULL without memory. */
+/* Return the engine of a rank on the memory of its job; NULL without memory. */
 static inline struct shmpi_engine *shmpi_engine_new(struct shmpi_job *job, int rank)
 {
     struct shmpi_engine *e = calloc(1, sizeof *e);

@@ -54,7 +54,7 @@ static inline void shmpi_get_text(const shmnd_word64 *words, size_t n, char *tex
     text[n * 8] = 0;
 }
 
-/* The owner. Texts are cut where they are too long. */
+/* Publish the wait of this block's owner. Texts are cut where they are too long. */
 static inline void shmpi_note(struct shmpi_rank *me, uint32_t count, int peer, int tag,
                               const char *call, const char *comm)
 {
@@ -70,13 +70,13 @@ static inline void shmpi_note(struct shmpi_rank *me, uint32_t count, int peer, i
     shmnd_release32(&me->notes, turn + 2); /* SYNC note: release */
 }
 
-/* The owner, at the end of the wait. A reader of the old words with this count is right too. */
+/* End the note of this block's owner. A reader of the old words with this count is right too. */
 static inline void shmpi_note_end(struct shmpi_rank *me)
 {
     shmnd_put32(&me->count, 0);
 }
 
-/* Any process. False: the note is being written, or its writer died meanwhile. */
+/* Read the note of a rank. Return false if it is being written, or its writer died meanwhile. */
 static inline bool shmpi_read_note(const struct shmpi_rank *rank, struct shmpi_wait *w)
 {
     for (int tries = 0; tries < 1000; tries++) {

@@ -26,7 +26,7 @@ struct shmpi_calls {
     struct shmpi_call kept[SHMPI_CALLS_KEPT];
 };
 
-/* Takes them out of the engine's list, if they are there. */
+/* Take the calls out of the engine's list, if they are there. */
 static inline void shmpi_calls_close(struct shmpi_calls *c)
 {
     if (!c->to)
@@ -87,7 +87,7 @@ static inline void shmpi_answer_call(struct shmpi_engine *e, int peer, struct sh
         shmpi_send_call_as(e, peer, SHMPI_CALLED_ELSE, mine);
 }
 
-/* A rank has announced that it waits for this one. */
+/* Take a rank's call, which waits for this rank: await its number, or answer one that disagrees. */
 static inline void shmpi_take_called(struct shmpi_engine *e, int source, struct shmpi_call theirs)
 {
     uint64_t number = theirs.number >> SHMPI_CALL_BITS;
@@ -103,7 +103,7 @@ static inline void shmpi_take_called(struct shmpi_engine *e, int source, struct 
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Counts a collective that begins. The root is negative if it has none. */
+/* Count a collective that begins, and return its call. The root is negative if it has none. */
 static inline struct shmpi_call shmpi_calls_begin(struct shmpi_engine *e, struct shmpi_calls *c,
                                                   unsigned int kind, int root)
 {
@@ -117,14 +117,13 @@ static inline struct shmpi_call shmpi_calls_begin(struct shmpi_engine *e, struct
     return mine;
 }
 
-/* The collective that began last. */
+/* Return the collective that began last. */
 static inline struct shmpi_call shmpi_calls_last(const struct shmpi_calls *c)
 {
     return c->kept[c->begun % SHMPI_CALLS_KEPT];
 }
 
-/* Takes back the last one: the call was interrupted before another rank could see anything of
- * it. */
+/* Take back the last collective: it was interrupted before another rank could see any of it. */
 static inline void shmpi_calls_undo(struct shmpi_calls *c)
 {
     c->kept[c->begun-- % SHMPI_CALLS_KEPT] = (struct shmpi_call){0};

@@ -25,8 +25,8 @@ struct shmpi_step {
     bool due;       /* it was received, and is reduced when its round has ended */
 };
 
-/* to = left op right; `to` is `right`, or with an operation `to_any_place` also `left`, or apart
- * from both. Not 0: it failed, and the caller's side knows why. */
+/* Store left op right in `to`, which is `right`, or with an operation `to_any_place` also `left`, or
+ * apart from both. Return 0, or another number if it failed: the caller's side knows why. */
 typedef int (*shmpi_reduce)(void *arg, const void *left, const void *right, void *to,
                             uint64_t items);
 
@@ -77,7 +77,7 @@ static inline void shmpi_sched_free(struct shmpi_sched *s)
     free(s);
 }
 
-/* Memory that lives as long as the schedule. */
+/* Allocate memory that lives as long as the schedule; return NULL and note it without memory. */
 static inline char *shmpi_sched_block(struct shmpi_sched *s, uint64_t bytes)
 {
     struct shmpi_block *b = malloc(64 + bytes);
@@ -117,10 +117,10 @@ static inline void shmpi_sched_receive(struct shmpi_sched *s, int peer, void *to
     shmpi_sched_add(s, SHMPI_STEP_RECEIVE, peer, NULL, to, n);
 }
 
-/* Receives items and reduces them with own ones, by an operation `to_any_place`. The bytes are
- * received at `to`; the result is there, or with `into_own` in place of the own items. It is there
- * when the round has ended: a rank that reduced earlier could let another one wait for its part of
- * a copy. */
+/* Add a step that receives items and reduces them with own ones, by an operation `to_any_place`.
+ * The bytes are received at `to`; the result is there, or with `into_own` in place of the own
+ * items. It is there when the round has ended: a rank that reduced earlier could let another one
+ * wait for its part of a copy. */
 static inline void shmpi_sched_merge(struct shmpi_sched *s, int peer, const void *own, void *to,
                                      uint64_t items, uint64_t bytes, bool own_first, bool into_own)
 {
@@ -139,8 +139,8 @@ static inline void shmpi_sched_copy(struct shmpi_sched *s, const void *from, voi
         shmpi_sched_add(s, SHMPI_STEP_COPY, 0, from, to, n);
 }
 
-/* left op right. The result replaces the right operand, or the left one by an operation
- * `to_any_place`. */
+/* Add the reduction `left` op `right`. The result replaces the right operand, or with `into_left`
+ * the left one, by an operation `to_any_place`. */
 static inline void shmpi_sched_reduce_to(struct shmpi_sched *s, const void *left, void *right,
                                          uint64_t items, bool into_left)
 {
@@ -177,20 +177,20 @@ static inline void shmpi_sched_queue(struct shmpi_engine *e, struct shmpi_sched 
     e->ready = s;
 }
 
-/* Whether a receive is reduced with own items, and has the bytes of all of them. */
+/* Return whether a receive is reduced with own items, and has the bytes of all of them. */
 static inline bool shmpi_merges_all(const struct shmpi_req *r)
 {
     return r->merges && r->got == r->merges->n;
 }
 
-/* The bytes of as many whole items as there is room for, and of one at least. */
+/* Return the bytes of as many whole items as fit into `most`, and of one at least. */
 static inline uint64_t shmpi_whole_items(const struct shmpi_req *r, uint64_t most)
 {
     uint64_t extent = r->merges->n / r->merges->items;
     return most < extent ? extent : most - most % extent;
 }
 
-/* Reduces [at, at + n) of what a step received, of which the bytes are at `came`. */
+/* Reduce [at, at + n) of the bytes that a step received: those at `came`. */
 static inline void shmpi_merge(struct shmpi_sched *s, const struct shmpi_step *step,
                                const char *came, uint64_t at, uint64_t n)
 {
@@ -212,8 +212,8 @@ static inline uint64_t shmpi_sched_whole(const struct shmpi_req *r)
     return r->sched ? r->sched->whole : 0;
 }
 
-/* Fails a receive whose message is not what it expects. MPI demands equal lengths of both; where
- * nothing else depends on them, programs name larger buffers. */
+/* Fail a receive whose message has another length than it expects. MPI demands equal lengths of
+ * both; where nothing else depends on them, programs name larger buffers. */
 static inline void shmpi_sched_compare(struct shmpi_req *r, uint64_t bytes, uint64_t whole)
 {
     struct shmpi_sched *s = r->sched;
@@ -225,7 +225,7 @@ static inline void shmpi_sched_compare(struct shmpi_req *r, uint64_t bytes, uint
                                         in_all ? s->whole : r->bytes};
 }
 
-/* A send or receive of a schedule has ended. */
+/* Note that a send or receive of a schedule has ended; queue the schedule after the last one. */
 static inline void shmpi_sched_part_done(struct shmpi_engine *e, struct shmpi_req *r)
 {
     struct shmpi_sched *s = r->sched;
@@ -276,7 +276,7 @@ static inline void shmpi_sched_step(struct shmpi_engine *e, struct shmpi_sched *
     }
 }
 
-/* A round has ended. */
+/* Reduce the items that the round received, at its end. */
 static inline void shmpi_sched_merge_due(struct shmpi_sched *s)
 {
     for (uint32_t i = s->round; i < s->at; i++)
@@ -287,7 +287,7 @@ static inline void shmpi_sched_merge_due(struct shmpi_sched *s)
     s->round = s->at;
 }
 
-/* Runs as many rounds as it can without waiting. */
+/* Run as many rounds as possible without waiting. */
 static inline void shmpi_sched_advance(struct shmpi_engine *e, struct shmpi_sched *s)
 {
     s->running = true;
@@ -319,8 +319,8 @@ static inline void shmpi_sched_start(struct shmpi_engine *e, struct shmpi_sched 
     shmpi_sched_advance(e, s);
 }
 
-/* Runs every schedule that is ready. A reduction may call back into the interpreter and from there
- * into the engine: the inner call leaves schedules alone. */
+/* Run every schedule that is ready, and return how many did. A reduction may call back into the
+ * interpreter and from there into the engine: the inner call leaves schedules alone. */
 static inline uint32_t shmpi_sched_run(struct shmpi_engine *e)
 {
     uint32_t n = 0;

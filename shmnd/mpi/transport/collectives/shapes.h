@@ -32,7 +32,7 @@ static inline bool shmpi_is_sliced(const struct shmpi_group *g, uint64_t items, 
     return g->size > 1 && bytes >= SHMPI_SLICED && items >= (uint64_t)g->size;
 }
 
-/* The first item of a slice; that of `size` is the end of the last one. */
+/* Return the first item of a slice; for slice `size` the end of the last one. */
 static inline uint64_t shmpi_slice(const struct shmpi_group *g, uint64_t items, int slice)
 {
     uint64_t each = items / (uint64_t)g->size, more = items % (uint64_t)g->size;
@@ -50,7 +50,7 @@ struct shmpi_rows {
     int pair;       /* whose row is reduced with the own one while it is received; -1: none is */
 };
 
-/* Reduces two rows; returns the one that has the result. */
+/* Reduce two rows, and return the one that has the result. */
 static inline char *shmpi_build_pair(struct shmpi_sched *s, const struct shmpi_rows *r, char *left,
                                      char *right, uint64_t items)
 {
@@ -59,7 +59,7 @@ static inline char *shmpi_build_pair(struct shmpi_sched *s, const struct shmpi_r
     return into_left ? left : right;
 }
 
-/* Reduces n rows with the brackets of a tree of neighbours. */
+/* Reduce n rows with the brackets of a tree of neighbours, and return the one with the result. */
 static inline char *shmpi_build_rows(struct shmpi_sched *s, const struct shmpi_rows *r, int n,
                                      uint64_t items)
 {
@@ -70,7 +70,7 @@ static inline char *shmpi_build_rows(struct shmpi_sched *s, const struct shmpi_r
     return r->row[0];
 }
 
-/* Finds the rows of this rank's slice. False: there is no memory. */
+/* Find the rows of this rank's slice. Return false without memory. */
 static inline bool shmpi_lay_rows(struct shmpi_sched *s, const struct shmpi_group *g,
                                   const char *from, char *to, const uint64_t *first,
                                   uint64_t extent, struct shmpi_rows *r)
@@ -108,7 +108,7 @@ static inline bool shmpi_lay_rows(struct shmpi_sched *s, const struct shmpi_grou
     return true;
 }
 
-/* Rank i gets the reduction of items [first[i], first[i + 1]). `to` may be part of `from`. */
+/* Reduce items [first[i], first[i + 1]) to rank i. `to` may be part of `from`. */
 static inline void shmpi_build_reduce_slices(struct shmpi_sched *s, const struct shmpi_group *g,
                                              const char *from, char *to, const uint64_t *first,
                                              uint64_t extent)
@@ -137,7 +137,7 @@ static inline void shmpi_build_reduce_slices(struct shmpi_sched *s, const struct
     shmpi_sched_round(s);
 }
 
-/* Each rank, but for `has_all`, gets the slices of all others; each has its own one. */
+/* Gather the slices of all other ranks on each rank, but for `has_all`; each has its own one. */
 static inline void shmpi_build_gather_slices(struct shmpi_sched *s, const struct shmpi_group *g,
                                              char *data, const uint64_t *first, uint64_t extent,
                                              int has_all)
@@ -166,7 +166,7 @@ static inline uint64_t *shmpi_even_slices(struct shmpi_sched *s, const struct sh
     return first;
 }
 
-/* `from` may be `to`. */
+/* Reduce to all ranks by slices. `from` may be `to`. */
 static inline void shmpi_build_allreduce_sliced(struct shmpi_sched *s, const struct shmpi_group *g,
                                                 const char *from, char *to, uint64_t items,
                                                 uint64_t bytes)
@@ -178,7 +178,7 @@ static inline void shmpi_build_allreduce_sliced(struct shmpi_sched *s, const str
     shmpi_build_gather_slices(s, g, to, first, extent, -1);
 }
 
-/* `to` is written on the root alone; `from` may be `to`. */
+/* Reduce to the root by slices. `to` is written on the root alone; `from` may be `to`. */
 static inline void shmpi_build_reduce_sliced(struct shmpi_sched *s, const struct shmpi_group *g,
                                              int root, const char *from, char *to, uint64_t items,
                                              uint64_t bytes)
@@ -200,7 +200,7 @@ static inline void shmpi_build_reduce_sliced(struct shmpi_sched *s, const struct
     shmpi_sched_round(s);
 }
 
-/* The root sends a slice to each rank, and all send theirs to all others. */
+/* Broadcast by slices: the root sends one to each rank, and all send theirs to all others. */
 static inline void shmpi_build_bcast_sliced(struct shmpi_sched *s, const struct shmpi_group *g,
                                             int root, char *data, uint64_t bytes)
 {
@@ -250,7 +250,7 @@ static inline void shmpi_build_bcast(struct shmpi_sched *s, const struct shmpi_g
     shmpi_sched_round(s);
 }
 
-/* Reduces to position 0 along a tree of neighbours. Returns where the result lies there. `data`
+/* Reduce to position 0 along a tree of neighbours, and return where the result lies there. `data`
  * holds the rank's part and is written to. */
 static inline char *shmpi_build_tree(struct shmpi_sched *s, const struct shmpi_group *g, char *data,
                                      char *spare, uint64_t items, uint64_t bytes)
@@ -273,7 +273,7 @@ static inline char *shmpi_build_tree(struct shmpi_sched *s, const struct shmpi_g
     return data;
 }
 
-/* `from` may be `to`. `to` is written on the root alone. */
+/* Reduce to the root. `from` may be `to`, which is written on the root alone. */
 static inline void shmpi_build_reduce(struct shmpi_sched *s, const struct shmpi_group *g, int root,
                                       const char *from, char *to, uint64_t items, uint64_t bytes)
 {
@@ -295,7 +295,7 @@ static inline void shmpi_build_reduce(struct shmpi_sched *s, const struct shmpi_
     shmpi_sched_round(s);
 }
 
-/* Of two ranks with separate buffers: nothing is copied that need not be. */
+/* Reduce to both of two ranks with separate buffers, with no copy that is not needed. */
 static inline void shmpi_build_allreduce_pair(struct shmpi_sched *s, const struct shmpi_group *g,
                                               const char *from, char *to, uint64_t items,
                                               uint64_t bytes)
@@ -360,7 +360,7 @@ static inline void shmpi_build_allreduce(struct shmpi_sched *s, const struct shm
     shmpi_sched_copy(s, mine, to, bytes);
 }
 
-/* Inclusive, or exclusive, where position 0 gets nothing. */
+/* Scan, inclusively or exclusively; then position 0 gets nothing. */
 static inline void shmpi_build_scan(struct shmpi_sched *s, const struct shmpi_group *g,
                                     const char *from, char *to, uint64_t items, uint64_t bytes,
                                     bool exclusive)

@@ -53,7 +53,7 @@ static inline uint64_t shmpi_arena_size(uint32_t kind)
     return (uint64_t)(4 + (kind & 3)) << (12 + kind / 4);
 }
 
-/* The smallest block for so many bytes. */
+/* Return the kind of the smallest block for `n` bytes. */
 static inline uint32_t shmpi_arena_kind(uint64_t n)
 {
     if (n <= SHMPI_ARENA_FIRST)
@@ -63,7 +63,7 @@ static inline uint32_t shmpi_arena_kind(uint64_t n)
     return 4 * (shift - 12) + parts - 4;
 }
 
-/* False without memory; then there is no arena. */
+/* Open an arena. Return false without memory; then there is none. */
 static inline bool shmpi_arena_open(struct shmpi_arena *a, char *base, uint64_t bytes)
 {
     memset(a, 0, sizeof *a);
@@ -102,14 +102,14 @@ static inline bool shmpi_arena_has(const struct shmpi_arena *a, const void *p)
     return (uint64_t)((uintptr_t)p - (uintptr_t)a->base) < a->bytes;
 }
 
-/* Bytes of the block that begins here. */
+/* Return the bytes of the block that begins at `p`. */
 static inline uint64_t shmpi_arena_held(const struct shmpi_arena *a, const void *p)
 {
     uint64_t page = (uint64_t)((const char *)p - a->base) / SHMPI_PAGE;
     return shmpi_arena_size((a->kind[page] & SHMPI_BLOCK_KIND) - 1u);
 }
 
-/* A block for `n` bytes, or NULL; `*zero`: all of it reads as zeros. */
+/* Take a block for `n` bytes, or return NULL; with `*zero` all of it reads as zeros. */
 static inline void *shmpi_arena_take(struct shmpi_arena *a, uint64_t n, bool *zero)
 {
     *zero = false;
@@ -155,8 +155,8 @@ static inline void shmpi_arena_return(struct shmpi_arena *a, void *p)
     shmpi_arena_unlock(a);
 }
 
-/* A forked child: makes the blocks its own, at the same addresses, and closes it. The
- * parent must not run meanwhile. False: without memory a part is still in common. */
+/* Make the blocks a forked child's own, at the same addresses, and close the arena. The parent must
+ * not run meanwhile. Return false without memory: then a part is still in common. */
 static inline bool shmpi_arena_unshare(struct shmpi_arena *a)
 {
     a->closed = true;

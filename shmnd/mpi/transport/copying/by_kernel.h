@@ -19,7 +19,8 @@ struct shmpi_by_kernel {
     int rank;
 };
 
-/* Copies one range between this rank and another one, to that one if it `writes`. */
+/* Copy one range between this rank and another one, to that one if it `writes`. Return 0, or an
+ * errno value. */
 static inline int shmpi_copy_range(void *ranks, uint8_t *here, uint8_t *there, uint64_t n,
                                    bool writes)
 {
@@ -39,8 +40,8 @@ static inline int shmpi_copy_range(void *ranks, uint8_t *here, uint8_t *there, u
     return 0;
 }
 
-/* Copies `n` bytes that are at `there` in the memory of a rank, from it or to it; by way of a stage
- * where the kernel would copy byte by byte (wire/copy_bytes.h). 0, or an errno value. */
+/* Copy `n` bytes that are at `there` in the memory of a rank, from it or to it; by way of a stage
+ * where the kernel would copy byte by byte (wire/copy_bytes.h). Return 0, or an errno value. */
 static inline int shmpi_copy_by_kernel(const struct shmpi_engine *e, int rank, char *here,
                                        uint64_t there, uint64_t n, bool writes)
 {

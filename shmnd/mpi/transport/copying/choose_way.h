@@ -57,7 +57,8 @@ static inline void shmpi_ways_begin(struct shmpi_ways *ways)
         };
 }
 
-/* The way of the next message. `*timed`: that of a trial, if it is `alone`. */
+/* Return whether the next message goes by the kernel. Set `*timed` for one of a trial that is
+ * `alone`. */
 static inline bool shmpi_way_next(struct shmpi_way *w, bool alone, bool *timed)
 {
     *timed = false;

@@ -21,8 +21,8 @@ struct shmpi_came {
     uint64_t bytes;
 };
 
-/* Does the next short message of the context from `source` belong to a receive that begins now, if
- * the tags agree? */
+/* Return whether the next short message of the context from `source` belongs to a receive that
+ * begins now, if the tags agree. */
 static inline bool shmpi_is_next(const struct shmpi_engine *e, const struct shmpi_context *c,
                                  int source)
 {
@@ -31,7 +31,7 @@ static inline bool shmpi_is_next(const struct shmpi_engine *e, const struct shmp
            !p->dead && !p->broken;
 }
 
-/* Is there something to do that only shmpi_progress() does, or the caller before it? */
+/* Return whether there is work that only shmpi_progress() does, or the caller before it. */
 static inline bool shmpi_has_work(const struct shmpi_engine *e)
 {
     return e->unsent_peers || e->copying || e->pushing || e->ready || e->ended ||
@@ -45,8 +45,8 @@ static inline void shmpi_drain_others(struct shmpi_engine *e, int source)
             shmpi_drain(e, i);
 }
 
-/* The mark of the next record of `source`, after some polls. 0: none came, or it is not for a
- * receive without a request. Each turn first takes the records of other ranks. */
+/* Return the mark of the next record of `source`, after some polls; 0 if none came, or it is not
+ * for a receive without a request. Each turn first takes the records of other ranks. */
 static inline uint64_t shmpi_await_record(struct shmpi_engine *e, const struct shmpi_context *c,
                                           int source)
 {
@@ -62,8 +62,8 @@ static inline uint64_t shmpi_await_record(struct shmpi_engine *e, const struct s
     }
 }
 
-/* Receives a short message at once, without a request. False: nothing was taken, and a receive
- * takes one. */
+/* Receive a short message at once, without a request. Return false if nothing was taken: a receive
+ * needs a request then. */
 static inline bool shmpi_receive_now(struct shmpi_engine *e, int source, uint32_t context, int tag,
                                      char *buffer, uint64_t bytes, struct shmpi_came *came)
 {

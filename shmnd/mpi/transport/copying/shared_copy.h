@@ -78,8 +78,8 @@ static inline uint64_t shmpi_share_units(const struct shmpi_engine *e, uint64_t 
     return (bytes + e->unit - 1) / e->unit;
 }
 
-/* How many of the `left` units of a message of `whole` units one side takes for one call of the
- * kernel: half of them, so that the other side finds as much. Of a message of two stretches at
+/* Return how many of the `left` units of a message of `whole` units one side takes for one call of
+ * the kernel: half of them, so that the other side finds as much. Of a message of two stretches at
  * most, the side that finds half of it left takes all of that: each side makes one call. */
 static inline uint64_t shmpi_stretch(const struct shmpi_engine *e, uint64_t left, uint64_t whole)
 {

@@ -8,7 +8,8 @@
 
 #include "transport/copying/shared_copy.h"
 
-/* Asks the sender to move the message; with `reads`, what this side does not read itself. */
+/* Ask the sender to move the message; with `reads`, the part that this side does not read itself.
+ * Return false without memory. */
 static inline bool shmpi_ask(struct shmpi_engine *e, struct shmpi_req *r, bool reads)
 {
     struct shmpi_copy *c = &r->copy;
@@ -33,7 +34,7 @@ static inline bool shmpi_ask(struct shmpi_engine *e, struct shmpi_req *r, bool r
     return shmpi_send_record(e, &e->peers[r->source], &o, &written);
 }
 
-/* Whether both sides copy this message by the kernel; it begins now. */
+/* Choose whether the kernel copies a message that begins now, and time it in a trial. */
 static inline bool shmpi_choose_kernel(struct shmpi_engine *e, struct shmpi_req *r)
 {
     struct shmpi_way *way = shmpi_way_of(&e->peers[r->source].ways, r->got);
@@ -64,8 +65,8 @@ static inline void shmpi_end_copy(struct shmpi_engine *e, struct shmpi_req *r, i
     shmpi_finish(e, r);
 }
 
-/* Does the kernel let us read? Found out by the first byte: units that were taken are not given
- * back. */
+/* Return whether the kernel lets this rank read a peer's memory. The first byte is read to find
+ * out: units that were taken are not given back. */
 static inline bool shmpi_may_read(struct shmpi_engine *e, int source, uint64_t address)
 {
     struct shmpi_peer *p = &e->peers[source];
@@ -78,7 +79,7 @@ static inline bool shmpi_may_read(struct shmpi_engine *e, int source, uint64_t a
     return !p->no_reading;
 }
 
-/* The sender is to move [0, low) too, or all of it where this side cannot read. */
+/* Ask the sender to move [0, low) too, or all of it where this side cannot read. */
 static inline void shmpi_begin_sharing(struct shmpi_engine *e, struct shmpi_req *r)
 {
     struct shmpi_copy *c = &r->copy;
@@ -92,7 +93,8 @@ static inline void shmpi_begin_sharing(struct shmpi_engine *e, struct shmpi_req 
     SHMND_KILL_POINT("asked");
 }
 
-/* Takes the buffer back from a sender that writes into it. True if it lives, and there was one. */
+/* Take the buffer back from a sender that writes into it. Return true if there was one and it
+ * lives. */
 static inline bool shmpi_stop_placing(struct shmpi_engine *e, struct shmpi_req *r)
 {
     struct shmpi_copy *c = &r->copy;
@@ -110,7 +112,7 @@ static inline bool shmpi_stop_placing(struct shmpi_engine *e, struct shmpi_req *
     return !p->dead;
 }
 
-/* A receive of a message in its sender's memory: `share` as in the flags of READY. */
+/* Begin to receive a message in its sender's memory: `share` as in the flags of READY. */
 static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r, uint64_t theirs,
                                     uint64_t address, uint32_t share)
 {
@@ -156,8 +158,7 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
         shmpi_begin_sharing(e, r);
 }
 
-/* Takes a stretch from the back for this side, and returns its bytes: 0: the sender has the
- * rest. */
+/* Take a stretch from the back for this side. Return its bytes; 0 where the sender has the rest. */
 static inline uint64_t shmpi_read_next(struct shmpi_engine *e, struct shmpi_req *r)
 {
     struct shmpi_copy *c = &r->copy;
@@ -182,7 +183,7 @@ static inline uint64_t shmpi_read_next(struct shmpi_engine *e, struct shmpi_req 
     return n;
 }
 
-/* Reads [low, low + n) of the message. 0, or an errno value. */
+/* Read [low, low + n) of the message, or reduce it. Return 0, or an errno value. */
 static inline int shmpi_read(struct shmpi_engine *e, struct shmpi_req *r, uint64_t n)
 {
     struct shmpi_copy *c = &r->copy;
@@ -201,7 +202,7 @@ static inline bool shmpi_is_whole(const struct shmpi_req *r)
     return r->copy.moved >= r->copy.low;
 }
 
-/* Reads a stretch of it. Returns its bytes, 0 where the sender has the rest. */
+/* Read a stretch of the message. Return its bytes, or 0 where the sender has the rest. */
 static inline uint64_t shmpi_copy_one(struct shmpi_engine *e, struct shmpi_req *r)
 {
     uint64_t n = shmpi_read_next(e, r);
@@ -219,8 +220,8 @@ static inline uint64_t shmpi_copy_one(struct shmpi_engine *e, struct shmpi_req *
     return n;
 }
 
-/* Reads where no pieces come, oldest message first. While some come from anywhere, those go before,
- * for a while. */
+/* Read messages of which no pieces come, the oldest first, and return how many. While pieces come
+ * from anywhere, those go before, for a while. */
 static inline uint32_t shmpi_copy_some(struct shmpi_engine *e)
 {
     uint32_t moved = 0;
@@ -243,7 +244,7 @@ static inline uint32_t shmpi_copy_some(struct shmpi_engine *e)
     return moved;
 }
 
-/* The sender has written `n` bytes, its last ones, into the buffer. */
+/* Take the notice that the sender has written `n` bytes, its last ones, into the buffer. */
 static inline void shmpi_take_placed(struct shmpi_engine *e, int source, uint64_t id, uint64_t n)
 {
     struct shmpi_req *r = shmpi_req_named(e, id, source);

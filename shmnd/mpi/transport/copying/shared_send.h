@@ -8,7 +8,7 @@
 
 #include "transport/copying/shared_copy.h"
 
-/* A word of the lane for a send, before its READY. */
+/* Take a word of the lane for a send before its READY, if one is free. */
 static inline void shmpi_share_take(struct shmpi_engine *e, struct shmpi_req *r)
 {
     struct shmpi_peer *p = &e->peers[r->peer];
@@ -25,8 +25,8 @@ static inline shmnd_word64 *shmpi_placed_word(const struct shmpi_engine *e,
     return &e->peers[r->peer].out.lane->placed[r->copy.share - 1];
 }
 
-/* The receiver wants words[0] bytes of this send; with READS it takes some of them itself, and then
- * words[1] may say where its buffer is. */
+/* Begin to move the words[0] bytes of a send that its receiver wants; with READS it takes some of
+ * them itself, and then words[1] may name the place of its buffer. */
 static inline void shmpi_begin_push(struct shmpi_engine *e, struct shmpi_req *r, uint64_t theirs,
                                     const uint64_t *words, uint32_t flags)
 {
@@ -52,8 +52,8 @@ static inline void shmpi_begin_push(struct shmpi_engine *e, struct shmpi_req *r,
     SHMND_KILL_POINT("cleared");
 }
 
-/* Takes the next unit, or the next stretch of those that the kernel copies. False: there is none,
- * and `*all` says whether this side has taken all. */
+/* Take the next unit, or the next stretch of those that the kernel copies. Return false if there is
+ * none, and in `*all` whether this side has taken all. */
 static inline bool shmpi_push_next(struct shmpi_engine *e, struct shmpi_req *r, bool *all)
 {
     struct shmpi_copy *c = &r->copy;
@@ -81,7 +81,7 @@ static inline bool shmpi_push_next(struct shmpi_engine *e, struct shmpi_req *r, 
     return true;
 }
 
-/* Writes pieces while there is room. True when the last one is written. */
+/* Write pieces while there is room. Return true when this side has written its last one. */
 static inline bool shmpi_push_one(struct shmpi_engine *e, struct shmpi_req *r, uint32_t *pushed,
                                   bool *all)
 {
@@ -116,8 +116,8 @@ static inline void shmpi_send_placed(struct shmpi_engine *e, struct shmpi_req *r
         r->fault = SHMPI_NO_MEMORY;
 }
 
-/* Writes the taken bytes into the receiver's buffer. False if the kernel does not let us: then they
- * go by the lane, as do all that follow. */
+/* Write the taken bytes into the receiver's buffer. Return false if the kernel does not permit it:
+ * then they go by the lane, as do all that follow. */
 static inline bool shmpi_place(struct shmpi_engine *e, struct shmpi_req *r, uint64_t n)
 {
     struct shmpi_copy *c = &r->copy;
@@ -137,7 +137,7 @@ static inline bool shmpi_place(struct shmpi_engine *e, struct shmpi_req *r, uint
     return false;
 }
 
-/* Writes into the receiver's buffer. True when this side has written its last unit. */
+/* Write units into the receiver's buffer. Return true when this side has written its last one. */
 static inline bool shmpi_place_one(struct shmpi_engine *e, struct shmpi_req *r, uint32_t *pushed,
                                    bool *all)
 {
