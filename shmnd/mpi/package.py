@@ -16,7 +16,7 @@ _loaded: list[object] = []
 
 
 def get_include() -> str:
-    """Return the folder with headers that refuse to compile: there is not a C interface."""
+    """Return the folder of headers that end a compilation with why there is no C interface."""
     return str(FRONT / "mpi4py" / "include")
 
 

@@ -98,7 +98,7 @@ static inline struct shmpi_awaited shmpi_await_entry(const struct shmpi_lines *l
                                   SHMPI_ASLEEP_ENTRY(l->rank[place])};
 }
 
-/* Return the word to wait for before entry k: that a member finishes the entry it overwrites. */
+/* Return the word to wait for before entry k: a member's count of finished entries. */
 static inline struct shmpi_awaited shmpi_await_room(const struct shmpi_lines *l, uint64_t k,
                                                     int place)
 {

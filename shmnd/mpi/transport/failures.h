@@ -22,7 +22,7 @@
 /* Return whether an operation is one of those that end, which `what` names. */
 typedef bool (*shmpi_choice)(const struct shmpi_req *r, uint64_t what);
 
-/* Free the unsent records of a send to a peer, or with NULL all of the peer. */
+/* Free the unsent records of a send to a peer, or with NULL all those of the peer. */
 static inline void shmpi_drop_unsent(struct shmpi_engine *e, struct shmpi_peer *p,
                                      const struct shmpi_req *r)
 {

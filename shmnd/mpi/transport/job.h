@@ -127,7 +127,7 @@ static inline struct shmpi_lane *shmpi_job_lane(struct shmpi_job *job, uint32_t 
     return (struct shmpi_lane *)(lanes + ((uint64_t)to * size + from) * stride);
 }
 
-/* Return where the arena of a rank begins, in bytes from the begin of the job's memory on. */
+/* Return where the arena of a rank begins, in bytes from the beginning of the job's memory. */
 static inline uint64_t shmpi_arena_at(uint32_t size, uint64_t lane_bytes, uint64_t arena_bytes,
                                       uint32_t rank)
 {

@@ -136,8 +136,9 @@ static inline void shmpi_out_show(struct shmpi_out *out, struct shmpi_record *r,
     out->write_pos = next;
 }
 
-/* Own the lines of the next record: it is perhaps as long, and clears a mark as well. The receiver
- * has these lines since the last lap: a copy would wait for them, and the fence of a wake. */
+/* Fetch the lines of the next record to write them: it is perhaps as long, and clears a mark as
+ * well. The receiver has these lines since the last lap: a copy would wait for them, and the fence
+ * of a wake. */
 static inline void shmpi_out_own(const struct shmpi_out *out, uint64_t payload)
 {
     uint64_t wanted = shmpi_record_bytes(payload) + SHMPI_LINE;

@@ -131,7 +131,7 @@ static inline void shmpi_add_posted(const struct shmpi_engine *e, struct shmpi_r
 }
 
 /* Release a rank at its end that another one waits for in vain: it stays no longer, and its exit
- * code is the one that counts. For the launcher. The word orders nothing: a rank that misses the
+ * code is the result. For the launcher. The word orders nothing: a rank that misses the
  * bell reads it after SHMPI_SLEEP_NS. */
 static inline void shmpi_job_release(struct shmpi_job *job, uint32_t rank)
 {

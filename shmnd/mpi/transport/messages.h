@@ -12,8 +12,8 @@
 #include "transport/copying/shared_receive.h"
 #include "transport/copying/shared_send.h"
 
-/* Note the head of a message in its receive. With `mapped` the message lies in its sender's arena;
- * `whole` are the bytes of its collective. */
+/* Note the head of a message in the receive that gets it. With `mapped` the message lies in its
+ * sender's arena; `whole` are the bytes of its collective. */
 static inline void shmpi_matched(struct shmpi_req *r, int source, int tag, uint64_t bytes,
                                  uint64_t whole, bool mapped)
 {
@@ -38,7 +38,7 @@ static inline void shmpi_matched(struct shmpi_req *r, int source, int tag, uint6
         shmpi_sched_compare(r, bytes, whole);
 }
 
-/* Note the head of a message that could not be made in its receive. */
+/* Note in its receive the head of a message that its sender could not make. */
 static inline void shmpi_matched_spoiled(struct shmpi_req *r, int source, int tag)
 {
     r->source = source;

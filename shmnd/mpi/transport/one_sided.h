@@ -91,8 +91,8 @@ static inline int shmpi_other(const struct shmpi_holders *h, uint64_t rank)
     return rank < (uint64_t)h->size && rank != (uint64_t)h->rank ? h->to_job[rank] : -1;
 }
 
-/* Return a rank that holds a lock; -1 if none is seen. Of readers, one that has left is preferred,
- * because it will not return it. What it held when it left is seen. */
+/* Return a rank that holds a lock; -1 if none is found. Of readers, one that has left is preferred,
+ * because it will not return it. A lock that it held when it left is found. */
 static inline int shmpi_holder(struct shmpi_engine *e, const struct shmpi_holders *h, int lock,
                                bool *has_left)
 {

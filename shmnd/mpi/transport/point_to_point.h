@@ -316,7 +316,8 @@ static inline void shmpi_idle_for(struct shmpi_engine *e, uint32_t turn,
         shmpi_sleep(e->mine, seen, turn == e->yields ? SHMPI_FIRST_SLEEP_NS : SHMPI_SLEEP_NS);
 }
 
-/* Count a thread that is about to idle. With the interpreter's lock, as shmpi_idle_end(). */
+/* Count a thread that is about to call shmpi_idle_for(). With the interpreter's lock, as
+ * shmpi_idle_end(). */
 static inline void shmpi_idle_begin(struct shmpi_engine *e)
 {
     shmnd_add32(&e->idlers, 1);

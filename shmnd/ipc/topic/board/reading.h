@@ -83,8 +83,9 @@ static inline uint32_t shmnd_found_slot(const struct shmnd_found *found)
     return found->info & SHMND_INFO_INLINE ? SHMND_NO_SLOT : (uint32_t)found->body[0];
 }
 
-/* Hold a slot, and return the number of the hold; SHMND_NO_SLOT for a sample that was copied, which
- * the publisher need not keep. The caller checks the line once more, behind the fence. */
+/* Hold a slot, and return the number of the hold. `slot` is SHMND_NO_SLOT for a sample that was
+ * copied, which the publisher need not keep. The caller checks the line once more, behind the
+ * fence. */
 static inline uint32_t shmnd_reading_hold(struct shmnd_reading *r, uint32_t slot)
 {
     uint32_t hold = r->free_holds[--r->free_count];

@@ -339,7 +339,7 @@ static inline void shmnd_reading_doze(struct shmnd_reading *r)
     shmnd_reading_arm(r);
 }
 
-/* Arm for a sleep at the counter, and return its value. The caller checks again before it sleeps. */
+/* Arm for a sleep at the counter, and return its value. The caller checks again before. */
 static inline uint32_t shmnd_reading_arm_counter(struct shmnd_reading *r)
 {
     /* SYNC counter: acquire, pairs with the release in shmnd_board_publish() */

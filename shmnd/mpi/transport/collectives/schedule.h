@@ -25,8 +25,8 @@ struct shmpi_step {
     bool due;       /* it was received, and is reduced when its round has ended */
 };
 
-/* Store left op right in `to`, which is `right`, or with an operation `to_any_place` also `left`, or
- * apart from both. Return 0, or another number if it failed: the caller's side knows why. */
+/* Store left op right in `to`, which is `right`, or with an operation `to_any_place` also `left`,
+ * or apart from both. Return 0, or another number if it failed: the caller's side knows why. */
 typedef int (*shmpi_reduce)(void *arg, const void *left, const void *right, void *to,
                             uint64_t items);
 

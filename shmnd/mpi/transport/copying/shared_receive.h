@@ -34,7 +34,7 @@ static inline bool shmpi_ask(struct shmpi_engine *e, struct shmpi_req *r, bool r
     return shmpi_send_record(e, &e->peers[r->source], &o, &written);
 }
 
-/* Choose whether the kernel copies a message that begins now, and time it in a trial. */
+/* Return whether both sides copy a message that begins now by the kernel; time it in a trial. */
 static inline bool shmpi_choose_kernel(struct shmpi_engine *e, struct shmpi_req *r)
 {
     struct shmpi_way *way = shmpi_way_of(&e->peers[r->source].ways, r->got);
