@@ -25,7 +25,8 @@ static inline uint8_t *shmnd_wqe_inline(struct shmnd_qp *qp, uint64_t pos)
     return qp->wq.inlined + (pos & qp->wq.mask) * (uint64_t)qp->inline_size;
 }
 
-/* shmnd_local_spans() for a list of which some elements are in fragile memory. */
+/* Store the ranges of a list of which some elements may be in fragile memory. Return false if an
+ * element is in no registered memory with one of `rights`. */
 static __attribute__((noinline, cold, unused)) bool
 shmnd_local_spans_fragile(struct shmnd_registry *registry, const struct shmnd_sge *sges, uint32_t n,
                           uint32_t rights, struct shmnd_spans *out)
@@ -42,8 +43,9 @@ shmnd_local_spans_fragile(struct shmnd_registry *registry, const struct shmnd_sg
     return true;
 }
 
-/* Stores the ranges of `sges` in `out`, if all are in registered memory with one of `rights`; false
- * otherwise. Every message calls it, so it is inlined; the rare case is a function of its own. */
+/* Store the ranges of `sges` in `out`. Return false if an element is not in registered memory with
+ * one of `rights`. Every message calls it, so it is inlined; the rare case is a function of its
+ * own. */
 static inline __attribute__((always_inline)) bool shmnd_local_spans(struct shmnd_registry *registry,
                                                                     const struct shmnd_sge *sges,
                                                                     uint32_t n, uint32_t rights,
@@ -60,7 +62,7 @@ static inline __attribute__((always_inline)) bool shmnd_local_spans(struct shmnd
 
 /* ---- the peer's memory --------------------------------------------------------------- */
 
-/* Adds the local address of the peer's `offset` in `segment` to `out`. Returns 1; 0: the segment is
+/* Add the local address of the peer's `offset` in `segment` to `out`. Return 1; 0: the segment is
  * not mapped here yet; -1: the range exceeds the segment, or is in private memory that this process
  * cannot access, or this process is to `store` there and may not.
  *
@@ -107,7 +109,8 @@ static inline uint32_t shmnd_copy_spans(struct shmnd_peer *peer, const struct sh
     return SHMND_SUCCESS;
 }
 
-/* shmnd_copy_write() of one range of the target, from a list or by the kernel.
+/* Copy to one range so that its last byte becomes visible last, from a list or by the kernel.
+ * Return a status.
  *
  * The kernel copies the part of a range in one page by one instruction, whose stores may become
  * visible in any order, so in private memory the last byte is a range of its own, in the same call.
@@ -140,9 +143,9 @@ static __attribute__((noinline, unused)) uint32_t shmnd_copy_write_gathered(
     return SHMND_SUCCESS;
 }
 
-/* Copies a Write, whose target a thread may be polling (`watched`): the last byte becomes visible
- * last. Reads and placed messages, too, for which that is not needed. An aligned word from one
- * range is left whole, for a thread that polls all of it. */
+/* Copy a Read, a Write or a placed message and return a status. If a thread may be polling the
+ * target (`watched`), the last byte of one range becomes visible last. An aligned word from one
+ * range is stored whole, for a thread that polls all of it. */
 static inline uint32_t shmnd_copy_write(struct shmnd_peer *peer, const struct shmnd_spans *to,
                                         const struct shmnd_spans *from, bool watched)
 {
@@ -170,7 +173,8 @@ static inline uint32_t shmnd_copy_write(struct shmnd_peer *peer, const struct sh
     return SHMND_SUCCESS;
 }
 
-/* Copies between local ranges, some of them fragile, and plain memory. Returns a status. */
+/* Copy `scattered` local ranges, of which some are fragile, to `plain` memory, or from it if `out`.
+ * Return a status. */
 static inline uint32_t shmnd_copy_staged(struct shmnd_peer *peer,
                                          const struct shmnd_spans *scattered, void *plain, bool out)
 {
@@ -181,8 +185,8 @@ static inline uint32_t shmnd_copy_staged(struct shmnd_peer *peer,
                : shmnd_copy_spans(peer, &whole, scattered);
 }
 
-/* After a copy by the reader of a message that returned `status`: whose memory could not be
- * accessed? SHMND_REMOTE_ERROR: the source, which is the sender's. It can, for instance, lie in
+/* Return the status of a reader's copy that ended with `status`: SHMND_REMOTE_ERROR if the source,
+ * the sender's memory, cannot be accessed, otherwise `status`. The source can, for instance, lie in
  * a file that was truncated. */
 static __attribute__((noinline, cold, unused)) uint32_t shmnd_reader_status(
     struct shmnd_peer *peer, const struct shmnd_spans *from, uint32_t status)
@@ -206,7 +210,7 @@ static __attribute__((noinline, cold, unused)) uint32_t shmnd_reader_status(
  * last one of a piece may exceed it by one call. */
 #define SHMND_CALL_BYTES (1u << 20)
 
-/* Copies the next piece of a copy that runs from its beginning to its end. */
+/* Copy the next piece of a copy that runs from its beginning to its end. Return a status. */
 static inline uint32_t shmnd_copy_piece(struct shmnd_peer *peer, struct shmnd_job *job)
 {
     uint64_t total = job->to.total;
@@ -226,7 +230,7 @@ static inline uint32_t shmnd_copy_piece(struct shmnd_peer *peer, struct shmnd_jo
     return status;
 }
 
-/* Has this side chunks of the message to claim? */
+/* Return whether this side has chunks of the message to claim. */
 static inline bool shmnd_job_has_chunks(const struct shmnd_job *job, bool reading)
 {
     uint64_t word = shmnd_relaxed64(&job->share->claim);
@@ -234,7 +238,7 @@ static inline bool shmnd_job_has_chunks(const struct shmnd_job *job, bool readin
                            : shmnd_chunks_due(word, &job->chunks, reading);
 }
 
-/* After a run: is a piece of the job left? */
+/* Return whether a piece of the job is left after a run. */
 static inline bool shmnd_job_is_unfinished(const struct shmnd_job *job, bool reading)
 {
     if (job->result != SHMND_SUCCESS || job->kind == SHMND_JOB_NONE)
@@ -244,8 +248,8 @@ static inline bool shmnd_job_is_unfinished(const struct shmnd_job *job, bool rea
     return job->moved < job->to.total;
 }
 
-/* Does the other side leave its half of the message to this one? One that stayed away the last time
- * is not waited for. */
+/* Return whether the other side leaves its unclaimed chunks to this one, after waiting for its
+ * claim. If it left them the last time, do not wait. */
 static inline bool shmnd_job_is_left_alone(struct shmnd_job *job)
 {
     uint64_t patience_ns = job->left_alone ? 0 : SHMND_PATIENCE_NS;
@@ -253,7 +257,8 @@ static inline bool shmnd_job_is_left_alone(struct shmnd_job *job)
     return job->left_alone;
 }
 
-/* Claims and copies chunks until none is left to this side or a piece has been copied. */
+/* Claim and copy chunks until none is left to this side or a piece has been copied. Return a
+ * status. */
 static inline uint32_t shmnd_run_chunks(struct shmnd_peer *peer, struct shmnd_job *job,
                                         bool reading)
 {

@@ -30,7 +30,7 @@ static inline bool shmnd_cq_has_room(const struct shmnd_cq *cq)
     return shmnd_cq_count(cq) < cq->limit;
 }
 
-/* May another request be posted that completes here? */
+/* Return whether another request that completes here may be posted. */
 static inline bool shmnd_cq_can_post(const struct shmnd_cq *cq)
 {
     return shmnd_cq_count(cq) <= cq->bound;
@@ -49,8 +49,8 @@ static inline uint32_t shmnd_cq_pop(struct shmnd_cq *cq, struct shmnd_cqe *out, 
     return n;
 }
 
-/* Returns completions that were popped last to the front. False if more than `bound` would be
- * there: requests may have been posted since. */
+/* Put completions that were popped last back to the front. Return false if the ring would hold more
+ * than `bound`: requests may have been posted since. */
 static inline bool shmnd_cq_put_back(struct shmnd_cq *cq, const struct shmnd_cqe *e, uint32_t n)
 {
     if (shmnd_cq_count(cq) + n > cq->bound)
@@ -66,8 +66,8 @@ static inline bool shmnd_cqe_satisfies(const struct shmnd_cqe *e, uint32_t mode)
            (e->flags & SHMND_CQE_SOLICITED);
 }
 
-/* Does a completion in the ring that is newer than the last trigger satisfy `mode`? If so it
- * becomes the trigger: it will satisfy no later Notify. */
+/* Return whether a completion in the ring that is newer than the last trigger satisfies `mode`. If
+ * so, make all completions in the ring old: they will satisfy no later Notify. */
 static inline bool shmnd_cq_trigger(struct shmnd_cq *cq, uint32_t mode)
 {
     uint64_t pos = cq->triggered_pos > cq->read_pos ? cq->triggered_pos : cq->read_pos;
@@ -130,8 +130,9 @@ static inline bool shmnd_cq_is_hot(const struct shmnd_cq *cq, const struct shmnd
     return hot;
 }
 
-/* `wanted`: `wants_credit` was set before the receives, the room and the taken messages of the peer
- * were checked just now, so the peer marks the queue pair for every change since. */
+/* Return whether the queue pair may leave the active ones until the peer marks it. `wanted`:
+ * `wants_credit` was set before the receives, the room and the taken messages of the peer were
+ * checked just now, so the peer marks the queue pair for every change since. */
 static inline bool shmnd_cq_may_park(const struct shmnd_cq *cq, const struct shmnd_qp *qp,
                                      bool wanted)
 {
@@ -167,7 +168,7 @@ static inline uint32_t shmnd_qp_bit(const struct shmnd_cq *cq, const struct shmn
     return cq == qp->receive_cq ? qp->receive_bit : qp->initiator_bit;
 }
 
-/* Adds `qp` to the queue pairs that the queue polls. The caller has made room in the arrays. */
+/* Add `qp` to the queue pairs that the queue polls. The caller has made room in the arrays. */
 static inline void shmnd_cq_add_qp(struct shmnd_cq *cq, struct shmnd_qp *qp)
 {
     for (uint32_t i = 0; i < cq->link_count; i++)
@@ -206,7 +207,7 @@ static inline void shmnd_cq_remove_qp(struct shmnd_cq *cq, struct shmnd_qp *qp)
     }
 }
 
-/* Does only polling finish an operation of this queue pair? */
+/* Return whether an operation of this queue pair ends only by polls. */
 static inline bool shmnd_qp_needs_polls(const struct shmnd_qp *qp)
 {
     return qp->wq.oldest != qp->wq.end || qp->rx.stalled || qp->rx.open || qp->rx.extra_ready ||

@@ -36,7 +36,7 @@ struct shmnd_contexts_walk {
     bool open, extra;
 };
 
-/* Returns the next place of a posted Receive; NULL: there are no more. */
+/* Return the address of the next context of a posted Receive; NULL: there are no more. */
 static inline void **shmnd_receives_next_context(struct shmnd_receives *r,
                                                  struct shmnd_contexts_walk *at)
 {
@@ -48,8 +48,8 @@ static inline void **shmnd_receives_next_context(struct shmnd_receives *r,
     return NULL;
 }
 
-/* The same for all that a queue pair owns. Its Receives are of its own queue: those of a shared
- * queue are that queue's. */
+/* Return the address of the next context that a queue pair owns; NULL: there are no more. Its
+ * Receives are those of its own queue; a shared queue owns its own. */
 static inline void **shmnd_qp_next_context(struct shmnd_qp *qp, struct shmnd_contexts_walk *at)
 {
     while (at->requests != qp->wq.end - qp->wq.released) {
@@ -70,7 +70,8 @@ static inline void **shmnd_qp_next_context(struct shmnd_qp *qp, struct shmnd_con
     return shmnd_receives_next_context(&qp->own, at);
 }
 
-/* The same for the windows of a registry. Few have a context, so it ends with the last of them. */
+/* Return the address of the next context of a window; NULL: there are no more. Few windows have a
+ * context, so the walk ends with the last of them. */
 static inline void **shmnd_registry_next_context(struct shmnd_registry *r,
                                                  struct shmnd_contexts_walk *at)
 {
@@ -93,7 +94,8 @@ static inline void shmnd_window_set_context(struct shmnd_registry *r, struct shm
     window->context = context;
 }
 
-/* Returns the context of a window, whose reference is the caller's from now on, or NULL. */
+/* Take the context of a window and return it, or NULL. The caller owns its reference from now
+ * on. */
 static inline void *shmnd_window_take_context(struct shmnd_registry *r, struct shmnd_region *window)
 {
     void *context = window->context;

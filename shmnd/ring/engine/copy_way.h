@@ -49,7 +49,7 @@ struct shmnd_ways {
     struct shmnd_way ranges[SHMND_WAYS_RANGES];
 };
 
-/* Returns the range of so many bytes; NULL for more than the last one has. */
+/* Return the range of a message of `bytes`; NULL: it is longer than those of the last range. */
 static inline struct shmnd_way *shmnd_way_of(struct shmnd_ways *ways, uint64_t bytes)
 {
     for (int i = 0; i < SHMND_WAYS_RANGES; i++)
@@ -58,13 +58,14 @@ static inline struct shmnd_way *shmnd_way_of(struct shmnd_ways *ways, uint64_t b
     return NULL;
 }
 
-/* Does the next message go by the kernel? */
+/* Return whether the next message goes by the kernel. */
 static inline bool shmnd_way_is_kernel(const struct shmnd_way *w)
 {
     return w->messages < SHMND_WAY_TRIAL ? w->messages / SHMND_WAY_BLOCK % 2 : w->by_kernel;
 }
 
-/* The next message is issued. True: call shmnd_way_note() with the time. */
+/* Count a message that is issued. Return true if the caller must call shmnd_way_note() with the
+ * time. */
 static inline bool shmnd_way_count(struct shmnd_way *w)
 {
     if (++w->messages > SHMND_WAY_TRIAL && w->messages == SHMND_WAY_TRIAL + w->stays)
@@ -74,7 +75,7 @@ static inline bool shmnd_way_count(struct shmnd_way *w)
     return on_trial && (of_block == SHMND_WAY_SETTLES || of_block == 0);
 }
 
-/* A block is timed from now on, or until now; the last one of a trial decides. */
+/* Begin or end the timing of a block. The last block of a trial chooses the way. */
 static inline void shmnd_way_note(struct shmnd_way *w, uint64_t now_ns)
 {
     if (w->messages % SHMND_WAY_BLOCK) {

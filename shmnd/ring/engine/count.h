@@ -16,7 +16,7 @@ static inline void shmnd_qp_set_state(struct shmnd_qp *qp, enum shmnd_qp_state s
     shmnd_put64(&qp->counters->state, state);
 }
 
-/* A message was sent. */
+/* Count a message that was sent. */
 static inline void shmnd_count_sent(struct shmnd_qp *qp, uint64_t bytes)
 {
     shmnd_put64(&qp->counters->sent, qp->messages);
@@ -29,25 +29,26 @@ static inline void shmnd_count_recalled(struct shmnd_qp *qp, uint64_t bytes)
     shmnd_counters_add(&qp->counters->sent_bytes, 0 - bytes);
 }
 
-/* A receive was posted. Those of a shared queue are not counted. */
+/* Publish the number of receives posted to the queue pair's own queue. Those of a shared queue are
+ * not counted. */
 static inline void shmnd_count_posted(struct shmnd_qp *qp)
 {
     shmnd_put64(&qp->counters->posted, qp->own.posted - qp->posted_base);
 }
 
-/* A message was received completely. */
+/* Count the bytes of a message that was received completely. */
 static inline void shmnd_count_received(struct shmnd_qp *qp, uint64_t bytes)
 {
     shmnd_counters_add(&qp->counters->received_bytes, bytes);
 }
 
-/* The length of the initiator queue changed. */
+/* Publish the length of the initiator queue. */
 static inline void shmnd_count_requests(struct shmnd_qp *qp)
 {
     shmnd_put64(&qp->counters->outstanding, qp->wq.end - qp->wq.oldest);
 }
 
-/* The oldest request has waited for a receive since `since_ns`; 0: it does not wait. */
+/* Publish since when the oldest request waits for a receive; 0: it does not wait. */
 static inline void shmnd_count_waiting(struct shmnd_qp *qp, struct shmnd_wqe *oldest,
                                        uint64_t since_ns)
 {
@@ -57,7 +58,7 @@ static inline void shmnd_count_waiting(struct shmnd_qp *qp, struct shmnd_wqe *ol
     shmnd_put64(&qp->counters->waiting_ns, since_ns);
 }
 
-/* A Read or Write copied its bytes. */
+/* Count a Read or Write that copied its bytes. */
 static inline void shmnd_count_rdma(struct shmnd_qp *qp, uint8_t type, uint64_t bytes)
 {
     bool reading = type == SHMND_READ;
@@ -65,14 +66,14 @@ static inline void shmnd_count_rdma(struct shmnd_qp *qp, uint8_t type, uint64_t 
     shmnd_counters_add(reading ? &qp->counters->read_bytes : &qp->counters->written_bytes, bytes);
 }
 
-/* A request ended with another status than ND_SUCCESS. */
+/* Count a request that ended with another status than ND_SUCCESS. */
 static inline void shmnd_count_failure(struct shmnd_qp *qp, uint32_t status)
 {
     shmnd_counters_add(&qp->counters->failures, 1);
     shmnd_put64(&qp->counters->status, status);
 }
 
-/* A receive ended with another status than ND_SUCCESS. */
+/* Count a receive that ended with another status than ND_SUCCESS. */
 static inline void shmnd_count_unfilled(struct shmnd_qp *qp, uint32_t status)
 {
     shmnd_counters_add(&qp->counters->unfilled, 1);

@@ -33,7 +33,7 @@ static inline void shmnd_counters_add(shmnd_word64 *w, uint64_t n)
     shmnd_put64(w, shmnd_relaxed64(w) + n);
 }
 
-/* Ends the current use of the set. */
+/* End the current use of the set. */
 static inline void shmnd_counters_close(struct shmnd_counters *t)
 {
     shmnd_put64(&t->name, 0);
@@ -41,7 +41,7 @@ static inline void shmnd_counters_close(struct shmnd_counters *t)
     shmnd_stores_before();
 }
 
-/* Clears the set for another use. The caller fills in the identity of that use, then names it. */
+/* Clear the set for another use. The caller fills in the identity of that use, then names it. */
 static inline void shmnd_counters_clear(struct shmnd_counters *t)
 {
     shmnd_counters_close(t);
@@ -58,14 +58,15 @@ static inline void shmnd_counters_open(struct shmnd_counters *t, uint64_t name)
 
 /* ---- a reader ------------------------------------------------------------------------ */
 
-/* The name of the current use; 0: free. */
+/* Return the name of the current use; 0: the set is free. */
 static inline uint64_t shmnd_counters_name(const struct shmnd_counters *t)
 {
     /* SYNC counters: acquire, pairs with release in shmnd_counters_open() */
     return shmnd_acquire64(&t->name);
 }
 
-/* After reading: did the set belong to the same use throughout? */
+/* Return whether the set has belonged to the use `name` since its words were read. For a reader,
+ * after reading. */
 static inline bool shmnd_counters_unchanged(const struct shmnd_counters *t, uint64_t name)
 {
     /* SYNC counters: fence, pairs with the fence in shmnd_counters_close() */
@@ -73,7 +74,8 @@ static inline bool shmnd_counters_unchanged(const struct shmnd_counters *t, uint
     return shmnd_relaxed64(&t->name) == name;
 }
 
-/* Copies the words out. False: the set is free, or its use has changed meanwhile. */
+/* Copy the words of the set to `out`. Return false if it is free, or its use has changed
+ * meanwhile. */
 static inline bool shmnd_counters_read(const struct shmnd_counters *t, uint64_t *out)
 {
     const shmnd_word64 *words = (const shmnd_word64 *)t;

@@ -9,14 +9,14 @@
 #include <sched.h>
 #include <stdbool.h>
 
-/* Returns whether the calling thread may run on one CPU alone: it is pinned, or there is one. */
+/* Return whether the calling thread may run on one CPU only: it is pinned, or there is one CPU. */
 static inline bool shmnd_on_one_cpu(void)
 {
     cpu_set_t allowed;
     return sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) == 1;
 }
 
-/* Lets another process run that waits for this CPU. */
+/* Let another process that waits for this CPU run. */
 static inline void shmnd_yield(void)
 {
     sched_yield();

@@ -46,9 +46,10 @@ struct shmnd_todo {
     bool receiving; /* the job is rx.job */
 };
 
-/* The mapping of a segment for a message is asked for once: only a poll that reads the message
- * again decides whether it still lacks one. A poll that may not take a message, since its queue is
- * full, must not ask again: that would look as if the segment could not be mapped. */
+/* Store the first thing to do that a poll finds. A mapping for a message is requested once: only a
+ * poll that reads the message again decides whether the message still lacks it. A poll that may not
+ * take a message, since its queue is full, must not request it again: the segment would seem
+ * impossible to map. */
 static inline void shmnd_todo_set(struct shmnd_todo *todo, struct shmnd_qp *qp,
                                   enum shmnd_progress what, bool receiving)
 {
@@ -58,7 +59,7 @@ static inline void shmnd_todo_set(struct shmnd_todo *todo, struct shmnd_qp *qp,
         *todo = (struct shmnd_todo){qp, what, receiving};
 }
 
-/* Makes progress on one queue pair; jobs are left to the caller. */
+/* Make progress on one queue pair and leave jobs to the caller, in `todo`. */
 static inline void shmnd_qp_progress_todo(struct shmnd_qp *qp, uint64_t now_ns,
                                           struct shmnd_todo *todo)
 {
@@ -80,7 +81,8 @@ struct shmnd_poll {
     struct shmnd_todo *todo;
 };
 
-/* Takes messages into the receive queue's ring: at most `most`, and none while it holds `fill`. */
+/* Take messages into the receive queue's ring, at most `most`, until it holds `fill` completions.
+ * Return how many. */
 static inline uint32_t shmnd_qp_consume_into_ring(struct shmnd_qp *qp, uint32_t most, uint64_t fill)
 {
     struct shmnd_cq *cq = qp->receive_cq;
@@ -95,8 +97,8 @@ static inline uint32_t shmnd_qp_consume_into_ring(struct shmnd_qp *qp, uint32_t 
     return n;
 }
 
-/* Polls one link and returns the number of messages taken. They go to `out` if no completion
- * must precede them. */
+/* Poll one link and return the number of messages taken. They are stored in `out` if no completion
+ * must precede them, otherwise in the ring. */
 static inline uint32_t shmnd_cq_poll_link(struct shmnd_cq *cq, struct shmnd_qp *qp,
                                           struct shmnd_poll *p)
 {
@@ -122,7 +124,7 @@ static inline uint32_t shmnd_cq_poll_link(struct shmnd_cq *cq, struct shmnd_qp *
     return n;
 }
 
-/* Polls links in turn, beginning after the last one visited, until `out` is full. When completions
+/* Poll links in turn, beginning after the last one visited, until `out` is full. When completions
  * from the ring have filled it, links that have messages join the active ones. */
 static inline void shmnd_cq_poll_links(struct shmnd_cq *cq, struct shmnd_qp *const *links,
                                        uint32_t count, struct shmnd_poll *p)
@@ -142,7 +144,7 @@ static inline void shmnd_cq_poll_links(struct shmnd_cq *cq, struct shmnd_qp *con
     } while (again && p->n < p->max);
 }
 
-/* Makes a link that has a message one of the hot ones, in place of the oldest of these. */
+/* Make a link that has a message one of the hot ones, in place of the oldest of these. */
 static inline void shmnd_cq_make_hot(struct shmnd_cq *cq, struct shmnd_qp *qp, struct shmnd_poll *p)
 {
     for (uint32_t i = 0; i < SHMND_HOT_LINKS; i++)
@@ -159,7 +161,7 @@ static inline void shmnd_cq_make_hot(struct shmnd_cq *cq, struct shmnd_qp *qp, s
     shmnd_cq_poll_link(cq, old, p); /* messages published before its bit was cleared */
 }
 
-/* The marks in one word of the bitmap, without those of hot links, which stay set. */
+/* Return the marks in one word of the bitmap without those of hot links, which stay set. */
 static inline uint64_t shmnd_cq_ready_bits(const struct shmnd_cq *cq, uint32_t word)
 {
     /* relaxed: a bit seen late is seen at the next poll */
@@ -174,7 +176,7 @@ static inline uint64_t shmnd_cq_ready_bits(const struct shmnd_cq *cq, uint32_t w
     return bits;
 }
 
-/* Polls the links that have a mark, and makes them hot. */
+/* Poll the links that have a mark, and make them hot. */
 static inline void shmnd_cq_poll_marked(struct shmnd_cq *cq, struct shmnd_poll *p)
 {
     p->direct = false;
@@ -197,8 +199,8 @@ static inline void shmnd_cq_poll_marked(struct shmnd_cq *cq, struct shmnd_poll *
     }
 }
 
-/* Polls every link, with or without a mark. A visit may remove its link, and the last one then
- * takes its place: so from the end. */
+/* Poll every link, with or without a mark. A visit may remove its link, and the last one then takes
+ * its place, so begin at the end. */
 static inline void shmnd_cq_poll_all(struct shmnd_cq *cq, struct shmnd_poll *p)
 {
     cq->polls = 0;
@@ -208,7 +210,7 @@ static inline void shmnd_cq_poll_all(struct shmnd_cq *cq, struct shmnd_poll *p)
             shmnd_cq_poll_link(cq, cq->links[i], p);
 }
 
-/* After many polls: is it time to poll all links again? */
+/* Return whether all links must be polled again. For a queue that was polled many times since. */
 static inline bool shmnd_cq_sweep_is_due(struct shmnd_cq *cq)
 {
     uint64_t now_ns = shmnd_coarse_ns();
@@ -221,9 +223,9 @@ static inline bool shmnd_cq_sweep_is_due(struct shmnd_cq *cq)
     return true;
 }
 
-/* Makes progress on pending requests, and on stalled and closing links. True: a request is
- * pending, so receives must not overtake its completion. The next poll begins after the link that
- * delivered last. */
+/* Make progress on pending requests, and on stalled and closing links. Return true if a request is
+ * pending, so that receives must not overtake its completion. The next poll begins after the link
+ * that delivered last. */
 static inline bool shmnd_cq_progress_active(struct shmnd_cq *cq, struct shmnd_poll *p, bool parking)
 {
     bool waiting = false;
@@ -256,8 +258,8 @@ static inline bool shmnd_cq_progress_active(struct shmnd_cq *cq, struct shmnd_po
     return waiting || cq->parked_count;
 }
 
-/* Returns up to `max` completions, oldest first. If `todo` names a job or a mapping, the caller
- * executes it and polls again. Never waits. */
+/* Store up to `max` completions in `out`, oldest first, and return how many. If `todo` names a job
+ * or a mapping, the caller executes it and polls again. Never waits. */
 static inline uint32_t shmnd_cq_poll(struct shmnd_cq *cq, struct shmnd_cqe *out, uint32_t max,
                                      struct shmnd_todo *todo)
 {
@@ -284,8 +286,8 @@ static inline uint32_t shmnd_cq_poll(struct shmnd_cq *cq, struct shmnd_cqe *out,
     return p.n + shmnd_cq_pop(cq, out + p.n, max - p.n);
 }
 
-/* May a poll find something? Cheaper than a poll, and a hint: messages whose mark was lost are
- * found by the sweep alone. */
+/* Return whether a poll may find something. It costs less than a poll, and is a hint: messages
+ * whose mark was lost are found by the sweep alone. */
 static inline bool shmnd_cq_may_find(const struct shmnd_cq *cq)
 {
     bool few = cq->link_count <= SHMND_DIRECT_LINKS;
@@ -304,20 +306,21 @@ static inline bool shmnd_cq_may_find(const struct shmnd_cq *cq)
     return cq->polls > SHMND_SWEEP_POLLS; /* the next poll polls all links */
 }
 
-/* Does an operation here end without a wake-up, by a copy of the peer or of another thread? */
+/* Return whether an operation here ends without a wake-up, by a copy of the peer or of another
+ * thread. */
 static inline bool shmnd_qp_ends_without_wakeup(const struct shmnd_qp *qp)
 {
     return qp->going_down || qp->flush.pending || qp->rx.unbinding || shmnd_tx_awaits_peer(qp);
 }
 
-/* Is a piece of a copy left, which the next poll runs? */
+/* Return whether a piece of a copy is left, which the next poll runs. */
 static inline bool shmnd_qp_has_unfinished_copy(const struct shmnd_qp *qp)
 {
     return (qp->tx.busy && !qp->tx.started) || shmnd_rx_job_is_prepared(qp) ||
            (qp->tx.again && qp->wq.oldest != qp->wq.end);
 }
 
-/* The same for any queue pair of this queue. */
+/* Return whether a piece of a copy is left for any active queue pair of this queue. */
 static inline bool shmnd_cq_has_unfinished_copy(const struct shmnd_cq *cq)
 {
     bool some = false;
@@ -326,9 +329,9 @@ static inline bool shmnd_cq_has_unfinished_copy(const struct shmnd_cq *cq)
     return some;
 }
 
-/* When this queue must be polled although no doorbell rings: now for a copy of which a piece is
- * left, in `soon_ns` for an operation that ends without a wake-up, and at its time-out for a Send
- * that waits for a receive. 0: there is no such time. */
+/* Return when this queue must be polled although no doorbell rings: now for a copy of which a piece
+ * is left, in `soon_ns` for an operation that ends without a wake-up, and at its time-out for a
+ * Send that waits for a receive. 0: there is no such time. */
 static inline uint64_t shmnd_cq_next_poll_ns(const struct shmnd_cq *cq, uint64_t soon_ns)
 {
     uint64_t due = 0;
@@ -349,7 +352,7 @@ static inline uint64_t shmnd_cq_next_poll_ns(const struct shmnd_cq *cq, uint64_t
     return due;
 }
 
-/* Takes all messages that arrived into the ring: for Notify, Resize and a thread about to sleep,
+/* Take all messages that arrived into the ring: for Notify, Resize and a thread about to sleep,
  * which need the number of completions. */
 static inline void shmnd_cq_drain_links(struct shmnd_cq *cq, struct shmnd_todo *todo)
 {

@@ -15,7 +15,7 @@
 
 #include "engine/objects.h"
 
-/* Returns the mapping of a data segment, or NULL. The peer chooses the number, which may be any. */
+/* Return the mapping of a data segment, or NULL. The peer chooses the number, which may be any. */
 static inline struct shmnd_mapping *shmnd_peer_segment(const struct shmnd_peer *peer,
                                                        uint32_t segment)
 {
@@ -28,13 +28,13 @@ static inline struct shmnd_mapping *shmnd_peer_segment(const struct shmnd_peer *
     return NULL;
 }
 
-/* Must the table grow before another segment is added? */
+/* Return whether the table must grow before another segment is added. */
 static inline bool shmnd_peer_is_crowded(const struct shmnd_peer *peer)
 {
     return !peer->data || 2 * (peer->data_count + 1) > peer->data_mask + 1;
 }
 
-/* Adds a segment that has a number of its own. */
+/* Add a segment whose number the table does not hold. The table has a free place. */
 static inline void shmnd_peer_add_segment(struct shmnd_peer *peer, const struct shmnd_mapping *m)
 {
     uint32_t at = m->segment & peer->data_mask;
@@ -44,7 +44,7 @@ static inline void shmnd_peer_add_segment(struct shmnd_peer *peer, const struct 
     peer->data_count++;
 }
 
-/* Moves all segments to a larger table of zeros; returns the old one. */
+/* Move all segments to a larger table of zeros and return the old table. */
 static inline struct shmnd_mapping *
 shmnd_peer_move_segments(struct shmnd_peer *peer, struct shmnd_mapping *table, uint32_t places)
 {
@@ -59,7 +59,8 @@ shmnd_peer_move_segments(struct shmnd_peer *peer, struct shmnd_mapping *table, u
     return old;
 }
 
-/* Removes a segment. Those behind it that its place kept from their own move closer to that. */
+/* Remove a segment. Move segments behind it that it kept from their own place closer to that
+ * place. */
 static inline void shmnd_peer_remove_segment(struct shmnd_peer *peer, uint32_t segment)
 {
     struct shmnd_mapping *found = shmnd_peer_segment(peer, segment);

@@ -25,14 +25,14 @@
 
 /* ---- waking the other side ----------------------------------------------------------- */
 
-/* Wakes the thread that sleeps at the word of a bell. */
+/* Wake the thread that sleeps at the word of a bell. */
 static inline void shmnd_wake_at_word(struct shmnd_marks *marks)
 {
     shmnd_bell_change_word(marks);
     (void)shmnd_futex_wake((const void *)&marks->rings, 1);
 }
 
-/* Rings the peer for an arming of one of its bells, in the way in which its thread sleeps. */
+/* Ring the peer for an arming of one of its bells, in the way in which its thread sleeps. */
 static inline void shmnd_ring_peer(struct shmnd_qp *qp, uint64_t armed, struct shmnd_marks *marks)
 {
     if (armed & SHMND_ARMED_AT_WORD)
@@ -41,7 +41,7 @@ static inline void shmnd_ring_peer(struct shmnd_qp *qp, uint64_t armed, struct s
         shmnd_ring_doorbell(qp->peer->doorbell);
 }
 
-/* After a fence: wakes the thread that sleeps at the word of a bell of the peer, if one does. */
+/* Wake the thread that sleeps at the word of a bell of the peer, if one does. After a fence. */
 static inline void shmnd_wake_peer_at_word(const struct shmnd_bell *bell, struct shmnd_marks *marks,
                                            uint64_t *rung)
 {
@@ -50,7 +50,7 @@ static inline void shmnd_wake_peer_at_word(const struct shmnd_bell *bell, struct
         shmnd_wake_at_word(marks);
 }
 
-/* After the caller has published: fences, then marks the link and rings if the bell requires it. */
+/* Fence, then mark the link, and ring if the bell requires it. The caller has published. */
 static inline void shmnd_notify_receiver(struct shmnd_qp *qp, bool solicited)
 {
     struct shmnd_link_end *l = &qp->link;
@@ -74,8 +74,9 @@ static inline void shmnd_notify_initiator(struct shmnd_qp *qp)
         shmnd_ring_peer(qp, l->initiator_rung, l->initiator_marks);
 }
 
-/* A message that was sent needs a call of the peer, which may be sleeping for another event or
- * polling another queue. */
+/* Ask the peer for a poll at its next call, of whatever kind, and ring if it sleeps. For a message
+ * that needs a call of the peer, which may be sleeping for another event or polling another
+ * queue. */
 static inline void shmnd_notify_request_poll(struct shmnd_qp *qp)
 {
     struct shmnd_link_end *l = &qp->link;
@@ -85,7 +86,7 @@ static inline void shmnd_notify_request_poll(struct shmnd_qp *qp)
         shmnd_ring_peer(qp, l->receive_rung, l->receive_marks);
 }
 
-/* After space was returned or a receive posted: wakes the peer if one of its Sends waits. */
+/* Wake the peer if one of its Sends waits. After space was returned or a receive posted. */
 static inline void shmnd_notify_waiting_sender(struct shmnd_qp *qp)
 {
     /* SYNC credit: fence, pairs with the fence in shmnd_tx_set_wants_credit() */
@@ -96,8 +97,8 @@ static inline void shmnd_notify_waiting_sender(struct shmnd_qp *qp)
 
 /* ---- batches -------------------------------------------------------------------------- */
 
-/* Publishes the batch, by one store for all messages and one for all receives, each followed by
- * one notification. Sends that have a receive complete at the next shmnd_tx_retire(). */
+/* Publish the batch, by one store for all messages and one for all receives, each followed by one
+ * notification. Sends that have a receive complete at the next shmnd_tx_retire(). */
 static inline void shmnd_batch_publish(struct shmnd_qp *qp)
 {
     if (qp->deferred) {
@@ -113,7 +114,7 @@ static inline void shmnd_batch_publish(struct shmnd_qp *qp)
     }
 }
 
-/* Defers the message that is written next. True when it is the first of the batch. */
+/* Defer the message that is written next. Return true if it is the first of the batch. */
 static inline bool shmnd_batch_defer(struct shmnd_qp *qp, bool solicited)
 {
     bool first = !qp->deferred;
@@ -129,7 +130,7 @@ static inline bool shmnd_batch_defer(struct shmnd_qp *qp, bool solicited)
 
 /* ---- the beginning of teardown -------------------------------------------------------- */
 
-/* Begins to end the connection: no new operation begins, and teardown.h continues. */
+/* Begin to end the connection: no new operation begins, and teardown.h continues. */
 static inline void shmnd_qp_begin_teardown(struct shmnd_qp *qp, enum shmnd_link_state state,
                                            uint32_t head_status)
 {

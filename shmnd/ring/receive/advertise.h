@@ -43,7 +43,7 @@ static inline struct shmnd_posted *shmnd_own_receive_entry(struct shmnd_qp *qp, 
                                    (idx & qp->link.my_posted_mask) * qp->link.my_posted_stride);
 }
 
-/* Are all elements in memory with write access, some of it fragile? */
+/* Return whether all elements are in memory with write access, which may be fragile. */
 static __attribute__((noinline, cold, unused)) bool
 shmnd_rx_holds_fragile(const struct shmnd_qp *qp, const struct shmnd_sge *sges, uint32_t n)
 {
@@ -54,7 +54,8 @@ shmnd_rx_holds_fragile(const struct shmnd_qp *qp, const struct shmnd_sge *sges, 
     return holds;
 }
 
-/* Stores the regions of a list in `regions`. False unless all are writable and none is fragile. */
+/* Store the regions of a list in `regions`. Return false unless all are writable and none is
+ * fragile. */
 static inline bool shmnd_rx_regions(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                     uint32_t n, struct shmnd_region **regions)
 {
@@ -66,7 +67,7 @@ static inline bool shmnd_rx_regions(const struct shmnd_qp *qp, const struct shmn
     return true;
 }
 
-/* Writes the extents of a receive. Returns their number; 0: they are too many, or the owner copies
+/* Write the extents of a receive and return their number; 0: they are too many, or the owner copies
  * by itself. */
 static inline uint32_t shmnd_rx_write_extents(const struct shmnd_qp *qp,
                                               struct shmnd_shared_extent *x,
@@ -91,7 +92,7 @@ static inline uint32_t shmnd_rx_write_extents(const struct shmnd_qp *qp,
     return used;
 }
 
-/* Writes the entry of the receive at `pos`, which is not advertised yet. */
+/* Write the entry of the receive at `pos`, which is not advertised yet. */
 static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
 {
     struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
@@ -117,7 +118,7 @@ static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
     SHMND_KILL_POINT("receive-written");
 }
 
-/* Advertises the receive at `pos` and all before it. */
+/* Advertise the receive at `pos` and all before it. */
 static inline void shmnd_rx_advertise(struct shmnd_qp *qp, uint64_t pos)
 {
     shmnd_rx_write_entry(qp, pos);
@@ -126,8 +127,8 @@ static inline void shmnd_rx_advertise(struct shmnd_qp *qp, uint64_t pos)
     SHMND_KILL_POINT("receive-advertised");
 }
 
-/* Makes `revision` odd, so that no push begins after this. True when none is in progress either;
- * otherwise call again. */
+/* Make `revision` odd, so that no push begins after this. Return true if none is in progress
+ * either; otherwise call again. */
 static inline bool shmnd_rx_withdraw(struct shmnd_qp *qp)
 {
     if (!(qp->revision & 1)) {

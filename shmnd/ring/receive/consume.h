@@ -20,7 +20,7 @@
 
 #include "receive/receive.h"
 
-/* Completes the finished requests of all queue pairs of this queue, before a completion is written
+/* Complete the finished requests of all queue pairs of this queue, before a completion is written
  * that they may have caused. Requests that complete to another queue need no order. */
 static inline void shmnd_cq_complete_finished(struct shmnd_cq *cq)
 {
@@ -42,7 +42,7 @@ static inline void shmnd_cq_complete_finished(struct shmnd_cq *cq)
     }
 }
 
-/* Takes one message into the ring. False: there is none, or it is not whole yet. */
+/* Take one message into the ring. Return false if there is none, or it is not whole yet. */
 static inline bool shmnd_qp_consume_one(struct shmnd_qp *qp)
 {
     struct shmnd_cqe e;

@@ -11,7 +11,7 @@
 #include "receive/pull.h"
 #include "receive/short.h"
 
-/* Publishes that the message was taken, and wakes the sender if it waits for that. */
+/* Publish that the message was taken, and wake the sender if it waits for that. */
 static inline void shmnd_rx_acknowledge(struct shmnd_qp *qp)
 {
     shmnd_rx_publish_taken(qp);
@@ -19,7 +19,8 @@ static inline void shmnd_rx_acknowledge(struct shmnd_qp *qp)
         shmnd_notify_waiting_sender(qp);
 }
 
-/* Is the message well-formed, as far as its receive, extents or listing are concerned? */
+/* Return whether the message is well-formed, as far as its receive, extents or listing are
+ * concerned. */
 static inline bool shmnd_rx_is_well_formed(struct shmnd_qp *qp, struct shmnd_message_header *a)
 {
     if (qp->rx.open)
@@ -42,8 +43,8 @@ static inline bool shmnd_rx_is_well_formed(struct shmnd_qp *qp, struct shmnd_mes
     return a->kind != SHMND_KIND_LARGE || shmnd_rx_read_large(qp, a);
 }
 
-/* Skips a message that its sender recalled: it matches no receive, but has a number. False: it is
- * the last part of a message, so the sender is closing, and no message follows. */
+/* Skip a message that its sender recalled: it matches no receive, but has a number. Return false if
+ * it is the last part of a message: then the sender is closing, and no message follows. */
 static inline bool shmnd_rx_try_skip(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     if (a->kind == SHMND_KIND_PART)
@@ -56,8 +57,8 @@ static inline bool shmnd_rx_try_skip(struct shmnd_qp *qp, const struct shmnd_mes
     return true;
 }
 
-/* Claims a message that can be recalled, before a receive is used for it; one in parts with its
- * last part. False: it was recalled. */
+/* Claim a message that can be recalled, before a receive is used for it; one in parts with its last
+ * part. Return false if it was recalled. */
 static inline bool shmnd_rx_claim(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     if (a->kind == SHMND_KIND_LISTED)
@@ -73,8 +74,8 @@ enum shmnd_front {
     SHMND_FRONT_CLAIMED,
 };
 
-/* Claims the message at the front. When the result is CLAIMED, `a` is its header, and a receive is
- * there for it. */
+/* Claim the message at the front. If the result is CLAIMED, `a` is its header, and a receive is
+ * posted for it. */
 static inline enum shmnd_front shmnd_rx_claim_front(struct shmnd_qp *qp,
                                                     struct shmnd_message_header *a)
 {

@@ -19,9 +19,9 @@ static inline struct shmnd_listed *shmnd_peer_backlog_entry(const struct shmnd_q
                                    (message & l->their_listed_mask) * l->their_listed_stride);
 }
 
-/* Resolves the extents of a large message to local addresses. Returns their total length;
- * UINT64_MAX: they are malformed. A source that this process cannot read is left to the sender
- * (`from` stays empty). */
+/* Resolve the extents of a large message to local addresses. Return their total length; UINT64_MAX:
+ * they are malformed. A source that this process cannot read is left to the sender (`from` stays
+ * empty). */
 static inline uint64_t shmnd_rx_resolve_source(struct shmnd_qp *qp)
 {
     struct shmnd_spans *from = &qp->rx.job.from;
@@ -43,8 +43,8 @@ static inline uint64_t shmnd_rx_resolve_source(struct shmnd_qp *qp)
     return total;
 }
 
-/* Is there a chunk of the large message that this side may still copy? If not, the sender copies or
- * withdraws the rest. It may have done so, completed its Send and released the source: then the
+/* Return whether this side may still copy a chunk of the large message. If not, the sender copies
+ * or withdraws the rest. It may have done so, completed its Send and released the source: then the
  * message is whole, or never will be, and needs no source. */
 static inline bool shmnd_rx_reads_large(const struct shmnd_share *share,
                                         const struct shmnd_chunks *c)
@@ -53,7 +53,7 @@ static inline bool shmnd_rx_reads_large(const struct shmnd_share *share,
     return shmnd_chunks_unclaimed(shmnd_relaxed64(&share->claim), c);
 }
 
-/* Reads the extents of a large message. False: they are malformed. */
+/* Read the extents of a large message. Return false if they are malformed. */
 static inline bool shmnd_rx_read_large(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     uint32_t head[2];
@@ -75,7 +75,7 @@ static inline bool shmnd_rx_read_large(struct shmnd_qp *qp, const struct shmnd_m
     return total == a->length;
 }
 
-/* May the prepared copy still read from its source? */
+/* Return whether the prepared copy may still read from its source. */
 static inline bool shmnd_rx_job_reads(const struct shmnd_qp *qp)
 {
     const struct shmnd_job *job = &qp->rx.job;
@@ -86,9 +86,9 @@ static inline bool shmnd_rx_job_reads(const struct shmnd_qp *qp)
            (qp->rx.listing | SHMND_LISTED_TAKEN);
 }
 
-/* Under the lock, just before the copy: resolves the extents again if the peer has released a
- * segment since. A correct peer releases no segment from which this side may still copy; a copy
- * that reads nothing more is not run. */
+/* Resolve the extents again if the peer has released a segment since. Under the lock, just before
+ * the copy. A correct peer releases no segment from which this side may still copy; a copy that
+ * reads nothing more is not run. */
 static inline void shmnd_rx_resolve_again(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->rx.job;
@@ -99,7 +99,8 @@ static inline void shmnd_rx_resolve_again(struct shmnd_qp *qp)
     qp->rx.needs_segment = false;
 }
 
-/* Reads the listing of the next message. SHMND_PEEK_NONE: it is not listed, or was reclaimed. */
+/* Read the listing of the next message. Return SHMND_PEEK_NONE if it is not listed, or was
+ * reclaimed; also during teardown and Flush. */
 static __attribute__((noinline, cold, unused)) enum shmnd_peek
 shmnd_rx_read_listed(struct shmnd_qp *qp, struct shmnd_message_header *a)
 {
@@ -130,7 +131,7 @@ shmnd_rx_read_listed(struct shmnd_qp *qp, struct shmnd_message_header *a)
     return sensible ? SHMND_PEEK_MESSAGE : SHMND_PEEK_MALFORMED;
 }
 
-/* Is the listing well-formed? Sets the length of the message. */
+/* Set the length of the message and return whether its listing is well-formed. */
 static inline bool shmnd_rx_check_listed(struct shmnd_qp *qp, struct shmnd_message_header *a)
 {
     uint32_t known = SHMND_SLOT_SOLICITED | SHMND_SLOT_ACK | SHMND_SLOT_INVALIDATE;
@@ -141,7 +142,7 @@ static inline bool shmnd_rx_check_listed(struct shmnd_qp *qp, struct shmnd_messa
     return qp->rx.needs_segment || qp->rx.job.from.total == total;
 }
 
-/* Claims the message for the reader. False: the sender has reclaimed it. */
+/* Claim the message for the reader. Return false if the sender has reclaimed it. */
 static inline bool shmnd_rx_claim_listed(struct shmnd_qp *qp)
 {
     uint64_t word = qp->rx.listing | SHMND_LISTED_OPEN;
@@ -152,7 +153,8 @@ static inline bool shmnd_rx_claim_listed(struct shmnd_qp *qp)
     return ours;
 }
 
-/* Copies the next piece of the listed message that is open, without the interpreter's lock. */
+/* Copy the next piece of the listed message that is open, without the interpreter's lock. Return a
+ * status; SHMND_PENDING: the sender has cut it short. */
 static inline uint32_t shmnd_run_pull(struct shmnd_qp *qp, struct shmnd_job *job)
 {
     struct shmnd_listed *entry = shmnd_peer_backlog_entry(qp, qp->taken);
@@ -176,7 +178,7 @@ static inline uint32_t shmnd_run_pull(struct shmnd_qp *qp, struct shmnd_job *job
     return shmnd_reader_status(qp->peer, &from, status);
 }
 
-/* Has the next message arrived, in a slot or in the backlog? A hint. */
+/* Return whether the next message has arrived, in a slot or in the backlog. A hint. */
 static inline bool shmnd_rx_is_ready(const struct shmnd_qp *qp)
 {
     if (shmnd_slots_ready(&qp->in))

@@ -24,7 +24,7 @@
 
 /* ---- matching ---------------------------------------------------------------------------- */
 
-/* Matches the message at the front to the next receive, which is copied to rx.rqe and rx.sges. */
+/* Match the message at the front to the next receive, which is copied to rx.rqe and rx.sges. */
 static inline void shmnd_rx_match(struct shmnd_qp *qp)
 {
     struct shmnd_receives *r = qp->receives;
@@ -48,8 +48,8 @@ static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t b
         out->flags = SHMND_CQE_SOLICITED;
 }
 
-/* Fails the receive, the Send (with `fault`), and the connection. No message is taken from now on.
- * With SHMND_SUCCESS the receive is not to blame: it is canceled, as all others are.
+/* Fail the receive with `status`, the Send with `fault`, and the connection. No message is taken
+ * from now on. With SHMND_SUCCESS the receive is not the cause: it is canceled, as all others are.
  * The sender may be copying into the receive: it completes when that copy has ended
  * (shmnd_teardown_step). After a copy that found the sender dead, the receive is canceled, as all
  * others are. */
@@ -63,7 +63,8 @@ static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_
     qp->rx.fault = true;
 }
 
-/* Unbinds the window of the message. False: an access is in progress; call again. */
+/* Unbind the window of the message. Return false if an access is in progress; then call again. If
+ * there is no such window, set the token to 0 and return true. */
 static inline bool shmnd_rx_unbind(struct shmnd_qp *qp)
 {
     if (!qp->rx.unbinding) {
@@ -82,7 +83,7 @@ static inline bool shmnd_rx_unbind(struct shmnd_qp *qp)
     return qp->peer->dead || shmnd_hazard_is_clear_of(&qp->link.theirs->hazard, qp->rx.token);
 }
 
-/* Completes a message of which all bytes have arrived. True when `out` was filled. */
+/* Complete a message of which all bytes have arrived. Return true if `out` was filled. */
 static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct shmnd_cqe *out)
 {
     if (qp->rx.flags & SHMND_SLOT_INVALIDATE) {
@@ -105,7 +106,7 @@ static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct s
     return true;
 }
 
-/* Checks that the matched receive can hold `length` bytes; otherwise refuses the message. */
+/* Return whether the matched receive can hold `length` bytes; otherwise refuse the message. */
 static inline bool shmnd_rx_check_receive(struct shmnd_qp *qp, uint64_t length)
 {
     if (!shmnd_local_spans(qp->registry, qp->rx.sges, qp->rx.rqe.sges, SHMND_MR_LOCAL_WRITE,
@@ -120,8 +121,8 @@ static inline bool shmnd_rx_check_receive(struct shmnd_qp *qp, uint64_t length)
     return true;
 }
 
-/* Copies from slots to memory that may have been truncated, through a staging buffer. Not inlined,
- * since its frame is large. Returns a status. */
+/* Copy from slots to memory that may have been truncated, through a staging buffer. Return a
+ * status. Not inlined, since its frame is large. */
 static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_staged(
     struct shmnd_qp *qp, struct shmnd_read_cursor *drain, const struct shmnd_spans *part)
 {
@@ -130,7 +131,7 @@ static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_staged(
     return shmnd_copy_staged(qp->peer, part, staged, true);
 }
 
-/* Copies from slots to the receive, from its byte `off` on. Returns a status. */
+/* Copy from slots to the receive, from its byte `off` on. Return a status. */
 static inline uint32_t shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint32_t length)
 {
     struct shmnd_read_cursor drain = shmnd_slots_read_begin(&qp->in, qp->rx.flags);
@@ -148,7 +149,7 @@ static inline uint32_t shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint
     return SHMND_SUCCESS;
 }
 
-/* Copies from the bounce area of the sender to the receive. Returns a status. */
+/* Copy from the bounce area of the sender to the receive. Return a status. */
 static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_bounced(struct shmnd_qp *qp,
                                                                         uint32_t length)
 {
@@ -160,7 +161,7 @@ static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_bounced(struct s
 
 /* ---- large messages -------------------------------------------------------------------------- */
 
-/* Begins a matched message that is copied from the sender's memory. */
+/* Begin a matched message that is copied from the sender's memory. */
 static inline void shmnd_rx_begin_copy(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     struct shmnd_job *job = &qp->rx.job;
@@ -174,19 +175,19 @@ static inline void shmnd_rx_begin_copy(struct shmnd_qp *qp, const struct shmnd_m
     qp->rx.open = true;
 }
 
-/* What the oldest request of this side ends with after rx.fault. */
+/* Return the status with which the oldest request of this side ends after rx.fault. */
 static inline uint32_t shmnd_rx_fault_status(const struct shmnd_qp *qp)
 {
     return qp->rx.refused == SHMND_CANCELED ? SHMND_IO_TIMEOUT : SHMND_CANCELED;
 }
 
-/* Is a copy prepared that no thread is running? */
+/* Return whether a copy is prepared that no thread is running. */
 static inline bool shmnd_rx_job_is_prepared(const struct shmnd_qp *qp)
 {
     return qp->rx.job.kind != SHMND_JOB_NONE && !qp->rx.busy;
 }
 
-/* Runs the prepared copy, without the interpreter's lock. */
+/* Run the prepared copy, without the interpreter's lock. */
 static inline void shmnd_rx_run(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->rx.job;
@@ -195,8 +196,8 @@ static inline void shmnd_rx_run(struct shmnd_qp *qp)
                                                   : shmnd_run_chunks(qp->peer, job, true);
 }
 
-/* The sender may have made no call since it announced the message, and make none: then its half is
- * left to this side, and stays prepared. */
+/* End a run of the copy. The sender may have made no call since it announced the message, and make
+ * none: then its half is left to this side, and stays prepared. */
 static inline void shmnd_rx_run_done(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->rx.job;
@@ -213,7 +214,7 @@ static inline void shmnd_rx_run_done(struct shmnd_qp *qp)
 
 /* ---- polling -------------------------------------------------------------------------------- */
 
-/* Completes the open message if it is finished now. True when `out` was filled. */
+/* Complete the open message if it is finished now. Return true if `out` was filled. */
 static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
 {
     struct shmnd_job *job = &qp->rx.job;
@@ -232,7 +233,7 @@ static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
     return shmnd_rx_finish(qp, job->chunks.length, out);
 }
 
-/* Consumes one part of a message in parts. True when `out` was filled. */
+/* Consume one part of a message in parts. Return true if `out` was filled. */
 static inline bool shmnd_rx_consume_part(struct shmnd_qp *qp, const struct shmnd_message_header *a,
                                          struct shmnd_cqe *out)
 {
@@ -252,7 +253,7 @@ static inline bool shmnd_rx_consume_part(struct shmnd_qp *qp, const struct shmnd
     return shmnd_rx_finish(qp, qp->rx.got, out);
 }
 
-/* Consumes the matched message at the front. True when `out` was filled. */
+/* Consume the matched message at the front. Return true if `out` was filled. */
 static inline bool shmnd_rx_consume(struct shmnd_qp *qp, const struct shmnd_message_header *a,
                                     struct shmnd_cqe *out)
 {
@@ -278,7 +279,7 @@ static inline bool shmnd_rx_consume(struct shmnd_qp *qp, const struct shmnd_mess
     return shmnd_rx_finish(qp, a->length, out);
 }
 
-/* Begins a message that is the reader's, unless it is a further part of one that is open. */
+/* Begin a claimed message, or a further part of the one that is open. */
 static inline void shmnd_rx_begin(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     if (!qp->rx.open) {
@@ -292,14 +293,14 @@ static inline void shmnd_rx_begin(struct shmnd_qp *qp, const struct shmnd_messag
     qp->rx.job.result = SHMND_SUCCESS;
 }
 
-/* Does an open message wait for a copy, or for the last access to its window? */
+/* Return whether an open message waits for a copy, or for the last access to its window. */
 static inline bool shmnd_rx_awaits_end(const struct shmnd_qp *qp)
 {
     return qp->rx.open && (qp->rx.kind != SHMND_KIND_PART || qp->rx.unbinding);
 }
 
-/* Takes up to `max` messages. Stops at a message that needs a job (rx.job.kind), a segment
- * (rx.needs_segment) or a receive (rx.stalled).
+/* Take up to `max` messages and return the number of completions stored in `out`. Stop at a message
+ * that needs a job (rx.job.kind), a segment (rx.needs_segment) or a receive (rx.stalled).
  *
  * Each turn ends one thing, in this order: the second completion of the message before; the message
  * that is open, if it is not one in parts; a short message; any other message. */

@@ -17,7 +17,7 @@
 
 #include "receive/advertise.h"
 
-/* Publishes that a message was taken. */
+/* Publish that a message was taken. */
 static inline void shmnd_rx_publish_taken(struct shmnd_qp *qp)
 {
     qp->taken++;
@@ -34,7 +34,7 @@ static inline void shmnd_rx_consume_slots(struct shmnd_qp *qp, uint32_t slots)
         shmnd_notify_waiting_sender(qp);
 }
 
-/* Takes the message at the front if it is short; no message may be open. True when `out` was
+/* Take the message at the front if it is short; no message may be open. Return true if `out` was
  * filled. */
 static inline bool shmnd_rx_take_short(struct shmnd_qp *qp, struct shmnd_cqe *out)
 {

@@ -43,7 +43,7 @@ static inline struct shmnd_listed *shmnd_own_backlog_entry(const struct shmnd_qp
                                    (message & l->my_listed_mask) * l->my_listed_stride);
 }
 
-/* Updates the flag that says whether there are listings. */
+/* Publish whether there are listings. */
 static inline void shmnd_backlog_publish_state(struct shmnd_qp *qp)
 {
     uint32_t state = shmnd_relaxed32(&qp->link.mine->state) & ~(uint32_t)SHMND_LINK_LISTS;
@@ -55,7 +55,8 @@ static inline void shmnd_backlog_publish_state(struct shmnd_qp *qp)
     SHMND_KILL_POINT("backlog-published");
 }
 
-/* The slot flags of a message with these request flags; with `ack` the reader must claim it. */
+/* Return the slot flags of a message with these request flags; with `ack` the reader must claim
+ * it. */
 static inline uint8_t shmnd_tx_slot_flags(uint32_t op_flags, bool ack)
 {
     return (uint8_t)((op_flags & SHMND_OP_SOLICIT ? SHMND_SLOT_SOLICITED : 0) |
@@ -65,7 +66,7 @@ static inline uint8_t shmnd_tx_slot_flags(uint32_t op_flags, bool ack)
 
 /* ---- the source ------------------------------------------------------------------------ */
 
-/* Is one of these SGEs in private memory? */
+/* Return whether one of these SGEs is in private memory. */
 static inline bool shmnd_tx_has_private_memory(const struct shmnd_qp *qp,
                                                const struct shmnd_sge *sges, uint32_t n)
 {
@@ -76,7 +77,7 @@ static inline bool shmnd_tx_has_private_memory(const struct shmnd_qp *qp,
     return false;
 }
 
-/* Can the other side read the memory of these SGEs? */
+/* Return whether the other side can read the memory of these SGEs. */
 static inline bool shmnd_tx_peer_can_read(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                           uint32_t n)
 {
@@ -84,7 +85,7 @@ static inline bool shmnd_tx_peer_can_read(const struct shmnd_qp *qp, const struc
            !shmnd_tx_has_private_memory(qp, sges, n);
 }
 
-/* Stores the extents of a source, as the other side can access them. Returns their number. */
+/* Store the extents of a source, as the other side can access them, and return their number. */
 static inline uint32_t shmnd_tx_extents(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                         uint32_t n, struct shmnd_extent *x)
 {
@@ -103,7 +104,7 @@ static inline uint32_t shmnd_tx_extents(const struct shmnd_qp *qp, const struct 
     return used;
 }
 
-/* Stores the extents of the Send at `pos`. Returns their number; -1: the other side cannot read
+/* Store the extents of the Send at `pos` and return their number; -1: the other side cannot read
  * them. */
 static inline int shmnd_backlog_extents(struct shmnd_qp *qp, uint64_t pos, struct shmnd_extent *x)
 {
@@ -124,7 +125,8 @@ static inline int shmnd_backlog_extents(struct shmnd_qp *qp, uint64_t pos, struc
 
 /* ---- listing ------------------------------------------------------------------------------ */
 
-/* Lists the Send at `pos`, which will have the number `message`. */
+/* List the Send at `pos`, which will have the number `message`. Return false if it cannot be listed
+ * now. */
 static __attribute__((noinline, cold, unused)) bool
 shmnd_backlog_add(struct shmnd_qp *qp, uint64_t pos, uint64_t message)
 {
@@ -159,8 +161,8 @@ shmnd_backlog_add(struct shmnd_qp *qp, uint64_t pos, uint64_t message)
     return true;
 }
 
-/* Lists the pending Sends that are not listed yet: the request at `wq.next`, unless a job for it is
- * prepared, and the Sends behind it. Returns the flags of the new listings, with SHMND_SLOT_ACK; 0:
+/* List the pending Sends that are not listed yet: the request at `wq.next`, unless a job for it is
+ * prepared, and the Sends behind it. Return the flags of the new listings, with SHMND_SLOT_ACK; 0:
  * there is none. */
 static __attribute__((noinline, cold, unused)) uint8_t
 shmnd_backlog_add_waiting(struct shmnd_qp *qp)
@@ -183,7 +185,7 @@ shmnd_backlog_add_waiting(struct shmnd_qp *qp)
     return flags;
 }
 
-/* Marks the Send at `wq.next`, which the reader has claimed, as sent: it completes when taken. */
+/* Mark the Send at `wq.next`, which the reader has claimed, as sent: it completes when taken. */
 static inline void shmnd_backlog_concede(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     w->recalled = qp->recalled;
@@ -197,7 +199,7 @@ static inline void shmnd_backlog_concede(struct shmnd_qp *qp, struct shmnd_wqe *
     shmnd_count_sent(qp, w->length);
 }
 
-/* Reclaims a listing by compare-and-swap. */
+/* Reclaim a listing by compare-and-swap. Return false if the reader has claimed it. */
 static inline bool shmnd_backlog_swap_back(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     uint64_t word = w->listing;
@@ -211,7 +213,8 @@ static inline bool shmnd_backlog_swap_back(struct shmnd_qp *qp, struct shmnd_wqe
     return true;
 }
 
-/* Reclaims the request at `wq.next` for the sender to execute. False: the reader has it. */
+/* Reclaim the request at `wq.next` for the sender to execute. Return false if the reader has
+ * claimed it. */
 static inline bool shmnd_backlog_reclaim(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (!w->listing || shmnd_backlog_swap_back(qp, w))
@@ -220,7 +223,7 @@ static inline bool shmnd_backlog_reclaim(struct shmnd_qp *qp, struct shmnd_wqe *
     return false;
 }
 
-/* Marks the Sends that the reader has claimed as sent. */
+/* Mark the Sends that the reader has claimed as sent. */
 static __attribute__((noinline, cold, unused)) void shmnd_backlog_check(struct shmnd_qp *qp)
 {
     while (qp->wq.next != qp->wq.end) {
@@ -233,7 +236,7 @@ static __attribute__((noinline, cold, unused)) void shmnd_backlog_check(struct s
     }
 }
 
-/* Reclaims all listings that the reader has not claimed: after this every request belongs to the
+/* Reclaim all listings that the reader has not claimed: after this every request belongs to the
  * sender alone, or is sent. */
 static __attribute__((noinline, cold, unused)) void shmnd_backlog_withdraw(struct shmnd_qp *qp)
 {
@@ -252,7 +255,7 @@ static __attribute__((noinline, cold, unused)) void shmnd_backlog_withdraw(struc
 
 /* ---- a message that the reader copies --------------------------------------------------- */
 
-/* The state in the word of its listing. */
+/* Return the state in the word of a Send's listing. */
 static inline enum shmnd_listed_state shmnd_pull_state(const struct shmnd_qp *qp,
                                                        const struct shmnd_wqe *w)
 {
@@ -260,7 +263,7 @@ static inline enum shmnd_listed_state shmnd_pull_state(const struct shmnd_qp *qp
     return shmnd_acquire64(&shmnd_own_backlog_entry(qp, w->message)->word) & SHMND_LISTED_MASK;
 }
 
-/* Stops the reader from copying further pieces. False: it is copying one now. */
+/* Stop the reader from copying further pieces. Return false if it is copying one now. */
 static inline bool shmnd_pull_cut(struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     uint64_t number = w->listing & ~(uint64_t)SHMND_LISTED_MASK;

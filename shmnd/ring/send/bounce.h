@@ -41,7 +41,7 @@
 #define SHMND_BOUNCE_COMMIT (16u << 10)
 #define SHMND_BOUNCE_NONE UINT32_MAX
 
-/* Forgets the messages that the peer has taken. */
+/* Forget the messages that the peer has taken. */
 static inline void shmnd_bounce_reclaim(struct shmnd_qp *qp)
 {
     struct shmnd_bounces *b = &qp->bounces;
@@ -53,7 +53,7 @@ static inline void shmnd_bounce_reclaim(struct shmnd_qp *qp)
         b->first++;
 }
 
-/* Returns where `length` bytes may lie; SHMND_BOUNCE_NONE: there is no room. */
+/* Return where `length` bytes may lie; SHMND_BOUNCE_NONE: there is no room. */
 static inline uint32_t shmnd_bounce_place(const struct shmnd_bounces *b, uint32_t length)
 {
     uint32_t next = length >= SHMND_BOUNCE_LONG ? b->next : 0;
@@ -72,7 +72,7 @@ static inline uint32_t shmnd_bounce_place(const struct shmnd_bounces *b, uint32_
     return newest >= oldest && length <= oldest ? 0 : SHMND_BOUNCE_NONE;
 }
 
-/* Commits the pages up to `end`. False: there is no memory. */
+/* Commit the pages up to `end`. Return false if there is no memory, or the budget is spent. */
 static __attribute__((noinline, cold, unused)) bool shmnd_bounce_commit(struct shmnd_qp *qp,
                                                                         uint32_t end)
 {
@@ -91,7 +91,8 @@ static __attribute__((noinline, cold, unused)) bool shmnd_bounce_commit(struct s
     return true;
 }
 
-/* Is there room for a message of this length? Only then may the next one be bounced. */
+/* Return whether there is room for a message of this length. Only then may the next one be
+ * bounced. */
 static inline bool shmnd_bounce_has_room(struct shmnd_qp *qp, uint64_t length)
 {
     if (length > SHMND_BOUNCE_BYTES || !shmnd_slots_have_room(&qp->out, 1))
@@ -108,7 +109,8 @@ static inline bool shmnd_bounce_has_room(struct shmnd_qp *qp, uint64_t length)
     return qp->bounces.first == qp->bounces.count && at && length <= qp->bounces.committed;
 }
 
-/* Takes the place of the next message. The caller saw that there is room. */
+/* Take the place of the next message and return where it begins. The caller has checked for
+ * room. */
 static inline uint32_t shmnd_bounce_take(struct shmnd_qp *qp, uint32_t length)
 {
     struct shmnd_bounces *b = &qp->bounces;
@@ -122,7 +124,7 @@ static inline uint32_t shmnd_bounce_take(struct shmnd_qp *qp, uint32_t length)
     return at;
 }
 
-/* When the link is released: the area ends with it. */
+/* Forget the area of a link that is released. */
 static inline void shmnd_bounce_release(struct shmnd_qp *qp)
 {
     qp->registry->bounce_bytes -= qp->bounces.committed;

@@ -20,8 +20,8 @@
  * they save. */
 #define SHMND_PLACE_PRIVATE_MAX (384u << 10)
 
-/* The chunk words for another large message, whose previous message was taken. NULL: the other side
- * has not taken so many large messages yet. */
+/* Return the chunk words for another large message, whose previous message was taken; NULL: the
+ * other side has not taken so many large messages yet. */
 static inline struct shmnd_share *shmnd_tx_next_share(const struct shmnd_qp *qp)
 {
     uint32_t i = (uint32_t)(qp->shares.count % SHMND_SHARES);
@@ -32,9 +32,9 @@ static inline struct shmnd_share *shmnd_tx_next_share(const struct shmnd_qp *qp)
     return &qp->link.mine->shares[i];
 }
 
-/* Is it faster if the reader copies the message from its source than through the ring? A shared
- * receive queue advertises no receives, and one direct copy is faster than two through many slots,
- * unless it needs a system call. */
+/* Return whether it is faster if the reader copies the message from its source than through the
+ * ring. A shared receive queue advertises no receives, and one direct copy is faster than two
+ * through many slots, unless it needs a system call. */
 static inline bool shmnd_tx_prefers_pull(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                          const struct shmnd_sge *sges)
 {
@@ -42,13 +42,15 @@ static inline bool shmnd_tx_prefers_pull(const struct shmnd_qp *qp, const struct
            !shmnd_tx_has_private_memory(qp, sges, w->sges);
 }
 
-/* The receives behind that of the next message, as this side saw them at its last look. */
+/* Return the number of receives behind that of the next message, as of the last check of the
+ * credit. */
 static inline uint32_t shmnd_tx_known_receives(const struct shmnd_qp *qp)
 {
     return qp->messages < qp->seen.credit ? (uint32_t)(qp->seen.credit - qp->messages - 1) : 0;
 }
 
-/* shmnd_tx_ring_fits() of a ring that has no room for all receives that the peer can post. */
+/* Return shmnd_tx_ring_fits() of a ring that has no room for all receives that the peer can
+ * post. */
 static __attribute__((noinline, cold, unused)) bool shmnd_tx_ring_just_fits(struct shmnd_qp *qp,
                                                                             uint32_t slots)
 {
@@ -59,8 +61,9 @@ static __attribute__((noinline, cold, unused)) bool shmnd_tx_ring_just_fits(stru
     return shmnd_slots_have_room(&qp->out, slots + shmnd_tx_known_receives(qp));
 }
 
-/* Has the ring room for a message, with one slot left for each further message whose receive is
- * posted, so that these can be placed? A message of one slot has no protocol that needs less. */
+/* Return whether the ring has room for a message, with one slot left for each further message whose
+ * receive is posted, so that these can be placed. A message of one slot has no protocol that needs
+ * less. */
 static inline __attribute__((always_inline)) bool shmnd_tx_ring_fits(struct shmnd_qp *qp,
                                                                      uint32_t bytes)
 {
@@ -71,23 +74,23 @@ static inline __attribute__((always_inline)) bool shmnd_tx_ring_fits(struct shmn
            shmnd_tx_ring_just_fits(qp, slots);
 }
 
-/* The bytes in the ring that announce a large message. */
+/* Return the bytes in the ring that announce a large message. */
 static inline uint32_t shmnd_tx_announced_bytes(const struct shmnd_wqe *w)
 {
     uint32_t prefix = w->flags & SHMND_OP_INVALIDATE ? sizeof w->remote_token : 0;
     return prefix + 8 + w->sges * (uint32_t)sizeof(struct shmnd_extent);
 }
 
-/* Has the ring room for the announcement and for the messages behind it? */
+/* Return whether the ring has room for the announcement and for the messages behind it. */
 static __attribute__((noinline, unused)) bool shmnd_tx_can_announce(struct shmnd_qp *qp,
                                                                     const struct shmnd_wqe *w)
 {
     return shmnd_tx_ring_fits(qp, shmnd_tx_announced_bytes(w));
 }
 
-/* Does the sender copy the message, whose receive it can write, rather than both sides? Also where
- * the announcement of a long list would take the slots of further messages: those could not be sent
- * before their receiver makes a call. */
+/* Return whether the sender copies the message, whose receive it can write, rather than both sides.
+ * It does so, too, where the announcement of a long list would take the slots of further messages:
+ * those could not be sent before their receiver makes a call. */
 static inline bool shmnd_tx_prefers_place(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                           const struct shmnd_sge *sges,
                                           const struct shmnd_share *share)
@@ -111,8 +114,8 @@ enum shmnd_protocol {
     SHMND_PROTOCOL_MAP,      /* a segment of the peer must be mapped first */
 };
 
-/* Of a message whose receive is known and which the bounce area could take: do both sides copy it
- * faster by the kernel? */
+/* Return whether both sides copy a message faster by the kernel. For one whose receive is known and
+ * which the bounce area could take. */
 static inline bool shmnd_tx_prefers_kernel(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                            const struct shmnd_sge *sges,
                                            const struct shmnd_share *share)
@@ -122,7 +125,7 @@ static inline bool shmnd_tx_prefers_kernel(struct shmnd_qp *qp, const struct shm
            shmnd_tx_peer_can_read(qp, sges, w->sges);
 }
 
-/* A message into private memory is issued by this protocol: times its way. */
+/* Count a message that is issued by this protocol, and time its way if it may go either way. */
 static inline void shmnd_tx_count_way(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                       enum shmnd_protocol protocol)
 {
@@ -132,8 +135,8 @@ static inline void shmnd_tx_count_way(struct shmnd_qp *qp, const struct shmnd_wq
         shmnd_way_note(way, shmnd_now_ns());
 }
 
-/* Does the bounce area, which has room, save a copy by the kernel? `in_ring`: the ring would, too.
- */
+/* Return whether the bounce area has room and saves a copy by the kernel. `in_ring`: the ring
+ * would, too. */
 static inline bool shmnd_tx_prefers_bounce(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                            const struct shmnd_sge *sges, int aim, bool in_ring,
                                            const struct shmnd_share *share)
@@ -146,8 +149,8 @@ static inline bool shmnd_tx_prefers_bounce(struct shmnd_qp *qp, const struct shm
            shmnd_bounce_has_room(qp, w->length);
 }
 
-/* The protocol of a Send from registered memory that is not being sent in parts. `aim` is the
- * result of shmnd_tx_resolve_receive(): 1 if the receive can be written from here. */
+/* Return the protocol of a Send from registered memory that is not being sent in parts. `aim` is
+ * the result of shmnd_tx_resolve_receive(): 1 if the receive can be written from here. */
 static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp,
                                                              const struct shmnd_wqe *w,
                                                              const struct shmnd_sge *sges, int aim,
@@ -181,8 +184,8 @@ static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp
                : SHMND_PROTOCOL_NONE;
 }
 
-/* The protocol of a Send whose bytes are in its request, when the ring has no room for it and for
- * the messages behind it. */
+/* Return the protocol of a Send whose bytes are in its request, when the ring has no room for it
+ * and for the messages behind it. */
 static inline enum shmnd_protocol shmnd_tx_choose_for_inline(struct shmnd_qp *qp, uint32_t bytes,
                                                              int aim)
 {
@@ -192,7 +195,7 @@ static inline enum shmnd_protocol shmnd_tx_choose_for_inline(struct shmnd_qp *qp
     return room ? SHMND_PROTOCOL_EAGER : SHMND_PROTOCOL_NONE;
 }
 
-/* The protocol of any Send that is not yet sent completely. */
+/* Return the protocol of any Send that is not yet sent completely. */
 static inline enum shmnd_protocol shmnd_tx_choose_protocol(struct shmnd_qp *qp,
                                                            const struct shmnd_wqe *w,
                                                            const struct shmnd_sge *sges, int *aim_p,

@@ -24,8 +24,8 @@ static inline const struct shmnd_posted *shmnd_peer_receive_entry(const struct s
                                          (idx & l->their_posted_mask) * l->their_posted_stride);
 }
 
-/* Stores in `*below_p` the length below which messages fit into the receive with this number. False
- * when its entry holds another receive: it was matched, or is not posted yet. */
+/* Store in `*below_p` the length below which messages fit into the receive with this number. Return
+ * false if its entry holds another receive: it was matched, or is not posted yet. */
 static inline bool shmnd_peer_receive_capacity(const struct shmnd_qp *qp, uint64_t idx,
                                                uint64_t *below_p)
 {
@@ -35,8 +35,8 @@ static inline bool shmnd_peer_receive_capacity(const struct shmnd_qp *qp, uint64
     return (uint32_t)(word >> 32) == (uint32_t)(idx + 1);
 }
 
-/* Checks which receives the peer has advertised: those with numbers below `qp->seen.entries`.
- * Returns the revision of this check; odd during a Flush of the peer, which yields no credit. */
+/* Check which receives the peer has advertised: those with numbers below `qp->seen.entries`. Return
+ * the revision of this check; odd during a Flush of the peer, which yields no credit. */
 static inline uint64_t shmnd_tx_update_credit(struct shmnd_qp *qp, uint64_t *cancelled_p)
 {
     const struct shmnd_side *theirs = qp->link.theirs;
@@ -73,7 +73,7 @@ static inline uint64_t shmnd_tx_update_credit(struct shmnd_qp *qp, uint64_t *can
     return revision;
 }
 
-/* Is a receive that holds `length` posted for message `message`, sent or the next?
+/* Return whether a receive that holds `length` is posted for message `message`, sent or the next.
  * `recalled` is how many before it met no receive. */
 static inline bool shmnd_tx_has_receive(struct shmnd_qp *qp, uint64_t message, uint64_t recalled,
                                         uint64_t length)
@@ -86,8 +86,8 @@ static inline bool shmnd_tx_has_receive(struct shmnd_qp *qp, uint64_t message, u
            length < below;
 }
 
-/* The same for the next message, without a check when the cached values suffice (they say nothing
- * about messages before the next). */
+/* Return whether a receive that holds `length` is posted for the next message, without a check when
+ * the cached values suffice (they do not apply to messages before the next). */
 static inline bool shmnd_tx_has_credit(struct shmnd_qp *qp, uint64_t length)
 {
     return (qp->messages < qp->seen.credit && length < qp->seen.below) ||
@@ -104,8 +104,8 @@ static inline void shmnd_tx_set_wants_credit(struct shmnd_qp *qp, bool want)
     shmnd_store_then_load();
 }
 
-/* Can the receive that a message matches, sent or the next, be written from here? Stores its ranges
- * in the job. Returns 1: yes; 0: a segment must be mapped first; -1: no. */
+/* Store the ranges of the receive that a message matches, sent or the next, in the job. Return 1;
+ * 0: a segment must be mapped first; -1: the receive cannot be written from here. */
 static inline int shmnd_tx_resolve_receive(struct shmnd_qp *qp, uint64_t message, uint64_t recalled,
                                            uint64_t length, struct shmnd_job *job)
 {

@@ -19,7 +19,7 @@ static inline uint64_t shmnd_sges_length(const struct shmnd_sge *sges, uint32_t 
     return total;
 }
 
-/* Returns ND_SUCCESS, or the status with which the call fails. */
+/* Return ND_SUCCESS, or the status with which the call fails. */
 static inline uint32_t shmnd_check_data(const struct shmnd_qp *qp, uint32_t n, uint32_t most,
                                         uint64_t total, uint32_t flags)
 {
@@ -31,13 +31,13 @@ static inline uint32_t shmnd_check_data(const struct shmnd_qp *qp, uint32_t n, u
     return SHMND_SUCCESS;
 }
 
-/* The number of entries of the initiator queue that are not free. */
+/* Return the number of entries of the initiator queue that are not free. */
 static inline uint64_t shmnd_requests_taken(const struct shmnd_qp *qp)
 {
     return qp->wq.end + qp->wq.held - qp->wq.released;
 }
 
-/* Is the initiator queue full, also after a batch was published? */
+/* Return whether the initiator queue is full, also after a batch was published. */
 static inline bool shmnd_requests_full(struct shmnd_qp *qp)
 {
     if (shmnd_requests_taken(qp) < qp->wq.depth)
@@ -65,9 +65,9 @@ static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
     return SHMND_SUCCESS;
 }
 
-/* Checks for a connection and room, and holds an entry for a call that runs code of Python before
- * it posts: other threads post meanwhile. shmnd_post_window() takes it, shmnd_release_entry()
- * returns it. */
+/* Hold an entry for a call that runs code of Python before it posts: other threads post meanwhile.
+ * Return the status of the checks for a connection and room. shmnd_post_window() takes the entry,
+ * shmnd_release_entry() returns it. */
 static inline uint32_t shmnd_hold_entry(struct shmnd_qp *qp)
 {
     uint32_t status = shmnd_check_connected(qp);
@@ -81,7 +81,7 @@ static inline void shmnd_release_entry(struct shmnd_qp *qp)
     qp->wq.held--;
 }
 
-/* Queues a request. The caller advances the queue. */
+/* Queue a request and return its entry. The caller advances the queue. */
 static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context, uint8_t type,
                                               const struct shmnd_sge *sges, uint32_t n,
                                               uint64_t total, uint32_t flags)
@@ -113,7 +113,7 @@ static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context
     return w;
 }
 
-/* Can a Send be written to the ring now, for a receive that is posted? */
+/* Return whether a Send can be written to the ring now, for a receive that is posted. */
 static inline bool shmnd_send_can_be_immediate(struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                                uint32_t n, uint32_t length, uint32_t flags)
 {
@@ -126,7 +126,7 @@ static inline bool shmnd_send_can_be_immediate(struct shmnd_qp *qp, const struct
     return shmnd_tx_ring_fits(qp, length) && shmnd_tx_has_credit(qp, length);
 }
 
-/* Queues a Send that is already in the ring and has a receive, so that it is not recalled: it
+/* Queue a Send that is already in the ring and has a receive, so that it is not recalled: it
  * completes later. */
 static inline void shmnd_enqueue_sent(struct shmnd_qp *qp, void *context, uint32_t length,
                                       uint32_t flags)
@@ -143,7 +143,8 @@ static inline void shmnd_enqueue_sent(struct shmnd_qp *qp, void *context, uint32
     shmnd_qp_activate(qp);
 }
 
-/* Writes a Send to the ring, which has room, for a receive that is posted. */
+/* Write a Send to the ring, which has room, for a receive that is posted. Store in `*kept_p`
+ * whether the queue or a completion keeps its context. */
 static inline void shmnd_send_now(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
                                   uint32_t n, uint32_t length, uint32_t flags, bool *kept_p)
 {
@@ -158,7 +159,7 @@ static inline void shmnd_send_now(struct shmnd_qp *qp, void *context, const stru
         shmnd_tx_push_completion(qp, context, SHMND_SEND, SHMND_SUCCESS, length);
 }
 
-/* Executes a Send that fits, with no request before it. False: it must be queued. */
+/* Execute a Send that fits, with no request before it. Return false if it must be queued. */
 static inline bool shmnd_send_immediate(struct shmnd_qp *qp, void *context,
                                         const struct shmnd_sge *sges, uint32_t n, uint32_t length,
                                         uint32_t flags, bool *kept_p)
@@ -170,8 +171,8 @@ static inline bool shmnd_send_immediate(struct shmnd_qp *qp, void *context,
     return true;
 }
 
-/* The same for the usual Send of one element, with all checks of shmnd_post_send() in one pass.
- * False: nothing was done, and shmnd_post_send() decides. A completion queue that has room also
+/* Execute the usual Send of one element, with all checks of shmnd_post_send() in one pass. Return
+ * false if nothing was done, and shmnd_post_send() decides. A completion queue that has room also
  * accepts a post (`bound` is above `limit`). */
 static inline bool shmnd_send_short(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sge,
                                     uint32_t flags, bool *kept_p)
@@ -187,8 +188,8 @@ static inline bool shmnd_send_short(struct shmnd_qp *qp, void *context, const st
     return true;
 }
 
-/* The same within a batch: written and not published, so it completes later. All requests before it
- * are issued. */
+/* Write a Send within a batch, to be published with it, so that it completes later. Return false if
+ * it must be queued. All requests before it are issued. */
 static inline bool shmnd_send_deferred(struct shmnd_qp *qp, void *context,
                                        const struct shmnd_sge *sges, uint32_t n, uint32_t length,
                                        uint32_t flags)
@@ -226,7 +227,7 @@ static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
     return SHMND_SUCCESS;
 }
 
-/* Publishes a batch and completes the Sends that have receives. If no request is left pending, the
+/* Publish a batch and complete the Sends that have receives. If no request is left pending, the
  * queue pair need not stay active. */
 static inline void shmnd_batch_submit(struct shmnd_qp *qp)
 {
@@ -239,8 +240,8 @@ static inline void shmnd_batch_submit(struct shmnd_qp *qp)
     }
 }
 
-/* A Send that invalidates the peer's window of that token. It waits for the other side, so it is
- * never immediate. */
+/* Queue a Send that invalidates the peer's window of that token. Return a status. It waits for the
+ * other side, so it is never immediate. */
 static inline uint32_t shmnd_post_send_invalidate(struct shmnd_qp *qp, void *context,
                                                   const struct shmnd_sge *sges, uint32_t n,
                                                   uint32_t token, uint32_t flags)
@@ -256,7 +257,7 @@ static inline uint32_t shmnd_post_send_invalidate(struct shmnd_qp *qp, void *con
     return SHMND_SUCCESS;
 }
 
-/* Executes a short Read or Write with no request before it. False: it must be queued, and its
+/* Execute a short Read or Write with no request before it. Return false if it must be queued; its
  * errors are found when it is issued. */
 static inline bool shmnd_rdma_immediate(struct shmnd_qp *qp, struct shmnd_wqe *w,
                                         const struct shmnd_sge *sges, bool *kept_p)
@@ -311,9 +312,9 @@ static inline uint32_t shmnd_post_rdma(struct shmnd_qp *qp, void *context, uint8
     return SHMND_SUCCESS;
 }
 
-/* Queues a Bind or Invalidate, which has taken effect already, in the entry that was held for it;
- * `outcome` is its status, `token` the token that Invalidate revoked. Fails if the queue pair was
- * closed since. */
+/* Queue a Bind or Invalidate, which has taken effect already, in the entry that was held for it;
+ * `outcome` is its status, `token` the token that Invalidate revoked. Return
+ * SHMND_CONNECTION_INVALID if the queue pair was closed since. */
 static inline uint32_t shmnd_post_window(struct shmnd_qp *qp, void *context, uint8_t type,
                                          uint32_t token, uint32_t outcome, uint32_t flags)
 {

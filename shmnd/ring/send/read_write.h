@@ -25,8 +25,8 @@ static inline const struct shmnd_grant *shmnd_peer_grant(const struct shmnd_qp *
     return m->base ? &((const struct shmnd_grant *)m->base)[idx % SHMND_TABLE_ENTRIES] : NULL;
 }
 
-/* Why the other side's memory was refused. A side that closes withdraws its memory afterwards: then
- * the connection has ended, and the request named nothing wrong. */
+/* Return the status of a request whose remote memory was refused. A side that closes withdraws its
+ * memory afterwards: then the connection has ended, and the request named nothing wrong. */
 static inline uint32_t shmnd_tx_refused(const struct shmnd_qp *qp)
 {
     /* SYNC closing: fence, pairs with the closer's. A grant that was found revoked after it shows
@@ -35,7 +35,7 @@ static inline uint32_t shmnd_tx_refused(const struct shmnd_qp *qp)
     return shmnd_relaxed32(&qp->link.theirs->closing) ? SHMND_CANCELED : qp->target_fault;
 }
 
-/* Checks both ends of a Read or Write and prepares its copy. Returns a status; SHMND_PENDING: a
+/* Check both ends of a Read or Write and prepare its copy. Return a status; SHMND_PENDING: a
  * segment must be mapped first. */
 static inline uint32_t shmnd_tx_resolve_rdma(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                              const struct shmnd_sge *sges, const uint8_t *inlined,

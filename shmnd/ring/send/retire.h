@@ -15,7 +15,7 @@
 
 /* ---- completing ---------------------------------------------------------------------- */
 
-/* Writes the completion of a request. */
+/* Write the completion of a request. */
 static inline void shmnd_tx_push_completion(struct shmnd_qp *qp, void *context, uint8_t type,
                                             uint32_t status, uint32_t bytes)
 {
@@ -23,7 +23,7 @@ static inline void shmnd_tx_push_completion(struct shmnd_qp *qp, void *context, 
     shmnd_cq_push(qp->initiator_cq, &e);
 }
 
-/* Completes a request. A silent success has no completion: its context stays in the queue. */
+/* Complete a request. A silent success has no completion: its context stays in the queue. */
 static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     uint32_t bytes = 0;
@@ -40,7 +40,7 @@ static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
     w->context = NULL;
 }
 
-/* Removes the oldest request, which has completed. The owner releases the context of a silent
+/* Remove the oldest request, which has completed. The owner releases the context of a silent
  * success soon, outside of the engine: the finaliser of an object may run any code. */
 static inline void shmnd_tx_pop_request(struct shmnd_qp *qp)
 {
@@ -55,7 +55,7 @@ static inline void shmnd_tx_pop_request(struct shmnd_qp *qp)
     qp->wq.oldest++;
 }
 
-/* Removes and returns a context that the caller must release; NULL: there is none. Releasing it may
+/* Remove and return a context that the caller must release; NULL: there is none. Releasing it may
  * call this function again. */
 static inline void *shmnd_pop_unreleased_context(struct shmnd_registry *registry)
 {
@@ -74,14 +74,14 @@ static inline void *shmnd_pop_unreleased_context(struct shmnd_registry *registry
     return NULL;
 }
 
-/* Does this request complete silently, if it is finished? */
+/* Return whether this request completes silently, if it is finished. */
 static inline bool shmnd_tx_is_silent(const struct shmnd_wqe *w)
 {
     return (w->flags & SHMND_OP_SILENT_SUCCESS) &&
            (w->state == SHMND_WQE_SENT || w->status == SHMND_SUCCESS);
 }
 
-/* Is the Send at `w` finished? */
+/* Return whether the Send at `w` is finished. */
 static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t taken)
 {
     if (w->message < taken || w->committed)
@@ -100,9 +100,10 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
     return w->moved == 0 && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
 }
 
-/* A message that another thread is placing is published before that thread has the lock again: it
- * may have been taken, and answered, already. Its Send completes then, and stays in the queue until
- * the thread returns. Even if the peer's count is false, it completes only once. */
+/* Complete a Send that another thread is placing, if the peer has taken it. Its message is
+ * published before that thread has the lock again, so it may have been taken, and answered,
+ * already. It stays in the queue until the thread returns. Even if the peer's count is false, it
+ * completes only once. */
 static inline void shmnd_tx_complete_placed(struct shmnd_qp *qp)
 {
     struct shmnd_wqe *w = &qp->wq.entries[qp->wq.next & qp->wq.mask];
@@ -113,7 +114,7 @@ static inline void shmnd_tx_complete_placed(struct shmnd_qp *qp)
     w->reported = true;
 }
 
-/* Completes finished requests, oldest first, until the queue holds `most` completions. Silent
+/* Complete finished requests, oldest first, until the queue holds `most` completions. Silent
  * successes need no room in it. */
 static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
 {
@@ -166,7 +167,7 @@ static inline void shmnd_tx_fail(struct shmnd_wqe *w, uint32_t status)
     w->status = status;
 }
 
-/* Ends a request with the status of its copy. CANCELED: the other side closes. Then the connection
+/* End a request with the status of its copy. CANCELED: the other side closes. Then the connection
  * ends here too, and the request stays unfinished: the teardown cancels it and all behind it, so
  * that none of them succeeds. */
 static inline void shmnd_tx_end_copy(struct shmnd_qp *qp, struct shmnd_wqe *w, uint32_t status)
@@ -177,15 +178,15 @@ static inline void shmnd_tx_end_copy(struct shmnd_qp *qp, struct shmnd_wqe *w, u
         shmnd_tx_fail(w, status);
 }
 
-/* May the next request to issue be committed when its receive is known? Not behind a Send that
- * invalidates, which can be recalled until it is taken: requests after that one complete later
- * anyway, and are recalled with it. */
+/* Return whether the next request to issue may be committed when its receive is known. Not behind a
+ * Send that invalidates, which can be recalled until it is taken: requests after that one complete
+ * later anyway, and are recalled with it. */
 static inline bool shmnd_tx_may_commit(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     return !(w->flags & SHMND_OP_INVALIDATE) && qp->wq.uncommitted <= qp->wq.oldest;
 }
 
-/* Assigns the number and ring position of the next message to a request. */
+/* Assign the number and ring position of the next message to a request. */
 static inline void shmnd_tx_assign_message(const struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     w->message = qp->messages;
@@ -193,9 +194,9 @@ static inline void shmnd_tx_assign_message(const struct shmnd_qp *qp, struct shm
     w->slot_pos = qp->out.write_pos;
 }
 
-/* Recalls a Send that waits for a receive, as if it was never sent. False: it is matched, or may
- * be. Later Sends must be recalled before earlier ones, so that those that stay match the same
- * receives. */
+/* Recall a Send that waits for a receive, as if it was never sent. Return false if it is matched,
+ * or may be. Later Sends must be recalled before earlier ones, so that those that stay match the
+ * same receives. */
 static inline bool shmnd_tx_recall(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (w->state != SHMND_WQE_SENT || w->has_receive || w->moved || w->pulled)

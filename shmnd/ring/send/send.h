@@ -28,7 +28,8 @@
 
 /* ---- through the ring ---------------------------------------------------------------- */
 
-/* Begins the next message, with `token` before its payload when `flags` say so. */
+/* Begin the next message and return its cursor, with `token` before the payload if `flags` have
+ * INVALIDATE. */
 static inline struct shmnd_write_cursor shmnd_tx_write_begin(struct shmnd_qp *qp, uint8_t flags,
                                                              uint32_t token)
 {
@@ -38,7 +39,7 @@ static inline struct shmnd_write_cursor shmnd_tx_write_begin(struct shmnd_qp *qp
     return fill;
 }
 
-/* Writes a whole message to the ring. The caller has checked that there is room. With `defer` it is
+/* Write a whole message to the ring. The caller has checked that there is room. With `defer` it is
  * published with its batch. */
 static inline void shmnd_tx_write_eager(struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                         uint32_t n, const uint8_t *inlined, uint32_t length,
@@ -74,7 +75,7 @@ static inline void shmnd_tx_mark_sent(struct shmnd_qp *qp, struct shmnd_wqe *w, 
         qp->wq.uncommitted = qp->wq.next;
 }
 
-/* Sends a message through the ring, which has room. Its payload is in `sges`, or at `bytes`. */
+/* Send a message through the ring, which has room. Its payload is in `sges`, or at `bytes`. */
 static __attribute__((noinline, unused)) void shmnd_tx_issue_eager(struct shmnd_qp *qp,
                                                                    struct shmnd_wqe *w,
                                                                    const struct shmnd_sge *sges,
@@ -95,7 +96,7 @@ static __attribute__((noinline, unused)) void shmnd_tx_issue_eager(struct shmnd_
     shmnd_tx_mark_sent(qp, w, false);
 }
 
-/* The same through the bounce area, which has room. */
+/* Send a message through the bounce area, which has room. */
 static __attribute__((noinline, unused)) void shmnd_tx_issue_bounced(struct shmnd_qp *qp,
                                                                      struct shmnd_wqe *w)
 {
@@ -123,8 +124,8 @@ static __attribute__((noinline, unused)) void shmnd_tx_issue_bounced(struct shmn
     shmnd_tx_mark_sent(qp, w, false);
 }
 
-/* The same from memory that may have been truncated, through a staging buffer. Not inlined, since
- * its frame is large. */
+/* Send a message through the ring from memory that may have been truncated, through a staging
+ * buffer. Not inlined, since its frame is large. */
 static __attribute__((noinline, unused)) void shmnd_tx_issue_staged(struct shmnd_qp *qp,
                                                                     struct shmnd_wqe *w)
 {
@@ -138,7 +139,7 @@ static __attribute__((noinline, unused)) void shmnd_tx_issue_staged(struct shmnd
     qp->wq.next++;
 }
 
-/* Sends parts of a message whose memory neither side can access remotely, as room permits. */
+/* Send parts of a message, as room permits: neither side can access the memory of the other. */
 static __attribute__((noinline, unused)) enum shmnd_progress
 shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w, const struct shmnd_spans *source)
 {
@@ -184,7 +185,7 @@ shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w, const struct shmn
 
 /* ---- advertised: both sides copy ----------------------------------------------------- */
 
-/* Writes the header of a large message: the extents of its source, from which the reader copies
+/* Write the header of a large message: the extents of its source, from which the reader copies
  * chunks. The payload is {u32 extents, u32 share, extents...}. */
 static inline void shmnd_tx_write_large(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                         const struct shmnd_sge *sges)
@@ -228,7 +229,8 @@ static inline enum shmnd_progress shmnd_tx_begin_push(struct shmnd_qp *qp, bool 
 
 /* ---- issuing ------------------------------------------------------------------------- */
 
-/* Stores the ranges of the source of a Send in `from`. False: its memory is not registered. */
+/* Store the ranges of the source of a Send in `from`. Return false if its memory is not
+ * registered. */
 static inline bool shmnd_tx_source(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                    const struct shmnd_sge *sges, struct shmnd_spans *from)
 {
@@ -291,8 +293,8 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
     return SHMND_IDLE;
 }
 
-/* Finds the next large message from `*at` on that both sides copy, for a job. NULL: there is none.
- */
+/* Return the next large message from `*at` on that both sides copy, and set up the job for it;
+ * NULL: there is none. */
 static inline struct shmnd_wqe *shmnd_tx_next_large(struct shmnd_qp *qp, uint64_t *at)
 {
     struct shmnd_job *job = &qp->tx.job;
@@ -311,7 +313,8 @@ static inline struct shmnd_wqe *shmnd_tx_next_large(struct shmnd_qp *qp, uint64_
     return NULL;
 }
 
-/* Can the chunks of this message be pushed? SHMND_RUN: yes. */
+/* Return SHMND_RUN if the chunks of this message can be pushed, SHMND_NEEDS_MAP if a segment must
+ * be mapped first, otherwise SHMND_IDLE. */
 static inline enum shmnd_progress shmnd_tx_aim_push(struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     struct shmnd_job *job = &qp->tx.job;
@@ -325,9 +328,9 @@ static inline enum shmnd_progress shmnd_tx_aim_push(struct shmnd_qp *qp, const s
     return shmnd_local_spans(qp->registry, sges, w->sges, 0, &job->from) ? SHMND_RUN : SHMND_IDLE;
 }
 
-/* Prepares a push of the receiver's half of the oldest message that is not whole, unless the
- * receiver copies it. A receiver that has taken a message since it was last waited for has come
- * back. */
+/* Prepare a push of the receiver's half of the oldest message that is not whole, unless the
+ * receiver copies it. A receiver that has taken a message since the last wait is waited for
+ * again. */
 static inline enum shmnd_progress shmnd_tx_prepare_takeover(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx.job;
@@ -347,8 +350,9 @@ static inline enum shmnd_progress shmnd_tx_prepare_takeover(struct shmnd_qp *qp)
     return shmnd_job_is_left_alone(job) ? shmnd_tx_begin_push(qp, true) : SHMND_IDLE;
 }
 
-/* Prepares a push of the first advertised large message of which this side has chunks to copy, if
- * it has a receive by now: this side's half, and only then what the receiver leaves to it. */
+/* Prepare a push of the first advertised large message of which this side has chunks to copy, if it
+ * has a receive by now: this side's half, and only then the chunks that the receiver leaves to
+ * it. */
 static inline enum shmnd_progress shmnd_tx_prepare_push(struct shmnd_qp *qp)
 {
     for (struct shmnd_wqe *w; (w = shmnd_tx_next_large(qp, &qp->wq.push)); qp->wq.push++) {

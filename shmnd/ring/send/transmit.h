@@ -15,7 +15,7 @@
 
 /* ---- running a prepared copy (without the interpreter's lock) ------------------------ */
 
-/* Runs the copy that shmnd_tx_advance() prepared, or its next piece. Its result is in the job. */
+/* Run the copy that shmnd_tx_advance() prepared, or its next piece. Its result is in the job. */
 static inline void shmnd_tx_run(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx.job;
@@ -44,7 +44,8 @@ static inline void shmnd_tx_run(struct shmnd_qp *qp)
     }
 }
 
-/* After a push of the chunks of a large message, which was announced before. */
+/* End a push of chunks of a large message, which was announced before: fail its Send if the copy
+ * failed, and notify the receiver. */
 static inline void shmnd_tx_finish_push(struct shmnd_qp *qp, const struct shmnd_job *job)
 {
     if (job->request < qp->wq.oldest)
@@ -55,7 +56,8 @@ static inline void shmnd_tx_finish_push(struct shmnd_qp *qp, const struct shmnd_
     shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
 }
 
-/* After a copy into the posted receive, which published the message in its one slot. */
+/* Mark a Send as sent whose message was copied into its receive, and notify the receiver. The copy
+ * published the message in its one slot. */
 static inline void shmnd_tx_finish_place(struct shmnd_qp *qp, struct shmnd_wqe *w, bool committed)
 {
     shmnd_tx_assign_message(qp, w);
@@ -67,7 +69,7 @@ static inline void shmnd_tx_finish_place(struct shmnd_qp *qp, struct shmnd_wqe *
     shmnd_tx_mark_sent(qp, w, false);
 }
 
-/* Finishes the request of a copy that has run, or leaves the next piece prepared. */
+/* Finish the request of a copy that has run, or leave the next piece prepared. */
 static inline void shmnd_tx_finish_job(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx.job;
@@ -94,8 +96,8 @@ static inline void shmnd_tx_finish_job(struct shmnd_qp *qp)
     qp->wq.next++;
 }
 
-/* Has the last issued request failed? It ends the connection when those before it are done, and no
- * request behind it may reach the other side. */
+/* Return whether the last issued request has failed. It ends the connection when those before it
+ * are done, and no request behind it may reach the other side. */
 static inline bool shmnd_tx_is_broken(const struct shmnd_qp *qp)
 {
     const struct shmnd_wqe *last = &qp->wq.entries[(qp->wq.next - 1) & qp->wq.mask];
@@ -115,15 +117,15 @@ static __attribute__((noinline, cold, unused)) void shmnd_tx_list_waiting(struct
     shmnd_notify_receiver(qp, flags & SHMND_SLOT_SOLICITED);
 }
 
-/* Lists the Sends that could not be sent, before the call returns to the program. */
+/* List the Sends that could not be sent, before the call returns to the program. */
 static inline void shmnd_tx_update_backlog(struct shmnd_qp *qp)
 {
     if (qp->wq.next != qp->wq.end || qp->backlog.shown)
         shmnd_tx_list_waiting(qp);
 }
 
-/* Requests that were just posted or issued are not complete, and the sender may make no further
- * call: asks the peer to poll at its next call, of whatever kind. A message that was issued since
+/* Ask the peer to poll at its next call, of whatever kind, for requests that were just posted or
+ * issued and are not complete: the sender may make no further call. A message that was issued since
  * needs a poll of its own, since a peer that has polled may sleep again. Not again for the same
  * ones: repeated requests would wake a peer that cannot make progress on them. */
 static __attribute__((noinline, cold, unused)) void shmnd_tx_request_poll(struct shmnd_qp *qp)
@@ -138,7 +140,7 @@ static __attribute__((noinline, cold, unused)) void shmnd_tx_request_poll(struct
     shmnd_notify_request_poll(qp);
 }
 
-/* After a run, under the lock again. The call may end here, so requests that were posted meanwhile
+/* End a run, under the lock again. The call may end here, so requests that were posted meanwhile
  * are listed, and the peer is asked to copy the other chunks of a large message. */
 static inline void shmnd_tx_run_done(struct shmnd_qp *qp)
 {
@@ -151,7 +153,8 @@ static inline void shmnd_tx_run_done(struct shmnd_qp *qp)
 
 /* ---- advancing the queue ------------------------------------------------------------- */
 
-/* Issues a Bind, or an Invalidate once the peer's accesses to the window have ended. */
+/* Issue a Bind, or an Invalidate once the peer's accesses to the window have ended. Return false if
+ * they have not. */
 static inline bool shmnd_tx_issue_window(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (w->type == SHMND_INVALIDATE && w->status == SHMND_SUCCESS && !qp->peer->dead &&
@@ -163,7 +166,7 @@ static inline bool shmnd_tx_issue_window(struct shmnd_qp *qp, struct shmnd_wqe *
     return true;
 }
 
-/* Does an Invalidate wait for the peer's access to the window to end? */
+/* Return whether an Invalidate waits for the peer's access to the window to end. */
 static inline bool shmnd_tx_awaits_peer(const struct shmnd_qp *qp)
 {
     const struct shmnd_wqe *w = &qp->wq.entries[qp->wq.oldest & qp->wq.mask];
@@ -203,8 +206,8 @@ static inline enum shmnd_progress shmnd_tx_issue(struct shmnd_qp *qp)
     return SHMND_IDLE;
 }
 
-/* Postpones the chunks of a large message until all posted requests are issued. False: a job is
- * prepared or running that cannot be postponed. */
+/* Postpone the chunks of a large message until all posted requests are issued. Return false if a
+ * job is prepared or running that cannot be postponed. */
 static inline bool shmnd_tx_postpone_copy(struct shmnd_qp *qp)
 {
     if (!qp->tx.busy)
@@ -216,8 +219,9 @@ static inline bool shmnd_tx_postpone_copy(struct shmnd_qp *qp)
     return true;
 }
 
-/* Issues all requests that can be issued. SHMND_RUN: run the job (shmnd_tx_run, then
- * shmnd_tx_run_done) and call again; SHMND_NEEDS_MAP: map the segment and call again. */
+/* Issue all requests that can be issued. Return SHMND_RUN if the caller must run the job
+ * (shmnd_tx_run, then shmnd_tx_run_done) and call again; SHMND_NEEDS_MAP: map the segment and call
+ * again. */
 static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
 {
     if (!shmnd_tx_postpone_copy(qp))
@@ -232,8 +236,8 @@ static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
     return p;
 }
 
-/* Recalls the messages sent after the request at `pos`, to send them again. False: one of them is
- * matched, and so are those before it. */
+/* Recall the messages sent after the request at `pos`, to send them again. Return false if one of
+ * them is matched, and so are those before it. */
 static inline bool shmnd_tx_recall_after(struct shmnd_qp *qp, uint64_t pos)
 {
     while (qp->wq.next - pos > 1) {
@@ -251,7 +255,7 @@ static inline bool shmnd_tx_recall_after(struct shmnd_qp *qp, uint64_t pos)
     return true;
 }
 
-/* The oldest Send has waited too long: it fails, unless it was matched meanwhile. */
+/* Fail the oldest Send, which has waited too long, unless it was matched meanwhile. */
 static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *oldest)
 {
     shmnd_backlog_withdraw(qp);
@@ -267,7 +271,7 @@ static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *olde
     shmnd_tx_retire(qp);
 }
 
-/* Checks whether the oldest Send waits for a receive, and fails it after its time-out. */
+/* Check whether the oldest Send waits for a receive, and fail it after its time-out. */
 static inline void shmnd_tx_check_rnr(struct shmnd_qp *qp, uint64_t now_ns)
 {
     if (qp->wq.oldest == qp->wq.end || qp->tx.busy || qp->state != SHMND_QP_CONNECTED)

@@ -63,7 +63,7 @@ static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t
     return SHMND_IDLE;
 }
 
-/* Cancels all requests that are posted now. On an open connection the caller continues with
+/* Cancel all requests that are posted now. On an open connection the caller continues with
  * shmnd_qp_progress(). */
 static inline void shmnd_qp_flush(struct shmnd_qp *qp)
 {
@@ -85,7 +85,7 @@ static inline void shmnd_qp_flush(struct shmnd_qp *qp)
 
 /* ---- connection attempts that fail ---------------------------------------------------------- */
 
-/* Ends an attempt before both ends were open: no push begins after this. */
+/* End an attempt before both ends were open: no push begins after this. */
 static inline void shmnd_abort_attempt(struct shmnd_qp *qp, enum shmnd_link_state state)
 {
     shmnd_put32(&qp->link.mine->closing, 1);
@@ -100,7 +100,7 @@ static inline void shmnd_rx_unpin_all(struct shmnd_qp *qp)
         shmnd_rx_unpin(qp, &qp->own.entries[pos & qp->own.mask], shmnd_rqe_sges(&qp->own, pos));
 }
 
-/* The peer named a segment that it never announced: the request or message fails. */
+/* Fail the request or message for which the peer named a segment that it never announced. */
 static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
 {
     if (receiving) {
@@ -119,7 +119,7 @@ static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
     shmnd_tx_end_copy(qp, w, w->type == SHMND_SEND ? SHMND_ACCESS_VIOLATION : shmnd_tx_refused(qp));
 }
 
-/* The owner ends the connection. The contents of a batch are sent first. */
+/* End the connection for its owner. The contents of a batch are sent first. */
 static inline void shmnd_qp_disconnect(struct shmnd_qp *qp)
 {
     shmnd_batch_publish(qp);
@@ -127,7 +127,7 @@ static inline void shmnd_qp_disconnect(struct shmnd_qp *qp)
     shmnd_qp_begin_teardown(qp, SHMND_LINK_CLOSED, SHMND_CANCELED);
 }
 
-/* The word by which a side returns the slots that it has read. */
+/* Return the word by which a side returns the slots that it has read. */
 static inline shmnd_word64 *shmnd_read_pos_of(struct shmnd_side *side)
 {
     return &side->read_pos;
@@ -135,7 +135,7 @@ static inline shmnd_word64 *shmnd_read_pos_of(struct shmnd_side *side)
 
 /* ---- progress ------------------------------------------------------------------------------- */
 
-/* Checks the state of the other side, and follows its changes. */
+/* Check the state of the other side, and follow its changes. */
 static inline void shmnd_qp_check_peer(struct shmnd_qp *qp)
 {
     /* SYNC state: acquire, pairs with release in shmnd_publish_state() */
@@ -153,7 +153,7 @@ static inline void shmnd_qp_check_peer(struct shmnd_qp *qp)
                             s == SHMND_LINK_DEAD ? SHMND_IO_TIMEOUT : SHMND_CANCELED);
 }
 
-/* Makes progress on everything but arriving messages. The caller executes the returned job or
+/* Make progress on everything but arriving messages. The caller executes the returned job or
  * mapping and calls again. */
 static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_t now_ns)
 {

@@ -40,21 +40,22 @@ static inline bool shmnd_sges_use_region(const struct shmnd_sge *sges, uint32_t 
 
 /* ---- requests ---------------------------------------------------------------------- */
 
-/* Does the request at `pos` have an element in the region? Inline data has no elements. */
+/* Return whether the request at `pos` has an element in the region. Inline data has no elements. */
 static inline bool shmnd_wqe_uses_region(struct shmnd_qp *qp, uint64_t pos, uint32_t token)
 {
     return shmnd_sges_use_region(shmnd_wqe_sges(qp, pos), qp->wq.entries[pos & qp->wq.mask].sges,
                                  token);
 }
 
-/* Is a message in parts being sent? Then the messages before it must not be recalled and resent. */
+/* Return whether a message in parts is being sent. Then the messages before it must not be recalled
+ * and sent again. */
 static inline bool shmnd_tx_is_sending_parts(const struct shmnd_qp *qp)
 {
     return qp->wq.next != qp->wq.end && qp->wq.entries[qp->wq.next & qp->wq.mask].moved;
 }
 
-/* Ends the use of the region as the source of messages. A message that waits for a receive fails.
- * False: a large one is being copied; check again later. */
+/* End the use of the region as the source of messages. A message that waits for a receive fails.
+ * Return false if a large one is being copied; check again later. */
 static inline bool shmnd_tx_drop_region(struct shmnd_qp *qp, uint32_t token)
 {
     bool settled = true;
@@ -77,8 +78,9 @@ static inline bool shmnd_tx_drop_region(struct shmnd_qp *qp, uint32_t token)
     return settled;
 }
 
-/* Is a copy of this process from or to the region prepared or running? The request of a large Send
- * may have ended meanwhile, and its entry may hold another request. */
+/* Return whether a copy of this process from or to the region is prepared or running. The request
+ * of a large Send may have ended meanwhile, and its entry may hold another request: then return
+ * true. */
 static inline bool shmnd_tx_is_copying(struct shmnd_qp *qp, uint32_t token)
 {
     return qp->tx.busy && (qp->tx.job.request < qp->wq.oldest ||
@@ -87,8 +89,8 @@ static inline bool shmnd_tx_is_copying(struct shmnd_qp *qp, uint32_t token)
 
 /* ---- receives ---------------------------------------------------------------------- */
 
-/* Withdraws the extents of advertised receives in the region. False: a push may be in progress;
- * check again later. */
+/* Withdraw the extents of advertised receives in the region. Return false if a push may be in
+ * progress; check again later. */
 static inline bool shmnd_rx_drop_region(struct shmnd_qp *qp, uint32_t token)
 {
     if (qp->flush.pending)
@@ -111,20 +113,21 @@ static inline bool shmnd_rx_drop_region(struct shmnd_qp *qp, uint32_t token)
     return true;
 }
 
-/* Is a message open that is copied from its sender's memory, with a receive in the region? */
+/* Return whether a message is open that is copied from its sender's memory to a receive in the
+ * region. */
 static inline bool shmnd_rx_is_filling(const struct shmnd_qp *qp, uint32_t token)
 {
     return qp->rx.open && (qp->rx.kind == SHMND_KIND_LARGE || qp->rx.kind == SHMND_KIND_LISTED) &&
            shmnd_sges_use_region(qp->rx.sges, qp->rx.rqe.sges, token);
 }
 
-/* Is its copy by this process prepared or running? */
+/* Return whether this process's copy of such a message is prepared or running. */
 static inline bool shmnd_rx_is_copying(const struct shmnd_qp *qp, uint32_t token)
 {
     return qp->rx.job.kind != SHMND_JOB_NONE && shmnd_rx_is_filling(qp, token);
 }
 
-/* May its sender still write there? */
+/* Return whether the sender of such a message may still write to the region. */
 static inline bool shmnd_rx_is_pushed_to(const struct shmnd_qp *qp, uint32_t token)
 {
     return shmnd_rx_is_filling(qp, token) && qp->rx.kind == SHMND_KIND_LARGE && !qp->peer->dead &&
@@ -133,17 +136,18 @@ static inline bool shmnd_rx_is_pushed_to(const struct shmnd_qp *qp, uint32_t tok
 
 /* ---- both -------------------------------------------------------------------------- */
 
-/* Is a job prepared, or a teardown in progress, that a Deregister may have to wait for? The caller
- * then makes progress on the queue pair before it checks. */
+/* Return whether a job is prepared, or a teardown in progress, that a Deregister may have to wait
+ * for. The caller then makes progress on the queue pair before it checks. */
 static inline bool shmnd_qp_needs_progress(const struct shmnd_qp *qp)
 {
     return (qp->tx.busy && !qp->tx.started) || shmnd_rx_job_is_prepared(qp) || qp->rx.fault ||
            qp->going_down;
 }
 
-/* Has every access of this connection to the memory of a withdrawn token ended? If the peer's
- * access does not end for too long (`*since_p` is when the wait began), the connection ends. No new
- * access can begin, so `*since_p` is one time for the token and all connections. */
+/* Return whether every access of this connection to the memory of a withdrawn token has ended. If
+ * the peer's access does not end for too long (`*since_p` is when the wait began), end the
+ * connection. No new access can begin, so `*since_p` is one time for the token and all
+ * connections. */
 static inline bool shmnd_qp_has_released(struct shmnd_qp *qp, uint32_t token, uint64_t *since_p,
                                          uint64_t now_ns)
 {

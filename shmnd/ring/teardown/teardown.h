@@ -19,9 +19,9 @@ static inline enum shmnd_link_state shmnd_link_state_of(uint32_t word)
     return s <= SHMND_LINK_DEAD ? (enum shmnd_link_state)s : SHMND_LINK_FAULT;
 }
 
-/* The state of the other side, whose word is `word`. A side that ended the connection and died
- * afterwards has ended it: a program that polls only then finds the same as one that polled before.
- */
+/* Return the state of the other side, whose word is `word`. A side that ended the connection and
+ * died afterwards has ended it: a program that polls only then finds the same as one that polled
+ * before. */
 static inline enum shmnd_link_state shmnd_peer_state_of(const struct shmnd_qp *qp, uint32_t word)
 {
     enum shmnd_link_state s = shmnd_link_state_of(word);
@@ -52,8 +52,8 @@ static inline void shmnd_publish_state(struct shmnd_qp *qp, enum shmnd_link_stat
     shmnd_ring_doorbell(qp->peer->doorbell);
 }
 
-/* After `closing`: does the other side access no memory of this side any more? A hazard word that
- * names memory that it cannot be accessing is ignored. */
+/* Return whether the other side accesses no memory of this side any more. After `closing`. A hazard
+ * word that names memory that it cannot be accessing is ignored. */
 static inline bool shmnd_peer_is_quiescent(const struct shmnd_qp *qp)
 {
     /* SYNC hazard-clear: acquire, pairs with release in shmnd_hazard_leave() */
@@ -68,8 +68,8 @@ static inline bool shmnd_peer_is_quiescent(const struct shmnd_qp *qp)
  * longest copy on a busy machine. */
 #define SHMND_STALL_TIMEOUT_NS (10ull * 1000 * 1000 * 1000)
 
-/* An operation has waited since `*since_p` for the other side to end a copy. After
- * SHMND_STALL_TIMEOUT_NS the connection ends, and its teardown does not wait for it again. A
+/* Note that an operation waits since `*since_p` for the other side to end a copy. After
+ * SHMND_STALL_TIMEOUT_NS end the connection; its teardown does not wait for the copy again. A
  * Deregister has one time for all its connections. */
 static inline void shmnd_qp_check_stall(struct shmnd_qp *qp, uint64_t *since_p, uint64_t now_ns)
 {
@@ -82,7 +82,8 @@ static inline void shmnd_qp_check_stall(struct shmnd_qp *qp, uint64_t *since_p, 
     }
 }
 
-/* Takes the messages that arrived into the receive queue's ring. SHMND_IDLE: all are taken. */
+/* Take the messages that arrived into the receive queue's ring. Return SHMND_IDLE if no more can be
+ * taken now, otherwise the job or mapping that the next one needs. */
 static inline enum shmnd_progress shmnd_teardown_drain(struct shmnd_qp *qp)
 {
     while (qp->rx.extra_ready || ((shmnd_receives_outstanding(qp->receives) || qp->rx.open) &&
@@ -96,7 +97,7 @@ static inline enum shmnd_progress shmnd_teardown_drain(struct shmnd_qp *qp)
     return qp->rx.job.kind != SHMND_JOB_NONE ? SHMND_RUN : SHMND_IDLE;
 }
 
-/* For a Send that the reader copies, or helps to copy: has all of it been copied? */
+/* Return whether all of a Send that the reader copies, or helps to copy, has been copied. */
 static inline bool shmnd_teardown_is_whole(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     if (w->pulled)
@@ -105,8 +106,8 @@ static inline bool shmnd_teardown_is_whole(const struct shmnd_qp *qp, const stru
     return w->large && !w->moved && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
 }
 
-/* Stops the other side from reading further chunks of this large message. False: it is reading a
- * chunk now. */
+/* Stop the other side from reading further chunks of this large message. Return false if it is
+ * reading a chunk now. */
 static inline bool shmnd_teardown_withdraw_large(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
@@ -121,7 +122,8 @@ static inline bool shmnd_teardown_withdraw_large(struct shmnd_qp *qp, struct shm
     return shmnd_acquire64(&share->done) + w->withheld >= c.count;
 }
 
-/* The same for all messages that the other side copies. */
+/* Stop the other side from reading further from any message that it copies. Return false if it is
+ * reading now. */
 static inline bool shmnd_teardown_withdraw(struct shmnd_qp *qp)
 {
     bool quiet = true;
@@ -137,14 +139,15 @@ static inline bool shmnd_teardown_withdraw(struct shmnd_qp *qp)
     return quiet;
 }
 
-/* Was a receive posted for it, and did the other side not close before it was published? */
+/* Return whether a receive was posted for this Send and the other side did not close before it was
+ * published. */
 static inline bool shmnd_teardown_is_committed(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     return w->committed || (w->has_receive && !shmnd_relaxed32(&qp->link.theirs->closing));
 }
 
-/* Is there a Send before the one at `pos` that is not known to be matched, and so will be
- * recalled? */
+/* Return whether a Send before the one at `pos` is not known to be matched, and so will be
+ * recalled. */
 static inline bool shmnd_teardown_recalls_before(const struct shmnd_qp *qp, uint64_t pos,
                                                  uint64_t taken)
 {
@@ -158,7 +161,7 @@ static inline bool shmnd_teardown_recalls_before(const struct shmnd_qp *qp, uint
     return false;
 }
 
-/* Marks the Sends up to the one at `pos`, which are published and have receives, as sure. They
+/* Mark the Sends up to the one at `pos`, which are published and have receives, as sure. They
  * remain so if the other side closes now, since it takes all messages published before. */
 static inline void shmnd_teardown_commit(struct shmnd_qp *qp, uint64_t pos)
 {
@@ -168,8 +171,8 @@ static inline void shmnd_teardown_commit(struct shmnd_qp *qp, uint64_t pos)
     }
 }
 
-/* Prevents a Send that needs more than its slots from ever becoming whole at the other side; its
- * reader cannot get past it. False: it is whole, or the other side is copying a piece. */
+/* Prevent a Send that needs more than its slots from ever becoming whole at the other side; its
+ * reader cannot get past it. Return false if it is whole, or the other side is copying a piece. */
 static inline bool shmnd_teardown_cut_short(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (w->moved) {
@@ -180,8 +183,8 @@ static inline bool shmnd_teardown_cut_short(struct shmnd_qp *qp, struct shmnd_wq
            !shmnd_teardown_is_whole(qp, w);
 }
 
-/* The position of the oldest sent and unfinished Send before `pos` that needs more than its slots,
- * if it could be cut short and no Send before it will be recalled; otherwise `pos`. */
+/* Return the position of the oldest sent and unfinished Send before `pos` that needs more than its
+ * slots, if it could be cut short and no Send before it will be recalled; otherwise `pos`. */
 static inline uint64_t shmnd_teardown_cut_before(struct shmnd_qp *qp, uint64_t pos, uint64_t taken)
 {
     for (uint64_t i = qp->wq.oldest; i != pos; i++) {
@@ -195,9 +198,9 @@ static inline uint64_t shmnd_teardown_cut_before(struct shmnd_qp *qp, uint64_t p
     return pos;
 }
 
-/* For a Send that cannot be recalled, since the other side has claimed it or is sure to: do both
- * sides agree on it and on all Sends before it? For a large one, its chunks decide; for a large one
- * that invalidates, both agree once it can never become whole. */
+/* Return whether both sides agree on a Send that cannot be recalled, since the other side has
+ * claimed it or is sure to, and on all Sends before it. For a large one, its chunks decide; for a
+ * large one that invalidates, both agree once it can never become whole. */
 static inline bool shmnd_teardown_agreed(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t pos,
                                          uint64_t taken)
 {
@@ -213,11 +216,11 @@ static inline bool shmnd_teardown_agreed(struct shmnd_qp *qp, struct shmnd_wqe *
     return !(w->flags & SHMND_OP_INVALIDATE) || shmnd_teardown_cut_short(qp, w);
 }
 
-/* Recalls the Sends that wait for a receive, are not whole at the other side, or invalidate a
+/* Recall the Sends that wait for a receive, are not whole at the other side, or invalidate a
  * window, so that both sides agree on them. A large message was written for one receive: it is
  * recalled before an earlier one whose recall would leave it another receive. A message that is
  * sure of its receive is recalled with a longer one before it, if that one was cut short: the other
- * side takes no message from there on. False: the other side has matched a message and not
+ * side takes no message from there on. Return false if the other side has matched a message and not
  * published that yet. */
 static inline bool shmnd_teardown_recall(struct shmnd_qp *qp)
 {
@@ -249,17 +252,17 @@ static inline bool shmnd_is_refusal(uint32_t fault)
            fault == SHMND_ACCESS_VIOLATION;
 }
 
-/* Has the other side refused a message? Then it takes neither this one nor any after it, and its
- * `taken` is the last one. Both sides may do so at once: neither must wait for the other to take
- * more. */
+/* Return whether the other side has refused a message. Then it takes neither this one nor any after
+ * it, and its `taken` is the last one. Both sides may do so at once: neither must wait for the
+ * other to take more. */
 static inline bool shmnd_peer_has_refused(const struct shmnd_qp *qp)
 {
     /* SYNC refused: acquire, pairs with release in shmnd_rx_refuse() */
     return shmnd_is_refusal(shmnd_acquire32(&qp->link.theirs->fault));
 }
 
-/* Is this the Send that the other side refused? One in parts may have been refused before its last
- * part was sent, and has no number yet. */
+/* Return whether this is the Send that the other side refused. One in parts may have been refused
+ * before its last part was sent, and has no number yet. */
 static inline bool shmnd_teardown_refused(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                           uint64_t taken, uint32_t fault)
 {
@@ -270,8 +273,8 @@ static inline bool shmnd_teardown_refused(const struct shmnd_qp *qp, const struc
     return w->state == SHMND_WQE_QUEUED && w->moved && qp->messages == taken;
 }
 
-/* Is this Send matched to its receive, or will it be when the other side takes the messages that
- * arrived? It may be incomplete only because its completion queue was full. */
+/* Return whether this Send is matched to its receive, or will be when the other side takes the
+ * messages that arrived. It may be incomplete only because its completion queue was full. */
 static inline bool shmnd_teardown_delivered(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                             uint64_t taken, bool peer_continues)
 {
@@ -286,8 +289,8 @@ static inline bool shmnd_teardown_delivered(const struct shmnd_qp *qp, const str
     return shmnd_teardown_is_whole(qp, w);
 }
 
-/* Has this Invalidate taken effect? An access to its window since it was posted may be the reason
- * why the connection ends, and its completion must come first. */
+/* Return whether this Invalidate has taken effect. An access to its window since it was posted may
+ * be the reason why the connection ends, and its completion must come first. */
 static inline bool shmnd_teardown_invalidated(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     return w->type == SHMND_INVALIDATE && w->state == SHMND_WQE_QUEUED &&
@@ -338,7 +341,7 @@ static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to)
     }
 }
 
-/* Completes the receive of a message that was refused, or will never be whole. */
+/* Complete the receive of a message that was refused, or will never be whole. */
 static inline void shmnd_teardown_end_open(struct shmnd_qp *qp)
 {
     struct shmnd_cqe e;
@@ -357,7 +360,8 @@ static inline void shmnd_teardown_end_open(struct shmnd_qp *qp)
         shmnd_cq_push(qp->receive_cq, &qp->rx.extra);
 }
 
-/* One step of teardown. SHMND_IDLE while `going_down` is still set: call again later. */
+/* Execute one step of teardown. Return the job or mapping that it needs, or SHMND_IDLE. While
+ * `going_down` is set, call again later. */
 static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint64_t now_ns)
 {
     if (qp->down_since_ns == 0)

@@ -97,41 +97,41 @@ static inline bool shmnd_swap64(shmnd_word64 *w, uint64_t *expected, uint64_t v)
                                                    memory_order_acquire);
 }
 
-/* Stores a byte that another process may be polling. */
+/* Store a byte that another process may be polling. */
 static inline void shmnd_release_byte(void *at, uint8_t v)
 {
     atomic_store_explicit((_Atomic uint8_t *)at, v, memory_order_release);
 }
 
-/* Loads a byte that another process may be writing. SYNC watched: acquire, pairs with release
+/* Load a byte that another process may be writing. SYNC watched: acquire, pairs with release
  * in shmnd_copy_write() */
 static inline uint8_t shmnd_byte_at(const void *at)
 {
     return atomic_load_explicit((const _Atomic uint8_t *)at, memory_order_acquire);
 }
 
-/* Orders an earlier store before a later load, which no weaker order of C11 does. It serves pairs
- * of sides of which each stores a word of its own and then loads the other's: at least one of the
- * two loads sees the other side's store. Both sides call it, under one label. */
+/* Order an earlier store before a later load, which no weaker order of C11 does. It serves pairs of
+ * sides of which each stores a word of its own and then loads the other's: at least one of the two
+ * loads sees the other side's store. Both sides call it, under one label. */
 static inline void shmnd_store_then_load(void)
 {
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* Orders all earlier relaxed loads before a later one. */
+/* Order all earlier relaxed loads before a later one. */
 static inline void shmnd_loads_before(void)
 {
     atomic_thread_fence(memory_order_acquire);
 }
 
-/* Orders all earlier plain stores before a later relaxed one. */
+/* Order all earlier plain stores before a later relaxed one. */
 static inline void shmnd_stores_before(void)
 {
     atomic_thread_fence(memory_order_release);
 }
 
-/* Fixes the values that were copied from shared memory to `copy`: the compiler may not load them
- * from shared memory a second time. */
+/* Fix the values that were copied from shared memory to `copy`: the compiler may not load them from
+ * shared memory a second time. */
 static inline void shmnd_read_once(void *copy)
 {
     __asm__ __volatile__("" : : "r"(copy) : "memory");

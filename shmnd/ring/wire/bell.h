@@ -70,8 +70,8 @@ static inline void shmnd_bell_disarm(struct shmnd_arming *a)
     SHMND_KILL_POINT("bell-disarmed");
 }
 
-/* For a consumer that is about to sleep at the word: returns what the word is. The consumer checks
- * its rings afterwards, and sleeps while the word is that. */
+/* Arm the bell for a consumer that is about to sleep at the word, and return the value of the word.
+ * The consumer checks its rings afterwards, and sleeps while the word has that value. */
 static inline uint32_t shmnd_bell_arm_at_word(struct shmnd_arming *a)
 {
     /* SYNC word: acquire before `armed`, pairs with the addition in shmnd_bell_change_word() */
@@ -80,8 +80,8 @@ static inline uint32_t shmnd_bell_arm_at_word(struct shmnd_arming *a)
     return rings;
 }
 
-/* For a producer that found it armed so, or a thread of the consumer: changes the word. The caller
- * wakes the sleeper afterwards. */
+/* Change the word. For a producer that found it armed so, or a thread of the consumer, which wakes
+ * the sleeper afterwards. */
 static inline void shmnd_bell_change_word(struct shmnd_marks *marks)
 {
     /* SYNC word: acquire and release behind `armed`, pairs with shmnd_bell_arm_at_word() */
@@ -89,7 +89,7 @@ static inline void shmnd_bell_change_word(struct shmnd_marks *marks)
     SHMND_KILL_POINT("word-changed");
 }
 
-/* For a producer, after its fence: must it ring? True once for each arming; `rung` is the
+/* Return whether a producer must ring, after its fence. True once for each arming; `rung` is the
  * producer's private copy of the last arming for which it rang. */
 static inline bool shmnd_bell_must_ring(const struct shmnd_bell *bell, bool solicited,
                                         uint64_t *rung)
@@ -106,8 +106,8 @@ static inline bool shmnd_bell_must_ring(const struct shmnd_bell *bell, bool soli
     return true;
 }
 
-/* For a producer, after its fence: its message needs the consumer's next call, of whatever kind.
- * True: the consumer sleeps, and the producer must ring. */
+/* Request a poll at the consumer's next call, of whatever kind. Return true if the consumer sleeps,
+ * and the producer must ring. For a producer, after its fence. */
 static inline bool shmnd_bell_request_poll(const struct shmnd_bell *bell, struct shmnd_marks *marks,
                                            uint64_t *rung)
 {
@@ -125,14 +125,14 @@ static inline bool shmnd_bell_request_poll(const struct shmnd_bell *bell, struct
     return true;
 }
 
-/* For the consumer: has a producer set `asked`? */
+/* Return whether a producer has set `asked`. For the consumer. */
 static inline bool shmnd_marks_poll_requested(const struct shmnd_marks *marks)
 {
     /* relaxed: only a hint, shmnd_marks_accept_request() orders what follows */
     return shmnd_relaxed32(&marks->asked);
 }
 
-/* Clears `asked`. The consumer checks all its rings afterwards. */
+/* Clear `asked`. The consumer checks all its rings afterwards. */
 static inline void shmnd_marks_accept_request(struct shmnd_marks *marks)
 {
     if (!shmnd_marks_poll_requested(marks))
@@ -143,7 +143,7 @@ static inline void shmnd_marks_accept_request(struct shmnd_marks *marks)
     shmnd_store_then_load();
 }
 
-/* For a producer, after its fence: marks the link if the consumer uses the bitmap. */
+/* Mark the link if the consumer uses the bitmap. For a producer, after its fence. */
 static inline void shmnd_bell_mark_ready(const struct shmnd_bell *bell, struct shmnd_marks *marks,
                                          uint32_t bit)
 {
@@ -165,7 +165,7 @@ static inline void shmnd_bell_use_bitmap(struct shmnd_bell *bell, bool use)
     shmnd_store_then_load();
 }
 
-/* Clears `bits` of one word; the caller checks those rings afterwards. */
+/* Clear `bits` of one word; the caller checks those rings afterwards. */
 static inline void shmnd_marks_clear(struct shmnd_marks *marks, uint32_t word, uint64_t bits)
 {
     /* needs no order of its own, for the fence behind it */
@@ -175,7 +175,7 @@ static inline void shmnd_marks_clear(struct shmnd_marks *marks, uint32_t word, u
     shmnd_store_then_load();
 }
 
-/* Sets the bit of a link that is polled anyway, so that its producer need not write it. */
+/* Set the bit of a link that is polled anyway, so that its producer need not write it. */
 static inline void shmnd_marks_set(struct shmnd_marks *marks, uint32_t bit)
 {
     /* needs no order: the link is polled anyway */

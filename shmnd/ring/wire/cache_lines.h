@@ -19,20 +19,20 @@
 /* As many bytes of the next message are fetched at most: they are to stay in the first cache. */
 #define SHMND_OWN_MAX 8192u
 
-/* Fetches a line that will be read soon. */
+/* Fetch a line that will be read soon. */
 static inline void shmnd_prefetch(const void *at)
 {
     __builtin_prefetch(at);
 }
 
-/* Fetches a line that will be written soon. */
+/* Fetch a line that will be written soon. */
 static inline void shmnd_prefetch_to_write(const void *at)
 {
     __builtin_prefetch(at, 1);
 }
 
-/* The same for a line that no other core polls now: invalidates their copies, so that the write
- * finds the line exclusive. */
+/* Fetch a line that no other core polls now, to write it: invalidate their copies, so that the
+ * write finds the line exclusive. */
 static inline void shmnd_prefetch_to_own(const void *at)
 {
 #if defined(__x86_64__)
@@ -42,7 +42,7 @@ static inline void shmnd_prefetch_to_own(const void *at)
 #endif
 }
 
-/* Moves a line that was written here into a cache that the cores share: a reader finds it there
+/* Move a line that was written here into a cache that the cores share: a reader finds it there
  * sooner than in the cache of this core. */
 static inline void shmnd_demote(const void *at)
 {
@@ -54,9 +54,9 @@ static inline void shmnd_demote(const void *at)
 #endif
 }
 
-/* Up to `next` bytes behind `pos` of a ring of `mask` + 1 bytes will be written, and the reader has
- * left them: an earlier lap has moved them to its core, and they come back while the program does
- * something else. Not the first line, which the reader polls. */
+/* Fetch the lines of up to `next` bytes behind `pos` of a ring of `mask` + 1 bytes, which will be
+ * written and which the reader has left: an earlier lap has moved them to its core, and they come
+ * back while the program does something else. Not the first line, which the reader polls. */
 static __attribute__((noinline, unused)) void shmnd_lines_own(const void *ring, uint64_t mask,
                                                               uint64_t pos, uint64_t next)
 {
@@ -67,8 +67,9 @@ static __attribute__((noinline, unused)) void shmnd_lines_own(const void *ring, 
         shmnd_prefetch_to_own(base + ((pos + i) & mask));
 }
 
-/* The `written` bytes at `pos` were published, and a reader waits for them that does something else
- * before it comes to their end. Their lines move towards it, but not the first, which it polls. */
+/* Move the lines of the `written` bytes at `pos`, which were published, towards a reader that waits
+ * for them and does something else before it comes to their end. Not the first line, which it
+ * polls. */
 static inline void shmnd_lines_demote(const void *ring, uint64_t mask, uint64_t pos,
                                       uint64_t written)
 {

@@ -29,7 +29,7 @@
 typedef uint64_t shmnd_vector __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint64_t shmnd_aligned_vector __attribute__((vector_size(16), may_alias));
 
-/* Copies two vectors or more. The ranges do not overlap, or the target is before the source. */
+/* Copy two vectors or more. The ranges do not overlap, or the target is before the source. */
 static __attribute__((noinline, unused)) void shmnd_copy_vectors(uint8_t *to, const uint8_t *from,
                                                                  size_t n)
 {
@@ -54,20 +54,21 @@ static __attribute__((noinline, unused)) void shmnd_copy_vectors(uint8_t *to, co
     *end = last;
 }
 
-/* Is a copy by `rep movsb` slow? The two may be addresses in different processes. */
+/* Return whether a copy by `rep movsb` is slow. The two may be addresses in different processes. */
 static inline bool shmnd_copy_is_close(const void *to, const void *from, size_t n)
 {
     uintptr_t behind = ((uintptr_t)to - (uintptr_t)from) & (SHMND_COPY_PAGE - 1);
     return n > SHMND_COPY_LONG && behind - 1 < SHMND_COPY_CLOSE - 1;
 }
 
-/* Would memmove() copy so? A target that begins within its source it copies from the end. */
+/* Return whether memmove() would copy so slowly. A target that begins within its source it copies
+ * from the end. */
 static inline bool shmnd_copy_is_slow(const void *to, const void *from, size_t n)
 {
     return shmnd_copy_is_close(to, from, n) && (uintptr_t)to - (uintptr_t)from >= n;
 }
 
-/* Copies `n` bytes. The two ranges may overlap. */
+/* Copy `n` bytes. The two ranges may overlap. */
 static inline void shmnd_copy_bytes(void *to, const void *from, size_t n)
 {
     if (shmnd_copy_is_slow(to, from, n))
@@ -84,7 +85,7 @@ static inline void shmnd_copy_bytes(void *to, const void *from, size_t n)
 typedef int (*shmnd_copy_between)(void *processes, uint8_t *here, uint8_t *there, uint64_t n,
                                   bool writes);
 
-/* Makes such a copy by way of a stage. */
+/* Copy between two processes by way of a stage. Return 0 or the error of `copy`. */
 static __attribute__((noinline, unused)) int shmnd_copy_by_stage(shmnd_copy_between copy,
                                                                  void *processes, uint8_t *here,
                                                                  uint8_t *there, uint64_t length,

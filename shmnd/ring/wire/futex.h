@@ -15,15 +15,15 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Returns at once when the word is not `seen`; on a wake-up, a signal, or after `ns`, which is
- * true then. */
+/* Sleep while the word is `seen`, until a wake-up, a signal, or for `ns`. Return true if `ns` have
+ * passed. */
 static inline bool shmnd_futex_sleep(const void *word, uint32_t seen, uint64_t ns)
 {
     struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
     return syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, NULL, 0) < 0 && errno == ETIMEDOUT;
 }
 
-/* Returns how many it woke. */
+/* Wake up to `most` threads that sleep at the word and return how many there were. */
 static inline long shmnd_futex_wake(const void *word, int most)
 {
     return syscall(SYS_futex, word, FUTEX_WAKE, most, NULL, NULL, 0);

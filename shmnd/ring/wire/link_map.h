@@ -41,7 +41,7 @@ static inline uint32_t shmnd_pow2_at_least(uint32_t n)
     return p;
 }
 
-/* Places an array of `entries` at offset `at`. Returns the offset of its end. */
+/* Place an array of `entries` at offset `at` and return the offset of its end. */
 static inline uint64_t shmnd_link_array(uint64_t at, uint32_t entries, uint32_t stride,
                                         uint64_t *off_p, uint32_t *mask_p, uint32_t *stride_p)
 {
@@ -52,9 +52,10 @@ static inline uint64_t shmnd_link_array(uint64_t at, uint32_t entries, uint32_t 
     return at + (((uint64_t)count * stride + 127) & ~127ull);
 }
 
-/* The number of ring slots from an end with `requests` requests to one with `receives` receives; 0
- * receives means a shared receive queue. If a message of one slot arrives for each of `receives`
- * receives, three quarters of the ring hold them all, since up to a quarter may not be returned. */
+/* Return the number of ring slots from an end with `requests` requests to one with `receives`
+ * receives; 0 receives means a shared receive queue. If a message of one slot arrives for each of
+ * `receives` receives, three quarters of the ring hold them all, since up to a quarter may not be
+ * returned. */
 static inline uint32_t shmnd_ring_slots(uint32_t receives, uint32_t requests)
 {
     uint32_t usual = shmnd_pow2_at_least(4 * (receives ? receives : requests));
@@ -64,14 +65,14 @@ static inline uint32_t shmnd_ring_slots(uint32_t receives, uint32_t requests)
     return usual > least ? usual : least;
 }
 
-/* Computes the slots of both rings from the other numbers. */
+/* Compute the slots of both rings from the other numbers. */
 static inline void shmnd_link_rings(struct shmnd_link_shape *shape)
 {
     for (int side = 0; side < 2; side++)
         shape->slots[side] = shmnd_ring_slots(shape->receives[1 - side], shape->requests[side]);
 }
 
-/* Computes all offsets from the numbers that both ends agreed on. */
+/* Return all offsets, computed from the numbers that both ends agreed on. */
 static inline struct shmnd_link_map shmnd_link_map(const struct shmnd_link_shape *shape)
 {
     struct shmnd_link_map map;

@@ -12,7 +12,8 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-/* Returns MAP_FAILED and sets errno, as mmap does. */
+/* Map a file without filling its pages, even if the program locks all memory to come. Return
+ * MAP_FAILED and set errno, as mmap does. */
 static inline void *shmnd_map_sparse(size_t nbytes, int protection, int fd)
 {
     void *at = mmap(NULL, nbytes, PROT_NONE, MAP_SHARED, fd, 0);

@@ -40,7 +40,7 @@ typedef struct shmnd_poll_window {
     uint32_t series;   /* the length of the last series of them; 0: polling is worth its time */
 } shmnd_poll_window;
 
-/* Returns the nanoseconds for which the next wait polls: `spin_ns`, and `growth` times as long as
+/* Return the nanoseconds for which the next wait polls: `spin_ns`, and `growth` times as long as
  * waits last, unless experience is against it. */
 static inline uint64_t shmnd_window_next(shmnd_poll_window *w, uint64_t spin_ns, uint32_t growth)
 {
@@ -55,7 +55,7 @@ static inline uint64_t shmnd_window_next(shmnd_poll_window *w, uint64_t spin_ns,
     return w->given_ns;
 }
 
-/* A wait ended while it polled. */
+/* Note a wait that ended while it polled. */
 static inline void shmnd_window_hit(shmnd_poll_window *w)
 {
     w->wait_ns -= w->wait_ns / 4;
@@ -68,7 +68,7 @@ static inline void shmnd_window_hit(shmnd_poll_window *w)
     }
 }
 
-/* Polling failed, and the message came soon after. */
+/* Note a wait that polled in vain and whose message came soon after. */
 static inline void shmnd_window_lost(shmnd_poll_window *w, uint64_t spin_ns)
 {
     w->lost_ns += spin_ns;
@@ -82,7 +82,8 @@ static inline void shmnd_window_lost(shmnd_poll_window *w, uint64_t spin_ns)
     w->sleeps = w->series;
 }
 
-/* A wait ended after `ns`, which includes its sleep if there was one; `found`: with a message. */
+/* Note a wait that ended after `ns`, which includes its sleep if there was one; `found`: with a
+ * message. */
 static inline void shmnd_window_count(shmnd_poll_window *w, uint64_t spin_ns, uint64_t ns,
                                       bool found)
 {

@@ -27,7 +27,7 @@ struct shmnd_process {
     shmnd_word64 alive_ns; /* the last tick in which it was alive */
 };
 
-/* This process; in a forked child, the parent that waits for it. */
+/* Return this process; in a forked child, the parent that waits for it. */
 static inline struct shmnd_process shmnd_this_process(void)
 {
     return (struct shmnd_process){.pid = getpid(), .pidfd = -1};
@@ -55,8 +55,8 @@ struct shmnd_vm_list {
     uint32_t count;
 };
 
-/* Removes the first `bytes`, which were copied, from the list that begins at entry `first`. Returns
- * the new first entry. */
+/* Remove the first `bytes`, which were copied, from the list that begins at entry `first`, and
+ * return the new first entry. */
 static inline uint32_t shmnd_vm_advance(struct shmnd_vm_list *list, uint32_t first, uint64_t bytes)
 {
     while (first < list->count && bytes >= list->here[first].iov_len)
@@ -91,7 +91,7 @@ static inline int shmnd_vm_run(struct shmnd_process *process, struct shmnd_vm_li
     return 0;
 }
 
-/* Copies one range. */
+/* Copy one range. Return 0 or an errno value. */
 static inline int shmnd_vm_copy_range(void *process, uint8_t *here, uint8_t *there, uint64_t length,
                                       bool writing)
 {
@@ -102,8 +102,8 @@ static inline int shmnd_vm_copy_range(void *process, uint8_t *here, uint8_t *the
     return shmnd_vm_run(process, &list, writing);
 }
 
-/* Copies within this process by a system call, which returns an error where a load or store would
- * raise SIGBUS because the memory was truncated. Returns 0 or an errno value. */
+/* Copy within this process by a system call, which returns an error where a load or store would
+ * raise SIGBUS because the memory was truncated. Return 0 or an errno value. */
 static inline int shmnd_vm_copy_here(void *to, const void *from, uint64_t length)
 {
     for (uint64_t done = 0; done < length;) {
@@ -119,8 +119,8 @@ static inline int shmnd_vm_copy_here(void *to, const void *from, uint64_t length
     return 0;
 }
 
-/* Commits the pages of shared memory that may be sparse: a shortage is an error here instead of a
- * signal later. False: there is no memory. */
+/* Commit the pages of shared memory that may be sparse: a shortage is an error here instead of a
+ * signal later. Return false if there is no memory. */
 static inline bool shmnd_commit_pages(uint8_t *at, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
@@ -135,10 +135,10 @@ static inline bool shmnd_commit_pages(uint8_t *at, uint64_t bytes)
     return true;
 }
 
-/* Copies between this process and the other one. One of the two lists has remote ranges, possibly
- * mixed with ranges that are mapped here, some of which may be fragile. Returns 0 or an errno
- * value: ESRCH, EFAULT, EPERM. Not inlined: the compiler would inline less of the path of a message
- * for it. */
+/* Copy between this process and the other one. One of the two lists has remote ranges, possibly
+ * mixed with ranges that are mapped here, some of which may be fragile. Return 0 or an errno value:
+ * ESRCH, EFAULT, EPERM. Not inlined: the compiler would inline less of the path of a message for
+ * it. */
 static __attribute__((noinline, unused)) int shmnd_vm_copy(struct shmnd_process *process,
                                                            const struct shmnd_spans *to,
                                                            const struct shmnd_spans *from)
@@ -179,7 +179,7 @@ static __attribute__((noinline, unused)) int shmnd_vm_copy(struct shmnd_process 
     return shmnd_vm_run(process, &list, writing);
 }
 
-/* Wakes another process through a socket of which only this process holds this end. A full socket
+/* Wake another process through a socket of which only this process holds this end. A full socket
  * means that the consumer was woken already; a closed one, that no consumer is left. Never waits,
  * whatever the process at the other end does. */
 static inline void shmnd_ring_doorbell(int fd)
@@ -189,7 +189,7 @@ static inline void shmnd_ring_doorbell(int fd)
         (void)send(fd, &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Wakes another thread of this process through a non-blocking eventfd that no other process
+/* Wake another thread of this process through a non-blocking eventfd that no other process
  * holds. */
 static inline void shmnd_ring_eventfd(int fd)
 {

@@ -80,7 +80,7 @@ static inline void shmnd_spans_add(struct shmnd_spans *s, uint64_t at, uint64_t 
     s->total += length;
 }
 
-/* Adds a range of the peer's process. */
+/* Add a range of the peer's process. */
 static inline void shmnd_spans_add_remote(struct shmnd_spans *s, uint64_t at, uint64_t length)
 {
     if (length)
@@ -88,7 +88,7 @@ static inline void shmnd_spans_add_remote(struct shmnd_spans *s, uint64_t at, ui
     shmnd_spans_add(s, at, length);
 }
 
-/* Adds a range of fragile memory of this process. */
+/* Add a range of fragile memory of this process. */
 static inline void shmnd_spans_add_fragile(struct shmnd_spans *s, uint64_t at, uint64_t length)
 {
     if (length)
@@ -96,7 +96,7 @@ static inline void shmnd_spans_add_fragile(struct shmnd_spans *s, uint64_t at, u
     shmnd_spans_add(s, at, length);
 }
 
-/* Stores the `length` bytes of `s` from `off` on, which must be within it, in `part`. */
+/* Store the `length` bytes of `s` from `off` on, which must be within it, in `part`. */
 static inline void shmnd_spans_slice(const struct shmnd_spans *s, uint64_t off, uint64_t length,
                                      struct shmnd_spans *part)
 {
@@ -135,7 +135,7 @@ static inline struct shmnd_walk shmnd_walk_of(const struct shmnd_spans *to,
     return (struct shmnd_walk){.to = to, .from = from};
 }
 
-/* False: one of the lists has ended. */
+/* Store the next stretch of both lists in `s`. Return false if one of them has ended. */
 static inline bool shmnd_walk_next(struct shmnd_walk *w, struct shmnd_stretch *s)
 {
     if (w->i >= w->to->count || w->j >= w->from->count)
@@ -181,9 +181,9 @@ struct shmnd_chunks {
     uint32_t tag;
 };
 
-/* Has the message a half for each side? A side copies the other half only if the other side stays
- * away. So in a buffer that is used again it finds the data that it copied the time before in its
- * own cache, and takes no lines from the cache of the other core. */
+/* Return whether the message has a half for each side. A side copies the other half only if the
+ * other side stays away. So in a buffer that is used again it finds the data that it copied the
+ * time before in its own cache, and takes no lines from the cache of the other core. */
 static inline bool shmnd_chunks_are_halves(const struct shmnd_chunks *c)
 {
     return c->length <= SHMND_PIECE;
@@ -209,7 +209,7 @@ static inline void shmnd_chunks_advertise(struct shmnd_share *share, const struc
     SHMND_KILL_POINT("chunks-advertised");
 }
 
-/* The fields of the claim word: chunks claimed from the front, and from the back. */
+/* Return the chunks claimed from the front, a field of the claim word. */
 static inline uint32_t shmnd_claimed_front(uint64_t word)
 {
     return (uint16_t)word;
@@ -220,21 +220,21 @@ static inline uint32_t shmnd_claimed_back(uint64_t word)
     return (uint16_t)(word >> 16);
 }
 
-/* Is there an unclaimed chunk of this message? */
+/* Return whether there is an unclaimed chunk of this message. */
 static inline bool shmnd_chunks_unclaimed(uint64_t word, const struct shmnd_chunks *c)
 {
     return (uint32_t)(word >> 32) == c->tag &&
            shmnd_claimed_front(word) + shmnd_claimed_back(word) < c->count;
 }
 
-/* The chunks of one side's half. */
+/* Return the number of chunks of one side's half. */
 static inline uint32_t shmnd_chunks_half(const struct shmnd_chunks *c, bool reading)
 {
     return reading ? c->count / 2 : c->count - c->count / 2;
 }
 
-/* Is there a chunk that this side claims without waiting for the other one: of its own half, or any
- * of a message of many chunks? */
+/* Return whether there is a chunk that this side claims without waiting for the other one: of its
+ * own half, or any of a message of many chunks. */
 static inline bool shmnd_chunks_due(uint64_t word, const struct shmnd_chunks *c, bool reading)
 {
     uint32_t mine = reading ? shmnd_claimed_back(word) : shmnd_claimed_front(word);
@@ -246,7 +246,7 @@ static inline bool shmnd_chunks_due(uint64_t word, const struct shmnd_chunks *c,
  * next. */
 #define SHMND_PATIENCE_NS 4000u
 
-/* Waits for the other side to claim the other chunks. False: it has not. */
+/* Wait for the other side to claim the other chunks. Return false if it has not. */
 static inline bool shmnd_chunks_await_claim(const struct shmnd_share *share,
                                             const struct shmnd_chunks *c, uint64_t patience_ns)
 {
@@ -264,8 +264,8 @@ struct shmnd_claim {
     uint32_t first, count; /* count 0: no chunk was left */
 };
 
-/* The chunks of a claim of a side that has claimed `mine` of `count`, while `left` are unclaimed:
- * see shmnd_chunks_claim_up_to(). */
+/* Return the number of chunks of a claim by a side that has claimed `mine` of `count`, while `left`
+ * are unclaimed: see shmnd_chunks_claim_up_to(). */
 static inline uint32_t shmnd_chunks_in_claim(uint32_t count, uint32_t mine, uint32_t left,
                                              uint32_t most)
 {
@@ -277,7 +277,7 @@ static inline uint32_t shmnd_chunks_in_claim(uint32_t count, uint32_t mine, uint
     return some ? some : 1;
 }
 
-/* Claims unclaimed chunks, at most `most`: the last ones for the reader, the first ones for the
+/* Claim unclaimed chunks, at most `most`: the last ones for the reader, the first ones for the
  * sender. A side claims its own half of the message first, which takes the fewest claims if both
  * begin together. Then it helps the other one, by half of those left, so that both finish at about
  * the same time; but by a quarter of `most`, or an eighth of the message, since the last claims
@@ -302,7 +302,7 @@ static inline struct shmnd_claim shmnd_chunks_claim_up_to(struct shmnd_share *sh
     return (struct shmnd_claim){0, 0};
 }
 
-/* Claims one chunk; -1: none is left. */
+/* Claim one chunk and return its number; -1: none is left. */
 static inline int shmnd_chunks_claim_one(struct shmnd_share *share, const struct shmnd_chunks *c,
                                          bool reading)
 {
@@ -310,7 +310,7 @@ static inline int shmnd_chunks_claim_one(struct shmnd_share *share, const struct
     return claim.count ? (int)claim.first : -1;
 }
 
-/* Counts chunks that were copied. */
+/* Count chunks that were copied. */
 static inline void shmnd_chunks_complete(struct shmnd_share *share, uint32_t count)
 {
     /* SYNC chunk-done: release, pairs with acquire in shmnd_chunks_finished() */
@@ -324,7 +324,7 @@ static inline bool shmnd_chunks_finished(const struct shmnd_share *share,
     return shmnd_acquire64(&share->done) >= c->count;
 }
 
-/* The bytes of chunks that were claimed together. */
+/* Return the bytes of chunks that were claimed together. */
 static inline uint64_t shmnd_claim_bytes(const struct shmnd_chunks *c, struct shmnd_claim claim)
 {
     uint64_t off = claim.first * c->size, all = claim.count * c->size;

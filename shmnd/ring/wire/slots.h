@@ -55,7 +55,7 @@ static inline struct shmnd_slot *shmnd_reader_slot(const struct shmnd_slots_read
     return (struct shmnd_slot *)(r->ring + (pos & r->mask) * SHMND_SLOT_BYTES);
 }
 
-/* The number of slots for `bytes` of payload; `bytes` is at most SHMND_EAGER_LONGEST. */
+/* Return the number of slots for `bytes` of payload; `bytes` is at most SHMND_EAGER_LONGEST. */
 static inline uint32_t shmnd_slots_for(uint32_t bytes)
 {
     if (bytes <= SHMND_HEAD_PAYLOAD)
@@ -65,19 +65,19 @@ static inline uint32_t shmnd_slots_for(uint32_t bytes)
 
 /* ---- writer --------------------------------------------------------------- */
 
-/* The number of slots from which the limits of one message are computed. */
+/* Return the number of slots from which the limits of one message are computed. */
 static inline uint32_t shmnd_slots_usable(const struct shmnd_slots_writer *w)
 {
     return w->mask < SHMND_RING_USUAL ? (uint32_t)w->mask + 1 : SHMND_RING_USUAL;
 }
 
-/* The longest message that may wait for room. */
+/* Return the bytes of the longest message that may wait for room. */
 static inline uint32_t shmnd_eager_max(const struct shmnd_slots_writer *w)
 {
     return SHMND_SLOTS_HOLD(shmnd_slots_usable(w) / 4);
 }
 
-/* The longest message that is written if there is room at once. */
+/* Return the bytes of the longest message that is written if there is room at once. */
 static inline uint32_t shmnd_eager_longest(const struct shmnd_slots_writer *w)
 {
     return SHMND_SLOTS_HOLD(shmnd_slots_usable(w) / 4 * 3);
@@ -142,8 +142,8 @@ static inline void shmnd_slots_write(struct shmnd_write_cursor *f, const void *d
     f->left -= bytes;
 }
 
-/* After a message of several slots whose sender waits for an answer: fetches those of a next one
- * that is as long. The fetches would delay the messages of a stream. */
+/* Fetch the slots of a next message that is as long as the last one. For a message of several slots
+ * whose sender waits for an answer; the fetches would delay the messages of a stream. */
 static inline void shmnd_slots_own_next(const struct shmnd_slots_writer *w, uint64_t slots)
 {
     uint64_t room = w->room_pos - w->write_pos;
@@ -165,9 +165,9 @@ static inline void shmnd_slots_publish(struct shmnd_slots_writer *w, uint32_t le
     w->write_pos += slots;
 }
 
-/* Writes the header without publishing the message: for the first message of a batch (`ready`
- * false) and the messages behind it. No reader gets past the first, so the release store that
- * publishes it publishes all behind it. */
+/* Write the header without publishing the message: for the first message of a batch (`ready` false)
+ * and the messages behind it. No reader gets past the first, so the release store that publishes it
+ * publishes all behind it. */
 static inline void shmnd_slots_defer(struct shmnd_slots_writer *w, uint32_t length, uint8_t kind,
                                      uint8_t flags, uint32_t slots, bool ready)
 {
@@ -180,14 +180,14 @@ static inline void shmnd_slots_defer(struct shmnd_slots_writer *w, uint32_t leng
     w->write_pos += slots;
 }
 
-/* Publishes the deferred message at `pos` and all that were written behind it. */
+/* Publish the deferred message at `pos` and all that were written behind it. */
 static inline void shmnd_slots_publish_deferred(struct shmnd_slots_writer *w, uint64_t pos)
 {
     /* SYNC slot-ready: release, pairs with acquire in shmnd_slots_peek() */
     shmnd_release64(&shmnd_writer_slot(w, pos)->ready_pos, pos + 1);
 }
 
-/* Recalls the message that begins at `pos`. False: the reader has claimed it. */
+/* Recall the message that begins at `pos`. Return false if the reader has claimed it. */
 static inline bool shmnd_slots_recall(struct shmnd_slots_writer *w, uint64_t pos)
 {
     uint64_t ready = pos + 1;
@@ -213,8 +213,8 @@ enum shmnd_peek {
     SHMND_PEEK_MALFORMED,
 };
 
-/* The payload bytes in the slots of a message. For the kinds that carry extents or an index this
- * is not its length. 0xffffffff for a header that no correct writer publishes. */
+/* Return the payload bytes in the slots of a message. For the kinds that carry extents or an index
+ * this is not its length. 0xffffffff for a header that no correct writer publishes. */
 static inline uint32_t shmnd_slots_payload(uint8_t kind, uint32_t length, uint32_t extents)
 {
     switch (kind) {
@@ -229,7 +229,7 @@ static inline uint32_t shmnd_slots_payload(uint8_t kind, uint32_t length, uint32
     }
 }
 
-/* The bytes before the payload: the token of a message that invalidates a window. */
+/* Return the bytes before the payload: the token of a message that invalidates a window. */
 static inline uint32_t shmnd_slots_prefix(uint8_t flags)
 {
     return flags & SHMND_SLOT_INVALIDATE ? (uint32_t)sizeof(uint32_t) : 0;
@@ -266,7 +266,7 @@ static inline enum shmnd_peek shmnd_slots_peek(const struct shmnd_slots_reader *
     return ready_pos & SHMND_POS_RECALLED ? SHMND_PEEK_RECALLED : SHMND_PEEK_MESSAGE;
 }
 
-/* Claims the message at the front for the reader. False: it was recalled. */
+/* Claim the message at the front for the reader. Return false if it was recalled. */
 static inline bool shmnd_slots_claim(struct shmnd_slots_reader *r)
 {
     uint64_t ready = r->read_pos + 1;
@@ -292,7 +292,7 @@ static inline struct shmnd_read_cursor shmnd_slots_read_begin(const struct shmnd
                                       SHMND_HEAD_PAYLOAD - prefix};
 }
 
-/* The window token of the message at the front, read once. */
+/* Return the window token of the message at the front, read once. */
 static inline uint32_t shmnd_slots_token(const struct shmnd_slots_reader *r)
 {
     return *(const volatile uint32_t *)shmnd_reader_slot(r, r->read_pos)->payload;
@@ -321,7 +321,7 @@ static inline void shmnd_slots_read_bytes(struct shmnd_read_cursor *d, void *dat
     d->left -= bytes;
 }
 
-/* Copies payload that is used for decisions: read once. */
+/* Copy payload that is used for decisions: read it once. */
 static inline void shmnd_slots_read_once(struct shmnd_read_cursor *d, void *data, uint32_t bytes)
 {
     shmnd_slots_read_bytes(d, data, bytes);
@@ -336,8 +336,8 @@ static inline void shmnd_slots_release(struct shmnd_slots_reader *r)
     shmnd_release64(r->read_pos_shared, r->read_pos);
 }
 
-/* Consumes the message at the front. True when this returned a quarter of the ring to the writer,
- * which may be waiting for room. */
+/* Consume the message at the front. Return true if this returned more than a quarter of the ring to
+ * the writer, which may be waiting for room. */
 static inline bool shmnd_slots_consume(struct shmnd_slots_reader *r, uint32_t slots)
 {
     r->read_pos += slots;

@@ -87,7 +87,7 @@ static inline bool shmnd_range_within(uint64_t address, uint64_t length, uint64_
     return address >= base && length <= size && address - base <= size - length;
 }
 
-/* The region that covers an SGE and has one of `rights` (0: any region), or NULL. */
+/* Return the region that covers an SGE and has one of `rights` (0: any region), or NULL. */
 static inline struct shmnd_region *shmnd_sge_region(const struct shmnd_registry *r,
                                                     const struct shmnd_sge *s, uint32_t rights)
 {
@@ -99,7 +99,8 @@ static inline struct shmnd_region *shmnd_sge_region(const struct shmnd_registry 
     return region;
 }
 
-/* The same for fragile memory; NULL for all other memory. */
+/* Return the region whose fragile memory covers an SGE and which has one of `rights`; NULL for all
+ * other memory. */
 static inline struct shmnd_region *shmnd_fragile_region(const struct shmnd_registry *r,
                                                         const struct shmnd_sge *s, uint32_t rights)
 {
@@ -137,8 +138,8 @@ static inline void shmnd_grant_publish(struct shmnd_grant *g, const struct shmnd
     SHMND_KILL_POINT("grant-published");
 }
 
-/* After this no initiator begins a copy. The caller then checks the hazard words for those that
- * have begun one. */
+/* Revoke a grant: after this no initiator begins a copy. The caller then checks the hazard words
+ * for those that have begun one. */
 static inline void shmnd_grant_revoke(struct shmnd_grant *g)
 {
     shmnd_put32(&g->token, 0);
@@ -147,10 +148,10 @@ static inline void shmnd_grant_revoke(struct shmnd_grant *g)
     shmnd_store_then_load();
 }
 
-/* Unbinds the window of `token` for a peer that invalidates it; NULL when no such window is bound
- * to this connection. The owner's Invalidate clears `serial` too. Both run under the owner's lock,
- * so exactly one of them finds the window. The token comes from the peer: it selects a window and
- * proves nothing. */
+/* Unbind the window of `token` for a peer that invalidates it, and return it; NULL: no such window
+ * is bound to this connection. The owner's Invalidate clears `serial` too. Both run under the
+ * owner's lock, so exactly one of them finds the window. The token comes from the peer: it selects
+ * a window and proves nothing. */
 static inline struct shmnd_region *shmnd_window_unbind(const struct shmnd_registry *r,
                                                        uint32_t token, uint64_t serial)
 {
@@ -195,7 +196,8 @@ static inline void shmnd_hazard_leave(shmnd_word64 *hazard)
     SHMND_KILL_POINT("hazard-cleared");
 }
 
-/* Between enter and leave the initiator may access the memory of the grant. */
+/* Begin an access of the initiator to the memory of the grant, until shmnd_hazard_leave(). Return
+ * false if the grant was revoked. */
 static inline bool shmnd_hazard_enter(shmnd_word64 *hazard, const struct shmnd_grant *g,
                                       uint32_t token)
 {
@@ -210,7 +212,8 @@ static inline bool shmnd_hazard_enter(shmnd_word64 *hazard, const struct shmnd_g
     return false;
 }
 
-/* For the owner, after revoking: no copy under `what` is in progress on this link. */
+/* Return whether no copy under the hazard value `what` is in progress on this link. For the owner,
+ * after revoking. */
 static inline bool shmnd_hazard_is_clear_of(const shmnd_word64 *hazard, uint64_t what)
 {
     /* SYNC hazard-clear: acquire, pairs with release in shmnd_hazard_leave() */

@@ -40,7 +40,7 @@ static inline void *shmnd_unmap_thread(void *arg)
     return NULL;
 }
 
-/* Starts the thread. False: it could not be started. */
+/* Start the thread. Return false if it could not be started. */
 static inline bool shmnd_unmap_start(struct shmnd_unmap *what)
 {
     pthread_attr_t attr;
@@ -57,7 +57,7 @@ static inline bool shmnd_unmap_start(struct shmnd_unmap *what)
     return started;
 }
 
-/* Unmaps a segment: a short one now, a long one in a thread, or now if no thread can be started. */
+/* Unmap a segment: a short one now, a long one in a thread, or now if no thread can be started. */
 static inline void shmnd_unmap_soon(void *base, size_t bytes)
 {
     struct shmnd_unmap *what = bytes > SHMND_UNMAP_AT_ONCE ? malloc(sizeof *what) : NULL;
