@@ -48,7 +48,7 @@ cdef inline int poll(CompletionCore cq, c.shmnd_cqe *out, uint32_t most, str cal
 
 
 cdef inline int back_off(CompletionCore cq, Backoff *backoff) except -1 nogil:
-    """After a poll in vain: return to poll again, or sleep if the spin window is over."""
+    """Return to poll again, or sleep if the spin window is over. For a poll in vain."""
     cdef uint64_t now
     backoff.polls += 1
     if cq.spin_seconds > 0 and backoff.polls & CLOCK:

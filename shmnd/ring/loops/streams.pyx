@@ -93,7 +93,7 @@ cdef int _check_lanes(str call, Lanes lanes, Sge answer, uint32_t flags) except 
 
 
 cdef int _reap_lanes(Lanes lanes, str call) except -1 nogil:
-    """Reap completed requests and add their number to the room of their lanes; never waits."""
+    """Reap completed requests; add their number to the room of their lanes and return it."""
     cdef c.shmnd_cqe out[64]
     cdef int n = poll(lanes.initiator_cq, out, 64, call), k
     for k in range(n):

@@ -164,7 +164,7 @@ cdef class CounterTable:
             c.shmnd_counters_add(&self._head.notifies, <uint64_t>n)
 
     def segments(self) -> list:
-        """All segments, as (number, Segment)."""
+        """Return all segments, as (number, Segment)."""
         # items() of a typed dictionary would not check it for None: the table may be half made.
         cdef object pages = self._pages
         return [(c.SHMND_FIRST_COUNTER_SEGMENT + number, page)

@@ -47,7 +47,7 @@ cdef class PeerAdapter:
 
     def __init__(self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: dict,
                  same_user: bool = False) -> None:
-        """With a `pidfd` of -1 its private memory is never accessed."""
+        """Store the parts. With a `pidfd` of -1 its private memory is never accessed."""
         if self.uid is not None:
             raise TypeError("a peer adapter is made once")
         self.uid = uid

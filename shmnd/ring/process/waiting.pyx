@@ -95,7 +95,7 @@ cdef class Sleepers:
         return not self._queues or self._others_are_idle(list(self._queues.values()), sleeper, True)
 
     cpdef end(self, object sleeper):
-        """That sleep is over; harmless when it never began."""
+        """End a sleep; harmless when it never began."""
         # First: a queue that is added reads the sleepers after it was entered.
         self._sleepers.discard(sleeper)
         if not self._sleepers and not self._watched and not self._queues:
@@ -120,7 +120,7 @@ cdef class Sleepers:
             self._sleepers.discard(sleeper)
 
     def poller_left(self, queue=None) -> None:
-        """A thread no longer polls a queue: the threads that still sleep may have to."""
+        """Note that a thread no longer polls a queue: the threads that still sleep may have to."""
         if not self._sleepers:
             return
         if queue is not None and not queue._busy and not queue._attended:
@@ -330,7 +330,7 @@ cdef class WaitSetCore(RingsCore):
                     engine.attend(others, rung)
 
     cdef stop_leading(self):
-        """Cease to be the leader, if this thread is."""
+        """End the lead of this thread, if it is the leader."""
         if self._leader == PyThread_get_thread_ident():
             self._leader = 0
             if self._followers:

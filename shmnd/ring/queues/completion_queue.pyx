@@ -185,7 +185,7 @@ cdef class CompletionCore(SleepingCore):
         c.shmnd_window_count(&self.poll_window, self.window_ns(), ns, found)
 
     cdef uint64_t window_ns(self) noexcept:
-        """The nanoseconds of `spin`."""
+        """Return the nanoseconds of `spin`."""
         return <uint64_t>(min(self.spin_seconds, <double>UNLIMITED) * 1e9)
 
     cdef bint _something(self) noexcept:

@@ -140,7 +140,7 @@ cdef class RingCore:
         return self.sleepers != 0 or self.notify_mode != 0
 
     cdef uint64_t count(self) noexcept:
-        """The number of results that can be taken without a poll."""
+        """Return the number of results that can be taken without a poll."""
         return c.shmnd_cq_count(&self.raw) + (0 if self.given_back is None
                                               else <uint64_t>len(self.given_back))
 
@@ -193,7 +193,7 @@ cdef class RingCore:
         return taken
 
     cdef bint given_satisfies(self, uint32_t mode) noexcept:
-        """Whether results that were given back satisfy a Notify; they satisfy no later one."""
+        """Return whether results that were given back satisfy a Notify, and clear that."""
         cdef bint satisfied = self.given_any if mode == c.SHMND_ARMED_ANY else self.given_solicited
         if self.given_back is None or not satisfied:
             return False
@@ -201,7 +201,7 @@ cdef class RingCore:
         return True
 
     cdef bint is_solicited(self, object result) noexcept:
-        """Whether a result satisfies a Notify for solicited ones."""
+        """Return whether a result satisfies a Notify for solicited ones."""
         return True
 
     # -- room --

@@ -33,7 +33,7 @@ cdef class NotifyCore(CompletionCore):
         self.satisfied = []
 
     def _add_notify(self, overlapped, kind) -> None:
-        """Have an operation wait; it ends now if a completion is there already."""
+        """Let an operation wait for a completion, or end it now if one is there already."""
         if self.closed or overlapped._final is not None:
             return  # another thread has closed it or cancelled the operation since
         self._waiting[overlapped] = kind
@@ -41,13 +41,13 @@ cdef class NotifyCore(CompletionCore):
         self.complete_satisfied()
 
     def _forget_notify(self, overlapped) -> bool:
-        """Have an operation wait no longer."""
+        """Remove an operation from those that wait."""
         self._waiting.pop(overlapped, None)
         self.arm()
         return True
 
     def _end_notifies(self) -> None:
-        """Have no operation wait any more."""
+        """Remove all operations from those that wait."""
         self._waiting.clear()
         self.arm()
 
@@ -129,7 +129,7 @@ cdef class NotifyCore(CompletionCore):
     # -- tasks that await a Notify poll first --
 
     def _poll_window(self) -> float:
-        """A task begins to wait: return the seconds for which it polls before it sleeps."""
+        """Return the seconds for which a task that begins to wait polls before it sleeps."""
         cdef uint64_t window
         self.awaiting_since = c.shmnd_now_ns()
         window = c.shmnd_window_next(&self.poll_window, self.window_ns(), 0)
@@ -138,7 +138,7 @@ cdef class NotifyCore(CompletionCore):
         return window * 1e-9
 
     def _begin_turns(self) -> None:
-        """A task polls from now on, a turn of its event loop between two polls."""
+        """Note that a task polls from now on, a turn of its event loop between two polls."""
         self._turns += 1
         self.disarm_if_polled()
 

@@ -64,7 +64,7 @@ cdef class PairCore:
 
 
 cdef inline int _taking_begins(PollingCore queue) except -1:
-    """What a call does before it takes completions."""
+    """Begin a call that takes completions: refuse in a child process, and clear the descriptor."""
     if queue.taking != forks or c.shmnd_pace_due(&queue.pace):
         queue._do_periodic_work()
     if queue.readiness is not None:
@@ -160,7 +160,7 @@ cdef class PollingCore(RingCore):
         return r
 
     cdef object failure(self, const c.shmnd_cqe *e):
-        """The same for one that is not a success. `explain` adds the reason."""
+        """Return the result of a completion that is not a success. `explain` adds the reason."""
         cdef FailedResult r = FailedResult.__new__(FailedResult)
         r.status = _STATUSES[e.status]
         r.why = _REASONS.get(e.status, "")
@@ -325,7 +325,7 @@ cdef class PollingCore(RingCore):
         return self.take_results(max)
 
     cdef object poll_for(self, Py_ssize_t most, bint alone):
-        """Do the same as `take`, at the begin of a call."""
+        """Begin a call that takes completions, and return the results of `take`."""
         _taking_begins(self)
         return self.take(most, alone)
 
@@ -379,7 +379,7 @@ cdef class PollingCore(RingCore):
         return self.count()
 
     cdef bint triggered(self, uint32_t mode) noexcept:
-        """After `gather`: whether a completion since the last trigger satisfies a Notify."""
+        """Return whether a completion since the last trigger satisfies a Notify. After `gather`."""
         cdef bint taken = self.fired, given = self.given_satisfies(mode)
         self.fired = False
         return c.shmnd_cq_trigger(&self.raw, mode) or taken or given

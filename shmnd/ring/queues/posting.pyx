@@ -387,7 +387,7 @@ cdef class PostingCore(ProgressCore):
         return status
 
     cdef bint made_room(self, uint32_t status) except -1:
-        """After NO_MORE_ENTRIES: complete finished requests, which frees their entries although
+        """Complete finished requests after NO_MORE_ENTRIES, which frees their entries although
         their results are not taken yet. Return whether an entry is free."""
         if status != _FULL or self.q.link.mine == NULL:
             return False

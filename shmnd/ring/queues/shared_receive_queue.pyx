@@ -153,7 +153,7 @@ cdef class ReceiveCore:
         """Complete the Notify if enough receives were consumed. The Python half overrides it."""
 
     cdef _arrived(self):
-        """Have members poll whose messages were waiting for a receive."""
+        """Activate members whose messages were waiting for a receive."""
         cdef PairCore member
         self.raw.starved = False
         for reference in self.members:

@@ -226,7 +226,7 @@ cdef class SleepingCore(PollingCore):
                 and len(sleeping._sleepers) == 1 and wait_set.leads_alone())
 
     cdef bint _over(self) except -1:
-        """Before a sleep: return whether it must not begin, and set the time of the next poll."""
+        """Return whether a sleep must not begin; otherwise set the time of the next poll."""
         due = self._due
         if due is not None and not self.closed:
             self.engine.wake_at(due)

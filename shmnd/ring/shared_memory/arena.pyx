@@ -332,7 +332,7 @@ cdef class Arena:
         return seg, offset, (<Segment>segment).sealed
 
     def segments(self) -> list:
-        """All segments, as (number, Segment)."""
+        """Return all segments, as (number, Segment)."""
         return sorted(self._segments.items())
 
     def close(self) -> None:

@@ -203,7 +203,7 @@ cdef class Registry:
             queue._gather()
 
     def withdraw(self, token: int) -> None:
-        """First half of Deregister: no new access begins with this token."""
+        """Begin Deregister: no new access begins with this token."""
         cdef c.shmnd_region *region = c.shmnd_region_lookup(&self.raw, token)
         cdef c.shmnd_grant *grant = c.shmnd_grant_entry(&self.raw, token)
         if region == NULL:
@@ -243,7 +243,7 @@ cdef class Registry:
             owner._progress()
 
     def release(self, token: int) -> None:
-        """Second half of Deregister: the entry may be used again."""
+        """End Deregister: the entry may be used again."""
         cdef c.shmnd_region *region = c.shmnd_region_lookup(&self.raw, token)
         if region != NULL:
             region.token = 0

@@ -80,7 +80,7 @@ static inline void shmnd_copy_bytes(void *to, const void *from, size_t n)
 /* A thread may have a small stack. */
 #define SHMND_STAGE_BYTES (32u << 10)
 
-/* Copies between this process and another one, to that one if it `writes`. Returns 0 or an errno
+/* Copy between this process and another one, to that one if it `writes`. Return 0 or an errno
  * value. */
 typedef int (*shmnd_copy_between)(void *processes, uint8_t *here, uint8_t *there, uint64_t n,
                                   bool writes);
