@@ -95,7 +95,7 @@ class PolledQueue(Protocol):
         """The moment at which to poll its requests without a ring; None: only a ring is needed."""
 
     def _watch(self, on: bool) -> None:
-        """Have peers ring when its requests can continue, as for a thread that sleeps; or stop."""
+        """Let peers ring when its requests can continue, as for a sleeping thread; or stop that."""
 
     def _poll(self) -> None:
         """Continue its requests as far as they go now; never wait."""
@@ -246,7 +246,7 @@ class EngineOfNames(Protocol):
         """Do what can be done now; never wait."""
 
     def progress_by_calls(self) -> None:
-        """Do it in calls that a program may make by the hundred."""
+        """Make the same progress, in calls that a program may make by the hundred."""
 
     def wake_at(self, when: float) -> None:
         """Wake every waiter at a moment of `time.monotonic()`."""
@@ -355,4 +355,4 @@ class BrokerLike(Protocol):
         """Find or start another broker and report to it what this process holds."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection to the broker."""

@@ -70,7 +70,7 @@ class _Process:
             ring(self.doorbell)
 
     def hang_up(self) -> None:
-        """In a forked child: close the ringing ends, which would outlive the parent."""
+        """Close the ringing ends in a forked child, which would outlive the parent."""
         for peer in self.known.values():
             peer.mute()
         self.doorbell.close()
@@ -230,7 +230,7 @@ class Peers:
                     process.unwatch()  # last: where this is interrupted, the next poll repeats it
 
     def close_in_child(self) -> None:
-        """After fork: all of it is the parent's."""
+        """Forget all of it after fork: it is the parent's."""
         self._lock = threading.RLock()  # its holder is not here
         for process in list(self._processes.values()):
             process.hang_up()

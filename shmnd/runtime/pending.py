@@ -40,7 +40,7 @@ class PendingOperations(PendingCore):
         return sum(map(len, self.contents))
 
     def add_link(self, obj: Ticker, pair: Moving) -> None:
-        """Have an object polled once its queue pair's link shows a change. Both are held weakly.
+        """Let an object be polled once its queue pair's link shows a change. Both are held weakly.
 
         The peer rings when its side of the link changes; a poll of the queue pair finds it, too.
         """
@@ -58,7 +58,7 @@ class PendingOperations(PendingCore):
         self._lingering.clear()
 
     def close_in_child(self) -> None:
-        """After fork: all of it is the parent's."""
+        """Forget all of it after fork: it is the parent's."""
         self._lingering.clear()
         self._tickers.clear()
         self._links.clear()

@@ -44,7 +44,7 @@ cdef class PendingCore:
         self._put_off = deque()
 
     def add(self, obj) -> None:
-        """Have an object poll its pending operations at every poll. It is held weakly."""
+        """Add an object, whose pending operations every poll polls. It is held weakly."""
         self._tickers[<size_t><void *>obj] = _ref(obj)
         self.wake_at_last()
         self._leave_word()
@@ -56,7 +56,7 @@ cdef class PendingCore:
         self._links.pop(key, None)
 
     def hurry(self, obj) -> None:
-        """Have an object polled at the next poll, once. Safe in a finaliser: it takes no lock."""
+        """Let the next poll poll an object, once. Safe in a finaliser: it takes no lock."""
         self._hurried.append(_ref(obj))
         self._leave_word()
 
@@ -76,12 +76,12 @@ cdef class PendingCore:
                 self._leave_word()
 
     cdef void _leave_word(self) noexcept:
-        """Have the thread at the word of a bell sleep on the epoll: something new is expected."""
+        """Let the thread at the word of a bell sleep on the epoll: something new is expected."""
         if self._wait_set is not None:
             self._wait_set.leave_word()
 
     cpdef put_off(self, object late):
-        """Have the next poll, which comes soon, continue what an exception has interrupted."""
+        """Let the next poll, which comes soon, continue what an exception has interrupted."""
         self._put_off.append(late)
         if self._wait_set is not None:
             self._wait_set.ring_own()
@@ -129,7 +129,7 @@ cdef class PendingCore:
             self.wake_at_last()
 
     cdef wake_at_last(self):
-        """Have every waiter poll in a while: a hostile peer may not ring."""
+        """Let every waiter poll in a while: a hostile peer may not ring."""
         self._wait_set.wake_at(_now() + LONGEST)
 
     cdef poll_links(self):
@@ -222,7 +222,7 @@ cdef class EngineCore:
         return False
 
     def _hand_over_rings(self) -> None:
-        """Have all polled again: an exception ended a poll or a wait, and the rings are taken."""
+        """Let all threads poll again: an exception ended a poll or a wait, which took the rings."""
         if self.alive and self._wait_set is not None:
             self._wait_set.ring_own()
 

@@ -301,11 +301,11 @@ class ProgressEngine(BrokerExchange, EngineCore):
             return None  # another thread has just closed the progress engine
 
     def ring(self) -> None:
-        """Have a thread that sleeps or selects by now poll: something changed."""
+        """Let a thread that sleeps or selects by now poll: something changed."""
         self._wait_set.ring()
 
     def wake_at(self, when: float) -> None:
-        """Have every waiter poll again at a moment of `time.monotonic()`.
+        """Let every waiter poll again at a moment of `time.monotonic()`.
 
         At an earlier poll, ask again: only the earliest moment is kept.
         """

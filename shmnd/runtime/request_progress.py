@@ -47,7 +47,7 @@ class RequestProgress(Sleepers):
         """The queue whose call began the last round, until another one has polled it."""
 
     def add(self, queue: PolledQueue) -> None:
-        """Have threads that sleep continue its requests. It is held weakly."""
+        """Let threads that sleep continue its requests. It is held weakly."""
         key = id(queue)
         self._forget(key)  # an earlier one that was there may have left its entries
         self._queues[key] = weakref.ref(queue, lambda _: self._forget(key))
@@ -161,7 +161,7 @@ class RequestProgress(Sleepers):
             self._watched.remove(key)
 
     def clear(self) -> None:
-        """After fork: all of them are the parent's, and no thread sleeps here."""
+        """Forget threads and queues after fork: they are the parent's. No thread sleeps here."""
         self._lock = threading.RLock()  # its holder is not here
         self._sleepers.clear()
         self._queues.clear()

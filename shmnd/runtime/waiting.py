@@ -207,7 +207,7 @@ class WaitSet(WaitSetCore):
                 self._followers -= 1
 
     def leave(self) -> None:
-        """Lead no longer, if this thread did; one of the threads that sleep will."""
+        """End the lead of this thread, if it led. A thread that sleeps becomes the leader."""
         if self._leader != threading.get_ident():
             return
         with Held(self._lock):
@@ -324,7 +324,7 @@ class Readiness:
             close_epoll(self._epoll)
 
     def include(self, fd: int) -> None:
-        """Be readable while another descriptor is; it leaves when it is closed. Harmless twice."""
+        """Include another descriptor: be readable while it is. It leaves when it is closed."""
         if self._epoll is not None:
             with Ignoring(FileExistsError):
                 self._epoll.register(fd, select.EPOLLIN)

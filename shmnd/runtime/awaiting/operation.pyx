@@ -116,7 +116,7 @@ cdef class Operation:
             self._raise_if_failed()
 
     cdef double poll_window(self) except -1:
-        """The seconds for which its object is polled before the task sleeps."""
+        """Return the seconds for which its object is polled before the task sleeps."""
         owner = self._owner()
         return 0.0 if owner is None else owner._poll_window()
 
@@ -131,7 +131,7 @@ cdef class Operation:
         return True
 
     cdef finish(self):
-        """Do what its end entails. Where a handler of a signal raises, the next poll continues."""
+        """Carry out its end. Where a handler of a signal raises, the next poll continues."""
         cdef PendingCore pending = <PendingCore?>self._engine.pending_operations
         try:
             if self._step is not None:

@@ -46,7 +46,7 @@ cdef class LoopPolls:
         self.polling = {}
 
     cpdef begin(self, object loop, object wake):
-        """Have a loop poll whenever the descriptor is readable; `leave` calls `wake`."""
+        """Let a loop poll whenever the descriptor is readable; `leave` calls `wake`."""
         cdef dict waiting = self._waiting.get(loop)
         _have_asyncio()
         if waiting is None:
@@ -114,7 +114,7 @@ cdef class LoopPolls:
             self.sleepers.poll_unattended()
 
     def close_in_child(self) -> None:
-        """After fork: the loops and the threads are the parent's."""
+        """Forget the loops and the threads after fork: they are the parent's."""
         self._waiting.clear()
         self.polling.clear()
 

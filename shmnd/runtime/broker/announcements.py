@@ -192,7 +192,7 @@ class Names:
                     watch.forget(key)
 
     def close_in_child(self) -> None:
-        """After fork: all of it is the parent's."""
+        """Forget all of it after fork: it is the parent's."""
         self._watching = threading.RLock()  # its holder is not here
         self._announced.clear()
         self._watches.clear()

@@ -319,7 +319,7 @@ class BrokerExchange(EventDispatch):
     # -- the end of a broker, and the next one --
 
     def _lose_broker(self) -> None:
-        """Have undecided connections fail, and nothing else: the broker is gone."""
+        """Let undecided connections fail, and nothing else: the broker is gone."""
         _LOG.debug("the broker is gone; established connections do not notice")
         if self._ends:
             self._undelivered.append(({"ev": "broker_lost", "ends": list(self._ends)}, []))
@@ -404,7 +404,7 @@ class BrokerExchange(EventDispatch):
         return peer
 
     def require_heard(self, uid: str, call: str) -> None:
-        """Have the broker repeat descriptors of an adapter that were lost here.
+        """Ask the broker to repeat descriptors of an adapter that were lost here.
 
         INSUFFICIENT_RESOURCES if they are lost again.
         """

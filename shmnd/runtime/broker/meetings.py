@@ -116,7 +116,7 @@ class Meetings:
         return came is None or time.monotonic() < came + _SETTLING
 
     def close_in_child(self) -> None:
-        """After fork: all of it is the parent's."""
+        """Forget all of it after fork: it is the parent's."""
         self._lock = threading.RLock()
         self._tokens.clear()
         self._own.clear()

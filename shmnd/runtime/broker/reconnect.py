@@ -76,7 +76,7 @@ class Reconnect:
         self._wait_set.ring()
 
     def close_in_child(self) -> None:
-        """After fork: an attempt under way is the parent's."""
+        """Forget an attempt under way after fork: it is the parent's."""
         self.under_way = False
 
 
