@@ -48,7 +48,7 @@ class BrokerEvents(ConnectionStateMachine):
             self._engine.follow_object(self._number, self)
 
     def _stop_expecting(self, overlapped: Overlapped, *, released: bool = False) -> bool:
-        """Be as new again; False when it does not wait any more.
+        """Become as new again; return False if it does not wait any more.
 
         `released`: without an answer of the broker, as the release of the listener does.
         """
@@ -247,7 +247,7 @@ class BrokerEvents(ConnectionStateMachine):
             self._broker.forget_answer()
 
     def _on_port_lost(self, event: Event, fds: list[int]) -> None:
-        """Another process took the port while there was no broker. A connection does not care."""
+        """Start over, if bound: another process took the port while there was no broker."""
         if self._state is State.BOUND:
             self._start_over()
 

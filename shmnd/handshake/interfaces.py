@@ -122,4 +122,4 @@ class QueuePairLike(Protocol):
         """Read the state of the link once."""
 
     def _on_release(self, callback: Callable[[], None] | None) -> None:
-        """Have a function called once when the queue pair is closed or dropped; None: none."""
+        """Set a function that is called once when the queue pair is closed or dropped, or None."""

@@ -43,7 +43,7 @@ class Port:
         self._engine.follow_object(self.object, owner)
 
     def bind(self, call: str) -> None:
-        """Have the broker bind it; port 0 lets it choose. NdError says why it cannot be."""
+        """Bind it at the broker, which chooses port 0. NdError has the reason of a refusal."""
         host, record = self.address[0], self._record
         if not is_any(host):
             require_local(host, call)
@@ -68,7 +68,7 @@ class Port:
         self._engine.broker_state.bound[self.object] = self._record
 
     def listen(self, backlog: int, call: str) -> None:
-        """Have the broker pass requests for this port to its listener."""
+        """Let the broker pass requests for this port to its listener."""
         with Held(self._engine.rpc):
             self._engine.call("listen", caller=call, object=self.object, backlog=backlog)
             step("listening")
@@ -142,7 +142,7 @@ class PortHolder(OverlappedObject):
                     self._try_again()
 
     def _try_again(self) -> None:
-        """Have it polled soon: another thread is in a call of it."""
+        """Let it be polled soon: another thread is in a call of it."""
         self._engine.pending_operations.hurry(self)
         self._engine.wake_at(time.monotonic() + _RETRY)
 
@@ -179,5 +179,5 @@ def source_host(adapter: AdapterLike, peer_host: str) -> str:
 
 
 def _covers(any_host: str, host: str) -> bool:
-    """`::` stands for the addresses of both families, `0.0.0.0` for its own."""
+    """Return whether `any_host` covers a host: `::` all, `0.0.0.0` those of its own family."""
     return any_host == "::" or family(any_host) == family(host)

@@ -118,11 +118,11 @@ class QueuePairLink:
         qp._on_release(_release_callback(self))
 
     def when_released(self, callback: Callable[[], None]) -> None:
-        """Have a method called when the queue pair is released; it must not wait for anything."""
+        """Set a method that is called when the queue pair is released. It must not wait."""
         self._listener = without_owner(callback)
 
     def keep(self, connector: object) -> None:
-        """Have the queue pair, which is connected, hold the connector until the connection ends."""
+        """Let the queue pair, which is connected, hold the connector until the connection ends."""
         qp = self._living
         if qp is not None:
             qp._on_release(_release_callback(self, connector))
@@ -144,7 +144,7 @@ class QueuePairLink:
         return () if qp is None else qp._describe()
 
     def answer(self, attempt: Attempt, peer: PeerLike, limits: ReadLimits) -> LinkLike:
-        """Passive side: make the link and bind the queue pair to it."""
+        """Make the link and bind the queue pair to it. For the passive side."""
         qp = self._require_living("Connector.accept")
         assert attempt.theirs is not None
         assert attempt.mine is not None
@@ -156,7 +156,7 @@ class QueuePairLink:
     def take_answer(
         self, attempt: Attempt, fd: int, size: int, peer: PeerLike, limits: ReadLimits
     ) -> None:
-        """Active side: map the link that the other side made, and bind the queue pair to it.
+        """Map the link that the other side made, and bind the queue pair. For the active side.
 
         The descriptor stays the caller's.
         """
@@ -190,7 +190,7 @@ class QueuePairLink:
         return qp
 
     def await_news(self, connector: Ticker) -> None:
-        """Have the connector polled when the link changes, or at once if the queue pair is gone."""
+        """Let the connector be polled when the link changes, or at once without a queue pair."""
         qp = self._living
         if qp is None:
             self._engine.pending_operations.hurry(connector)
@@ -211,7 +211,7 @@ class QueuePairLink:
         return found
 
     def open(self) -> None:
-        """Active side: complete the connection."""
+        """Complete the connection. For the active side."""
         self._require_living("Connector.complete_connect")._open()
 
     def give_up(self, *, rejected: bool = False) -> None:
