@@ -176,7 +176,7 @@ class Doorbell(Descriptor):
     process: str
 
     def begin(self, process: str) -> None:
-        """Be rung by a process from now on."""
+        """Set the process that rings it from now on."""
         self.process = process
         os.set_blocking(self._fd, False)  # no other process holds it, so it stays so
 

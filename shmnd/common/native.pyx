@@ -96,7 +96,7 @@ def has_byte(int fd) -> bool:
 
 
 def die_with_parent(int signal) -> None:
-    """Have the kernel send this process a signal when the thread that forked it ends."""
+    """Ask the kernel for a signal to this process when the thread that forked it ends."""
     prctl(PR_SET_PDEATHSIG, <unsigned long>signal)
 
 

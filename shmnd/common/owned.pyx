@@ -51,7 +51,7 @@ cdef class Owned:
         self._opened()
 
     def _opened(self) -> None:
-        """Called when it has a file, for subclasses."""
+        """Do nothing. Subclasses override it; it is called once the object has a file."""
 
     @property
     def fd(self) -> int:

@@ -3,7 +3,7 @@
 
 
 cdef inline bint is_plain_timeout(object timeout) except -1:
-    """Whether it is None, or a plain number of seconds that is not negative."""
+    """Return whether it is None, or a plain number of seconds that is not negative."""
     if timeout is None:
         return True
     if type(timeout) is float:
