@@ -210,7 +210,7 @@ class BrokerClient(Session):
             self._after_leaving()
 
     def close(self) -> None:
-        """Hang up; the broker forgets this process. Safe twice, and in a forked child.
+        """Close the connection; the broker forgets this process. Safe twice, and in a forked child.
 
         In a child it closes the child's copies alone, and takes no lock, which another thread
         may have held at the fork.

@@ -42,7 +42,7 @@ class Posts:
         return len(self._left) > _MOST
 
     def append(self, post: bytes) -> None:
-        """Have it sent behind the others."""
+        """Append a post, to be sent behind the others."""
         self._left.append(post)
 
     def clear(self) -> None:

@@ -208,7 +208,7 @@ class Session:
     def _end_exchange(
         self, exc: BaseException, op: str, sock: socket.socket | None, *, brief: bool
     ) -> bool:
-        """Hang up after an exchange that failed, unless the session may continue without the reply.
+        """End the session after an exchange that failed, unless it may continue without the reply.
 
         Return whether a brief caller ran out of time.
         """
@@ -294,7 +294,7 @@ class Session:
                 raise Lost
 
     def _read(self) -> bool:
-        """Have one more datagram; False when there is none."""
+        """Receive one more datagram; return False if there is none."""
         sock = self._sock
         if sock is None:
             raise Lost

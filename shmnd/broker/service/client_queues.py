@@ -75,7 +75,7 @@ class Client:
     """It has closed, or receives no more: nothing is sent, and its messages are still read."""
 
     def close(self) -> None:
-        """Hang up, and close the descriptors that waited."""
+        """Close the connection, and the descriptors that waited."""
         self.sock.close()
         self.queue.clear()
         self.gathered.clear()
@@ -144,7 +144,7 @@ class Clients:
         return client, why
 
     def close(self) -> list[int]:
-        """Hang up on all; return their numbers."""
+        """Close the connections of all and return their numbers."""
         numbers = list(self._open)
         for client in self._open.values():
             client.close()

@@ -170,7 +170,7 @@ class Directory:
     # --- meeting -------------------------------------------------------------------------------
 
     def meet(self, process: Process, adapter: Adapter, peer: str) -> bool:
-        """Introduce two adapters to each other; False when the other is not there (yet)."""
+        """Introduce two adapters to each other; return False if the other is not there (yet)."""
         meetings = self._member(process).meetings
         if (adapter.uid, peer) not in meetings:
             require_room(len(meetings), self._limits.meetings, "meetings of a process")

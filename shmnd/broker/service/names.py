@@ -39,7 +39,7 @@ class NameRequests:
         return {}
 
     def unwatch(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
-        """Report that no longer."""
+        """End that report."""
         self._directory.unwatch(process, fields["kind"], fields["name"])
         return {}
 

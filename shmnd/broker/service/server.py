@@ -139,7 +139,7 @@ class Server:
         return self._empty_since + patience
 
     def _timeout(self) -> float:
-        """Seconds until the next thing that comes by itself."""
+        """Return the seconds until the server must act by itself."""
         moments = [self._next_check, self._clients.next_retry()]
         if self._scheduling.until:
             moments.append(self._scheduling.until)

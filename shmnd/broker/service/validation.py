@@ -117,7 +117,7 @@ def _address(value: object) -> Address:
 
 
 def _source(value: object) -> Address:
-    """Port 0: the object is to be bound, to any port."""
+    """Return the address of an object to bind. Port 0: any port."""
     return _host_and_port(value, _port)
 
 
