@@ -77,7 +77,7 @@ class Adapter(OverlappedObject):
         self._leaving: list[tuple[_Region, Overlapped2]] = []
 
     def cancel_overlapped_requests(self) -> None:
-        """Registrations under way are left to finish; this cancels nothing else's operations."""
+        """Leave registrations under way to finish, and cancel no operation of another object."""
         self._core._check_open("Adapter.cancel_overlapped_requests")
         super().cancel_overlapped_requests()
 
@@ -119,7 +119,7 @@ class Adapter(OverlappedObject):
         )
 
     def control(self, io_control_code: object = 0, *buffers: object) -> int:
-        """There is no device to control: NOT_SUPPORTED, and nothing is started."""
+        """Raise NOT_SUPPORTED: there is no device to control, and nothing is started."""
         call = "Adapter.control"
         self._core._check_open(call)
         raise error(Status.NOT_SUPPORTED, call, f"control code {shown(io_control_code)}: no device")

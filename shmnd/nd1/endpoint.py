@@ -34,7 +34,7 @@ _INVALIDATE_FLAGS: Final = int(OpFlag.SILENT_SUCCESS | OpFlag.READ_FENCE)
 
 
 def _ending_a_batch(post: _Post) -> _Post:
-    """Have a call that is refused end an open batch, as those of the compiled part do."""
+    """Return a call that ends an open batch if it is refused, as those of the compiled part do."""
 
     @functools.wraps(post)
     def call(self: Endpoint, *args: Any, **options: Any) -> Any:

@@ -52,7 +52,7 @@ class Listen(Front):
         return self._address
 
     def get_connection_request(self, connector: Connector) -> Overlapped2:
-        """Have a new connector take the next request; over when it holds one."""
+        """Let a new connector take the next request; the operation ends when it holds one."""
         call = "Listen.get_connection_request"
         if not isinstance(connector, Connector):
             raise error(Status.INVALID_PARAMETER_1, call, wrong_kind(connector, "Connector"))

@@ -338,7 +338,7 @@ cdef class EndpointCore:
 
     cdef _refuse_flags(self, str method, uint32_t flag_status, const c.shmnd_sge *list_,
                        uint32_t n, object sges, object flags):
-        """The flags are wrong; the length of the list and of the data are checked before."""
+        """Raise the error of wrong flags. Wrong lengths of list and data come first."""
         cdef uint32_t status = c.shmnd_check_data(
             &self._pair.q, n, self._pair.q.wq.stride, c.shmnd_sges_length(list_, n), 0)
         if status:
@@ -348,7 +348,7 @@ cdef class EndpointCore:
 
     cdef tuple _stage(self, str method, const c.shmnd_sge *list_, uint32_t n, object sges,
                       uint32_t flags):
-        """Inline data: what `_staged` says of it."""
+        """Return the result of `_staged` for inline data."""
         cdef uint64_t inline_total = 0
         cdef uint32_t i
         if n > self._pair.q.wq.stride:
