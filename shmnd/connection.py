@@ -290,7 +290,7 @@ class Connection(Closing):
         return bool(self._refusal) or self._messages.ready()
 
     def _watch(self) -> None:
-        """After a poll: ask for the next message, and make the descriptor readable if some came."""
+        """Ask for the next message after a poll, and make the descriptor readable if some came."""
         waiter = self._waiter
         if waiter is None or self._refusal:
             return
@@ -318,7 +318,7 @@ class Connection(Closing):
         return self._messages.push(out)
 
     def _arrived(self, call: str) -> bool:
-        """Return whether there is a message. EOFError, ConnectionResetError: none will come."""
+        """Return whether a message is there. EOFError or ConnectionResetError if none will come."""
         if self._refusal:
             raise refused(call, self._refusal)
         if self._inbox:

@@ -119,7 +119,7 @@ class Listener(PortHolder):
             return overlapped._keeping(connector)
 
     def _arm(self, call: str, listener: int, connector: int) -> None:
-        """Have the broker offer a request to a connector.
+        """Let the broker offer a request to a connector.
 
         There is nothing to wait for, unless the broker is gone, or may refuse for their number.
         """
@@ -140,7 +140,7 @@ class Listener(PortHolder):
         return connector._stop_expecting(overlapped)
 
     def _disarm(self, connector: Connector) -> bool:
-        """Have the broker offer this connector nothing; False when it has already."""
+        """Ask the broker to offer this connector nothing; return False if it has already."""
         with Held(self._lock):  # a request that is being made is made first
             if self._port is None:
                 return True
@@ -186,7 +186,7 @@ class Listener(PortHolder):
         self._drop_port()  # last, because the broker refuses what names a port that is free
 
     def _on_event(self, event: Event, fds: list[int]) -> None:
-        """Another process took the port while there was no broker: no request will arrive here."""
+        """Close if another process took the port while there was no broker: no request comes."""
         if event["ev"] == "port_lost":
             self.close()
 

@@ -163,7 +163,7 @@ class MemoryWindow(Closing):
         return Status.SUCCESS, token
 
     def _publish(self, qp: QueuePair, region: MemoryRegion, what: tuple[int, int, int, int]) -> int:
-        """Have the registry grant the access, and return the token."""
+        """Let the registry grant the access, and return the token."""
         place = None if self._context is None else qp._receive_cq
         who = qp._connection, qp._serial, self._context
         held: list[None] = []

@@ -354,7 +354,7 @@ class Server(Closing):
             raise
 
     def _ring(self) -> None:
-        """Have a poll ask for news: one that ended an operation may have done so before."""
+        """Let a poll ask for news: one that ended an operation may have done so before."""
         engine = self._shared.adapter._engine
         if engine.alive:
             engine.ring()

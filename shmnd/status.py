@@ -331,7 +331,7 @@ _ERRNO: Final[Mapping[Status, int]] = MappingProxyType(
 
 
 def _fill_errno(err: OSError, status: Status, message: str) -> None:
-    """Code that reads errno (asyncio, socketserver) finds a socket's value."""
+    """Set the errno of a socket, for code that reads it (asyncio, socketserver)."""
     err.errno = _ERRNO.get(status)
     err.strerror = message
 

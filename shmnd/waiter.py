@@ -154,7 +154,7 @@ class Waiter(Closing):
 
     @contextlib.contextmanager
     def resolving(self, future: asyncio.Future[None]) -> Iterator[None]:
-        """While the block runs, resolve a future of the running loop as soon as it is ready.
+        """Resolve a future of the running loop as soon as it is ready, while the block runs.
 
         A task that awaits the future waits for this and for whatever else resolves it. No
         descriptor is needed: all waiters of a process share the one that its loop polls.
@@ -213,7 +213,7 @@ class Waiter(Closing):
             readiness.include(descriptor)
 
     def rest(self) -> None:
-        """After a poll that found nothing: take the rings, and arm the descriptor for the next."""
+        """Take the rings after a poll that found nothing, and arm the descriptor for the next."""
         self._engine.progress()
         if self._readiness is not None:
             self._poll_for_descriptor()
@@ -228,7 +228,7 @@ class Waiter(Closing):
     # -- what all of them do --
 
     def wake(self) -> None:
-        """Have this process poll: something has changed here that its threads wait for."""
+        """Let this process poll: something has changed here that its threads wait for."""
         self._engine.ring()
 
     @property
@@ -352,7 +352,7 @@ class Attendant(Closing):
         self._closed = False
 
     def ask(self) -> None:
-        """Have `poll` called; a thread that sleeps does it now. Never waits; a finaliser may."""
+        """Let `poll` be called, now by a thread that sleeps. Never waits; safe in a finaliser."""
         if not self._closed:
             self._engine.pending_operations.hurry(self)
             self._engine.ring()
