@@ -12,7 +12,7 @@ __all__ = ["ended_by_ctrl_c"]
 
 @contextlib.contextmanager
 def ended_by_ctrl_c() -> Iterator[None]:
-    """Have Ctrl-C end a block as KeyboardInterrupt.
+    """Let Ctrl-C end a block as KeyboardInterrupt.
 
     Modules make another error of it: numpy an ImportError of many lines, a class that is being
     made a RuntimeError. Where the program has a handler of its own, nothing changes.

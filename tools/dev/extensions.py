@@ -52,7 +52,7 @@ CLEARING: Final = "-mmemset-strategy=vector_loop:1024:noalign,libcall:-1:noalign
 
 
 def depends(module: str) -> list[str]:
-    """Files whose change calls for a new build of a module: headers, .pxd, and this one."""
+    """Return the files whose change calls for a new build of a module: headers, .pxd, this one."""
     declarations = [path for kind in ("*.h", "*.pxd") for path in (ROOT / "shmnd").rglob(kind)]
     for room, folder in (("shmnd.mpi.", MPI), ("shmnd.ipc.", IPC)):
         if not module.startswith(room):

@@ -87,7 +87,7 @@ def inlined(one: ByHand, other: ByHand, data: bytes) -> Round:
 
 
 def messages(one: shmnd.Connection, other: shmnd.Connection, data: bytes) -> Round:
-    """Messages there and back."""
+    """Return a function that sends messages there and back."""
 
     def run(count: int) -> None:
         for _ in range(count):
@@ -129,7 +129,7 @@ def line_of(name: str, unit: str, by_hand: list[float], with_messages: list[floa
 def measured(
     rounds: list[Round], count: int, times: int, clock: Callable[[], float]
 ) -> list[list[float]]:
-    """Microseconds one way of each, of alternating rounds; the first ones do not count."""
+    """Return the microseconds one way of each, of alternating rounds; the first do not count."""
     found: list[list[float]] = [[] for _ in rounds]
     for number in range(times + 2):
         for run, taken in zip(rounds, found, strict=True):
@@ -141,7 +141,7 @@ def measured(
 
 
 def in_one_thread(nbytes: int, count: int, times: int) -> str:
-    """Processor time of a message."""
+    """Return the line with the processor time of a message."""
     data = bytes(nbytes)
     with shmnd.listen() as server:
         made: list[shmnd.Connection] = []
@@ -167,7 +167,7 @@ def in_one_thread(nbytes: int, count: int, times: int) -> str:
 
 
 def between_processes(nbytes: int, count: int, times: int, cpus: list[int]) -> str:
-    """Time of one way between two processes."""
+    """Return the line with the time of one way between two processes."""
     data = bytes(nbytes)
     reading, writing = os.pipe()
     child = os.fork()

@@ -47,7 +47,7 @@ def count(programs: Iterable[Path]) -> Counts:
 
 
 def ranges(numbers: Iterable[int]) -> Iterator[str]:
-    """Lines one after the other as `from-to`."""
+    """Return lines one after the other as `from-to`."""
     for _, run_ in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
         lines = [number for _, number in run_]
         yield str(lines[0]) if len(lines) == 1 else f"{lines[0]}-{lines[-1]}"

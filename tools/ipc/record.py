@@ -164,7 +164,7 @@ def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> bool:
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM, as of a `timeout` or a service manager, do what Ctrl-C does."""
+    """Let SIGTERM, as of a `timeout` or a service manager, have the effect of Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

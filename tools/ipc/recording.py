@@ -248,7 +248,7 @@ class Recording:
         return samples[np.argsort(times, kind="stable")]
 
     def _take(self, place: Any, what: str, take: Callable[[Recorded, Any], None]) -> None:
-        """Have an item of JSON taken; what it is stands in the report where it makes no sense."""
+        """Pass an item of JSON to `take`. Where it makes no sense, report `what` as damaged."""
         found = self._item(place)
         if found is not None:
             try:

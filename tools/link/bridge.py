@@ -148,7 +148,7 @@ class Link:
             self._refused.discard(key)
 
     def _report(self, failure: Exception) -> None:
-        """Complain of what cannot be carried: it must not end the rest."""
+        """Complain of a thing that cannot be carried: it must not end the rest."""
         if not self._closed:
             self._carrier.say(f"{type(failure).__name__}: {failure}")
 

@@ -81,7 +81,7 @@ class Incoming:
         return self.publisher._adapter.uid
 
     def seat(self, found: set[tuple[str, int]]) -> None:
-        """Have the publisher here take in its subscribers, before samples come for them.
+        """Let the publisher here take in its subscribers, before samples come for them.
 
         Its board gets the length that they ask for; the samples may come faster than that.
         """
@@ -93,7 +93,7 @@ class Incoming:
         self._seated = found
 
     def want(self, mode: str | None) -> None:
-        """Have the far link send samples in this manner, or none."""
+        """Ask the far link to send samples in this manner, or none."""
         if mode == self.mode:
             return
         if self.mode is None and self._withdrawn:
@@ -109,7 +109,7 @@ class Incoming:
             self._session.end([before])
 
     def withdraw(self) -> None:
-        """Want no more of the far publisher, which has ended: it may come again under its key."""
+        """Withdraw the wish for the far publisher, which has ended: its key may come again."""
         token, self._token = self._token, None
         if token is not None:
             self._session.end([token])

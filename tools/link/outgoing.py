@@ -105,7 +105,7 @@ class Outgoing:
         self._publishers[uid] = _Sending(token, came)
 
     def leave(self, uid: str) -> None:
-        """Have the thread send what a publisher that has gone left, and then its end."""
+        """Let the thread send what a publisher that has gone left, and then its end."""
         with self._changed:
             found = self._publishers.get(uid)
             if found is None:

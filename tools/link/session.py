@@ -106,7 +106,7 @@ class Session:
             raise OSError(f"zenoh did not send: {_WHERE.sub('', str(exc))}") from exc
 
     def listen(self, key: str, heard: Callable[[str, bytes, bytes], None]) -> Any:
-        """Have a function called, in any thread, with the messages sent to keys."""
+        """Set a function that is called, in any thread, with the messages sent to keys."""
 
         def hear(sample: Any) -> None:
             attachment = sample.attachment.to_bytes() if sample.attachment else b""
@@ -119,7 +119,7 @@ class Session:
         return self._session.liveliness().declare_token(key)
 
     def follow(self, key: str, seen: Callable[[str, bool], None]) -> Any:
-        """Have a function called for tokens that are there, come and go (False)."""
+        """Set a function that is called for tokens that are there, come and go (False)."""
         put = self._zenoh.SampleKind.PUT
 
         def see(sample: Any) -> None:
@@ -128,7 +128,7 @@ class Session:
         return self._session.liveliness().declare_subscriber(key, see, history=True)
 
     def serve(self, key: str, asked: Callable[[Any], None]) -> Any:
-        """Have a function called with each query of a key."""
+        """Set a function that is called with each query of a key."""
         return self._session.declare_queryable(key, asked)
 
     def ask(

@@ -102,7 +102,7 @@ class End:
         return Status(number).name if number in list(Status) else f"{number:#x}"
 
     def unread(self, other: End | None) -> int | None:
-        """Messages that have come and were not taken."""
+        """Return the number of messages that have come and were not taken."""
         if other is None:
             return None
         return max(0, int(other.words["sent"] - self.words["taken"]))

@@ -250,7 +250,7 @@ _COLUMNS: Final = {
 
 
 def _receives(row: Mapping[str, Any]) -> str:
-    """Receives of a shared queue belong to no queue pair; a pending Connect has none yet."""
+    """Return the number of receives as text; those of a shared queue belong to no queue pair."""
     if row["receives"] is None and row["sent"] is not None:
         return "shared"
     return amount(row["receives"])
