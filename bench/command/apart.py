@@ -119,7 +119,7 @@ def _reason(channel: Any) -> str:
 
 
 def serve(args: argparse.Namespace) -> int:
-    """Be the server of one client."""
+    """Serve one client."""
     import shmnd
 
     from ..workers.connection import WireChannel

@@ -28,7 +28,7 @@ class BarePython(CacheLine):
     end: ClassVar[str] = ".floors.bare_python:BarePythonEnd"
 
     def answers(self, question: Question) -> bool:
-        """Writes of what fits into one line."""
+        """Return whether it is a Write of data that fits into one line."""
         return question.kind is Kind.WRITE and question.how == USUAL and super().answers(question)
 
 

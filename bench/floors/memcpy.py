@@ -61,11 +61,11 @@ class MemcpyEnd:
         return {"libc": os.confstr("CS_GNU_LIBC_VERSION") or "unknown"}
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """There is no other side."""
+        """Return an empty offer: there is no other side."""
         return {}
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:
-        """There is no other side."""
+        """Do nothing: there is no other side."""
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
         """Copy `count` times; return the seconds that the copies themselves took."""

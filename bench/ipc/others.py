@@ -26,7 +26,7 @@ class ZeroMqTopics(ZeroMq):
     end: ClassVar[str] = ".ipc.others:ZeroMqTopicsEnd"
 
     def answers(self, question: Question) -> bool:
-        """Values and arrays, to and fro."""
+        """Return whether the question is of values and arrays, to and fro."""
         plain = question.how == USUAL and not question.idle
         return plain and question.kind in (Kind.VALUE, Kind.ARRAY) and question.size <= 1 << 20
 
@@ -76,7 +76,7 @@ class Fill(WorkerSubject):
         return Workers.start(stage, roles=(CLIENT,))
 
     def answers(self, question: Question) -> bool:
-        """Arrays that are built in place."""
+        """Return whether the question is of arrays that are built in place."""
         return question.kind is Kind.BUILT
 
 
@@ -91,11 +91,11 @@ class FillEnd:
         return {"numpy": str(self._numpy.__version__)}
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """There is no other side."""
+        """Return an empty offer: there is no other side."""
         return {}
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:
-        """There is no other side."""
+        """Do nothing: there is no other side."""
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
         """Fill the array, which was filled before."""

@@ -36,7 +36,7 @@ class Queues(WorkerSubject):
     module: ClassVar[str] = "shmnd.ipc"
 
     def answers(self, question: Question) -> bool:
-        """Objects to and fro, and how long a get that sleeps takes to wake."""
+        """Return whether the question is of objects to and fro, or of waking a get that sleeps."""
         return question.kind in (Kind.OBJECT, Kind.WOKEN)
 
     def launch(self, stage: Stage) -> Workers:

@@ -207,7 +207,7 @@ class Lane:
         )
 
     def connect(self, host: str, address: tuple[str, int]) -> None:
-        """Active side."""
+        """Connect. For the active side."""
         self.connector.bind((host, 0))
         private = self._private_data()
         self.connector.connect(self.qp, address, *_READ_LIMITS, private).result(LIMIT)
@@ -215,7 +215,7 @@ class Lane:
         self.connector.complete_connect().result(LIMIT)
 
     def accept(self) -> None:
-        """Passive side, once the connector has taken a request."""
+        """Accept, once the connector has taken a request. For the passive side."""
         self._learn()
         self.connector.accept(self.qp, *_READ_LIMITS, self._private_data()).result(LIMIT)
 

@@ -86,7 +86,7 @@ class Nd1Lane:
         return Ticket(self.place, request_type)
 
     def connect(self, _host: str, address: tuple[str, int]) -> None:
-        """Active side."""
+        """Connect. For the active side."""
         self.connector.connect(self.endpoint, address).result(LIMIT)
         self.connector.complete_connect().result(LIMIT)
         learned = b""
@@ -97,7 +97,7 @@ class Nd1Lane:
         self.target = nd.MwDescriptor.unpack(learned)
 
     def accept(self) -> None:
-        """Passive side, once the connector has taken a request."""
+        """Accept, once the connector has taken a request. For the passive side."""
         self.connector.accept(self.endpoint).result(LIMIT)
         learned = b""
         for piece in self._pieces():

@@ -49,9 +49,10 @@ class IceoryxEnd(TwoSidedEnd):
         self._ports[question.size] = publisher, theirs.subscriber_builder().create()
 
     def calls(self, question: Question) -> tuple[Call, Call]:
-        """Loan, copy the message in and send; a full subscriber's buffer holds the publisher up.
+        """Return a call that loans, copies the message in and sends, and one that polls.
 
         The copy is what others do within their call; without it nothing of a message would move.
+        The full buffer of a subscriber holds the publisher up.
         """
         publisher, subscriber = self._ports[question.size]
         loan, take, size = publisher.loan_slice_uninit, subscriber.receive, question.size

@@ -52,7 +52,7 @@ class Mpi(TwoSided):
         return type(self)(self.python, ranks)
 
     def answers(self, question: Question) -> bool:
-        """Collectives of all ranks; between two of them also messages of every kind."""
+        """Return whether the question is of a collective, or, between two ranks, of any message."""
         if question.kind in COLLECTIVES:
             return question.how == dataclasses.replace(USUAL, processes=self._ranks)
         if self._ranks != 2:

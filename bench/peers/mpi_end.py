@@ -49,7 +49,7 @@ class MpiEnd(TwoSidedEnd):
         return " ".join(version.split(",", maxsplit=1)[0].replace("Version:", "").split())
 
     def calls(self, question: Question) -> tuple[Call, Call]:
-        """Blocking calls, which return at once for small messages and make no request object."""
+        """Return blocking calls: they return at once for small messages, and make no request."""
         if question.kind is Kind.PICKLED:
             message = (
                 bytes(question.size) if question.size else {"name": "shmnd", "values": [1.5, 2]}
@@ -127,7 +127,7 @@ class MpiEnd(TwoSidedEnd):
         self._world.Barrier()
 
     def stream(self, question: Question, send: Call, receive: Call, count: int) -> None:
-        """Large messages go by windows of requests, as in osu_bw."""
+        """Send or receive a stream; large messages go by windows of requests, as in osu_bw."""
         if question.size < SMALL:
             super().stream(question, send, receive, count)
             return

@@ -21,7 +21,7 @@ class PosixQueue(TwoSided):
     needs: ClassVar[str] = "posix_ipc"
 
     def answers(self, question: Question) -> bool:
-        """Two-sided questions whose messages are not longer than the kernel permits."""
+        """Return whether it is two-sided, with messages no longer than the kernel permits."""
         return super().answers(question) and 0 < question.size <= _largest()
 
 

@@ -45,7 +45,7 @@ class PipeEnd(TwoSidedEnd):
                 self._pipe = multiprocessing.connection.Client(offer["address"])
 
     def calls(self, question: Question) -> tuple[Call, Call]:
-        """Bytes go and bytes come."""
+        """Return the calls that send and receive bytes."""
         return functools.partial(self._pipe.send_bytes, bytes(question.size)), self._pipe.recv_bytes
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ class TwoSided(WorkerSubject):
     """A waiter sleeps in the kernel at once, as `Wait.EVENT` demands."""
 
     def answers(self, question: Question) -> bool:
-        """Ping-pong and streams, with no option that only shmnd supports."""
+        """Return whether it is a ping-pong or a stream, with no option that only shmnd supports."""
         if question.idle:
             return False
         if self.sleeps and question.kind is Kind.PINGPONG:

@@ -51,7 +51,7 @@ class ZeroMqEnd(TwoSidedEnd):
         self._joined = True
 
     def calls(self, question: Question) -> tuple[Call, Call]:
-        """Messages are copied up to the size from which pyzmq itself would not."""
+        """Return calls that copy messages up to the size from which pyzmq itself would not."""
         copy = question.size < self._zmq.COPY_THRESHOLD
         send = functools.partial(self._socket.send, bytes(question.size), copy=copy)
         return send, functools.partial(self._socket.recv, copy=copy)

@@ -37,7 +37,7 @@ class _Messages:
 
 
 def _over_ranks(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -> bool:
-    """Small collectives against the number of ranks."""
+    """Plot small collectives against the number of ranks; return whether there are any."""
     kinds = (Kind.BARRIER, Kind.BCAST, Kind.ALLREDUCE, Kind.ALLTOALL)
     found = [
         answer

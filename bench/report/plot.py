@@ -65,7 +65,7 @@ def draw(
 
 
 def _sizes(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -> bool:
-    """Latency against size."""
+    """Plot latency against size; return whether there are any figures."""
     found = [answer for answer in answers if not answer.question.is_stream]
     if axes is None or not found:
         return bool(found)
@@ -75,7 +75,7 @@ def _sizes(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -> boo
 
 
 def _bandwidths(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -> bool:
-    """Bandwidth against size."""
+    """Plot bandwidth against size; return whether there are any figures."""
     found = [answer for answer in answers if answer.question.is_stream]
     if axes is None or not found:
         return bool(found)
@@ -150,7 +150,7 @@ def _series(answers: Sequence[Answer]) -> dict[str, list[Answer]]:
 
 
 def _curves(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -> bool:
-    """Percentile curves of the smallest message that has them."""
+    """Plot percentile curves of the smallest message with some; return whether there are any."""
     found = [answer for answer in answers if answer.samples and not answer.question.is_stream]
     if axes is None or not found:
         return bool(found)

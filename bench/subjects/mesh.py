@@ -37,7 +37,7 @@ class Mesh(WorkerSubject):
         return Workers.start(stage, roles=range(self._processes))
 
     def connect(self, question: Question) -> None:
-        """Have each process meet each other one."""
+        """Let each process meet each other one."""
         if question not in self._connected:
             self._running().meet(question)
             self._connected.add(question)

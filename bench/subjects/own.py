@@ -41,7 +41,7 @@ class Shmnd(WorkerSubject):
         super().__init__({"engine": self.engine, "namespace": namespace})
 
     def answers(self, question: Question) -> bool:
-        """Everything but what needs a crowd."""
+        """Return whether it is a question of traffic without idle connections."""
         return question.kind in TRAFFIC and not question.idle
 
 
@@ -70,7 +70,7 @@ class ShmndUvloop(Shmnd):
     install: ClassVar[str] = "pip install uvloop"
 
     def answers(self, question: Question) -> bool:
-        """Only what waits in an event loop."""
+        """Return whether the question waits in an event loop."""
         return question.how.wait is Wait.ASYNCIO and super().answers(question)
 
 
@@ -85,7 +85,7 @@ class ShmndCrowd(Shmnd):
         """Shared memory that each idle connection added, once connected."""
 
     def answers(self, question: Question) -> bool:
-        """Only what the others do not answer."""
+        """Return whether the question has idle connections, so that no other subject answers it."""
         return question.idle > 0
 
     def connect(self, question: Question) -> None:

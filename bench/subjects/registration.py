@@ -60,11 +60,11 @@ class RegistrarEnd:
         return {"shmnd": self._shmnd.__version__}
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """There is no other side."""
+        """Return an empty offer: there is no other side."""
         return {}
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:
-        """Have the memory, every page of it, before the clock runs: a piece for each thread."""
+        """Allocate the memory, every page of it, before the clock runs: a piece for each thread."""
         self._memory[question] = [self._allocate(question) for _ in range(question.how.threads)]
 
     def _allocate(self, question: Question) -> numpy.ndarray:

@@ -55,7 +55,7 @@ class FarServer(Protocol):
         """Return a conversation with it for one transport."""
 
     def close(self) -> None:
-        """Have done with it."""
+        """Close it."""
 
 
 class Stage:
@@ -219,7 +219,7 @@ class Workers:
         return versions
 
     def connect(self, question: Question) -> None:
-        """Have the ends connect for a question."""
+        """Let the ends connect for a question."""
         asked = {"question": question.as_json()}
         offer: dict[str, Any] = {}
         if SERVER in self._roles:
@@ -228,7 +228,7 @@ class Workers:
         self._all({"do": "join", **asked, "offer": offer}, COMMAND_LIMIT)
 
     def meet(self, question: Question) -> None:
-        """Have each process connect with every other."""
+        """Let each process connect with every other."""
         asked = {"question": question.as_json()}
         offers = self._all({"do": "offer", **asked}, COMMAND_LIMIT)
         offer = {"offers": [offers[role] for role in self._roles]}

@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def hold(parent: int | None) -> None:
-    """Have the kernel end this process when its parent dies.
+    """Ask the kernel to end this process when its parent dies.
 
     With `parent` given, end at once when that process is no longer the parent: it died before
     this call.

@@ -61,7 +61,7 @@ class _Line:
 
 
 def serve(channel: Conversation, hire: Callable[[], Worker]) -> None:
-    """Be the server's end of the channel, with a worker for each line, until it closes."""
+    """Serve the channel until it closes, with a worker for each line."""
     workers: dict[int, Worker] = {}
     channel.send({"hello": SERVER, "pid": os.getpid()})
     try:
