@@ -72,7 +72,7 @@ class WindowLike(Protocol):
         """Bind; return the status with which the request completes, and the token."""
 
     def _drop(self) -> int:
-        """Undo `_bind`."""
+        """Undo `_bind` and return its token; 0 if there is none."""
 
     def _check_invalidate(self, qp: Any) -> None:
         """Raise the error of an invalid Invalidate."""

@@ -174,7 +174,7 @@ def write_pingpong(QueuePair qp, CompletionCore initiator_cq, Sge source, uint64
 
 def read(QueuePair qp, CompletionCore initiator_cq, Sge local, uint64_t remote_address,
          uint32_t remote_token, uint64_t count, stamps=None, double rate=0.0) -> float:
-    """Read `count` times, one after another."""
+    """Read `count` times, one after another; return the seconds."""
     cdef uint64_t i, start
     cdef str call = "loops.read"
     check_loop(call, qp, initiator_cq, initiator_cq, (local,), 0)

@@ -193,7 +193,7 @@ def stream_receive(Lanes lanes, Sge empty, uint64_t count, uint64_t quota=0) -> 
 
 def rdma_stream(Lanes lanes, bint reading, uint64_t count, uint64_t window,
                 uint32_t flags=0) -> float:
-    """Read or Write `count` times, at most `window` requests of a lane outstanding."""
+    """Read or Write `count` times, at most `window` of a lane outstanding; return the seconds."""
     cdef uint64_t left = count, outstanding = 0, start
     cdef uint8_t type = <uint8_t>(c.SHMND_READ if reading else c.SHMND_WRITE)
     cdef uint32_t place

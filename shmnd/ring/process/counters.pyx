@@ -56,7 +56,7 @@ def _host_words(host: str) -> tuple[int, int, int]:
 
 
 def _address(high: int, low: int, last: int) -> tuple[str, int] | None:
-    """Read back what `put_address` stored; None for anything else."""
+    """Return the address that `put_address` stored; None for anything else."""
     packed = high.to_bytes(8, "big") + low.to_bytes(8, "big")
     family, port = last >> 16, last & 0xFFFF
     if family == socket.AF_INET:

@@ -188,7 +188,7 @@ cdef class Link:
 
     @staticmethod
     def create(local: tuple, remote: tuple) -> Link:
-        """Create it. For the passive side, when it accepts."""
+        """Create a link and return it. For the passive side, when it accepts."""
         cdef Link self = Link.__new__(Link)
         self._size(local, remote, False)
         self.segment = Segment.create(self.map.bytes, label="link", call="Connector.accept",
@@ -206,7 +206,7 @@ cdef class Link:
 
     @staticmethod
     def attach(fd: int, size: int, local: tuple, remote: tuple) -> Link:
-        """Map it. For the active side. The descriptor stays the caller's."""
+        """Map a link and return it. For the active side. The descriptor stays the caller's."""
         cdef Link self = Link.__new__(Link)
         self._size(local, remote, True)
         if size < self.map.bytes:

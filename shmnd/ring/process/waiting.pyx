@@ -192,7 +192,7 @@ cdef class WaitSetCore(RingsCore):
     # -- at the word of a bell --
 
     cdef uint32_t arm_at_word(self, c.shmnd_arming *arming) noexcept:
-        """Arm the bell for the leader, which polls and checks all else before it sleeps there."""
+        """Arm the bell for the leader, which checks all else before it sleeps; return the word."""
         self.word, self.word_of = arming.marks, forks
         return c.shmnd_bell_arm_at_word(arming)
 

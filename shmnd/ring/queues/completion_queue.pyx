@@ -138,7 +138,7 @@ cdef class CompletionCore(SleepingCore):
     # -- polling for a while --
 
     cdef object _spin(self, Py_ssize_t most, bint alone, object timeout, uint64_t *began):
-        """Poll for the spin window, without the interpreter's lock except at its beginning.
+        """Poll for the spin window, mostly without the interpreter's lock; return results, or None.
 
         Pieces of long copies are run meanwhile; the window begins again after each.
         """
@@ -166,7 +166,7 @@ cdef class CompletionCore(SleepingCore):
                 return found
 
     cdef object _check_briefly(self, Py_ssize_t most, bint alone):
-        """Check a few times whether a poll may find something, and poll then.
+        """Check a few times whether a poll may find something, and poll then; return that, or None.
 
         It reads no clock: each reading takes as long as several checks.
         """

@@ -180,11 +180,11 @@ cdef class RingCore:
             self.readiness.set()
 
     cdef object result(self, const c.shmnd_cqe *e):
-        """Make the result of a completion."""
+        """Return the result of a completion."""
         raise AssertionError("the polling side overrides this")
 
     cdef list take_back(self, Py_ssize_t max):
-        """Take results that were given back."""
+        """Take up to `max` results that were given back, and return them."""
         cdef list results = self.given_back
         if self.notify_mode and self.given_satisfies(self.notify_mode):
             self.fired = True

@@ -182,8 +182,8 @@ cdef class ReceiveCore:
 
 cdef uint32_t _check_later(ReceiveCore queue, const c.shmnd_sge *sges, uint32_t n,
                            uint32_t status) except? 0xffffffff:
-    """Check a Receive again after what runs code of Python, in which others may post: messages that
-    arrived consume Receives, and a Notify has to see that there were few before the post."""
+    """Return the status of a Receive, checked again after code of Python, in which others may post:
+    messages that arrived consume Receives, and a Notify must find that there were few."""
     if status == _FULL:
         for each in queue._queues():
             each._poll()

@@ -88,7 +88,7 @@ def read_file(name: str) -> str:
 
 
 def mounts(read: Read) -> Iterator[Mount]:
-    """Go through the mounts that this process sees, the innermost of a place last."""
+    """Yield the mounts that this process sees, the innermost of a place last."""
     for line in read("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         fields, more = before.split(), after.split()
@@ -98,12 +98,12 @@ def mounts(read: Read) -> Iterator[Mount]:
 
 
 def _plain(text: str) -> str:
-    """Undo the kernel's spelling of blanks."""
+    """Return a text without the kernel's spelling of blanks."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
 def groups(read: Read, controller: str) -> Iterator[PurePosixPath]:
-    """Go from this process's group up to the highest that can be seen, in both versions."""
+    """Yield the groups from this process's up to the highest that can be seen, in both versions."""
     yield from _groups(read, controller, read("/proc/self/cgroup"))
 
 

@@ -150,7 +150,7 @@ def _require_shared(fd: int, writable: bool, call: str) -> tuple[int, bool]:
 
 
 cdef object _require_mapped(int failure, size_t nbytes, str call):
-    """Raise the error of a mapping, by its number; 0 is none."""
+    """Raise the error of a mapping that failed with this errno value; 0: it did not fail."""
     if failure:
         raise error(
             Status.INSUFFICIENT_RESOURCES, call,
