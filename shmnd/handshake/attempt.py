@@ -45,7 +45,7 @@ class ReadLimits(NamedTuple):
 
     @classmethod
     def given(cls, inbound: object, outbound: object, call: str, parameter: int) -> ReadLimits:
-        """Check what the program gave; `parameter` is the number of the first of the two."""
+        """Return the checked limits of the program; `parameter` is the number of the first one."""
         if type(inbound) is int and type(outbound) is int and inbound == outbound == 0:
             return NO_READS  # at once: what programs mostly pass
         return cls(
@@ -129,7 +129,7 @@ class Attempt:
 
 
 def private_bytes(data: object, limit: int, limit_name: str, call: str) -> bytes:
-    """Check private data: bytes-like, and no more than the adapter carries."""
+    """Return private data as bytes, after a check of its type and of its length."""
     try:
         view = memoryview(data)  # type: ignore[arg-type]  # a TypeError refuses it
     except TypeError:

@@ -73,7 +73,7 @@ _FOUND: Final[Mapping[int, LinkStatus | None]] = {
 
 
 def own_queue_pair(qp: object, adapter: AdapterLike, call: str) -> QueuePairLike:
-    """Let pass a queue pair of this adapter; INVALID_PARAMETER_1 for anything else."""
+    """Return a queue pair of this adapter; raise INVALID_PARAMETER_1 for anything else."""
     if not callable(getattr(qp, "_begin_connect", None)):
         raise error(Status.INVALID_PARAMETER_1, call, wrong_kind(qp, "QueuePair"))
     pair = cast("QueuePairLike", qp)
@@ -144,7 +144,7 @@ class QueuePairLink:
         return () if qp is None else qp._describe()
 
     def answer(self, attempt: Attempt, peer: PeerLike, limits: ReadLimits) -> LinkLike:
-        """Make the link and bind the queue pair to it. For the passive side."""
+        """Make the link, bind the queue pair to it, and return it. For the passive side."""
         qp = self._require_living("Connector.accept")
         assert attempt.theirs is not None
         assert attempt.mine is not None
