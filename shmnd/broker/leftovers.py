@@ -51,7 +51,7 @@ class Leftover:
 
 
 def find_leftovers(base: str | None = None) -> list[Leftover]:
-    """Inspect all namespaces of this user, and /dev/shm. Change nothing."""
+    """Return the leftovers of all namespaces of this user, and of /dev/shm. Changes nothing."""
     places = list(_places(base))
     records = [each for place in places for each in _records(place)]
     others = [each for place in places for each in _leftovers_of(place)]
@@ -143,7 +143,7 @@ def _lock_of(place: Place) -> int | None:
 
 
 def _segments() -> Iterator[Leftover]:
-    """Find the names of segments that releases before this one made in /dev/shm."""
+    """Yield the names of segments that releases before this one made in /dev/shm."""
     ours = re.compile(rf"shmnd-{os.getuid()}-[a-z]+-[0-9a-f]{{32}}")
     try:
         entries = sorted(_SHM.iterdir())
@@ -196,7 +196,7 @@ def _remove_segment(path: Path) -> bool:
 
 
 def _records(place: Place) -> Iterator[Leftover]:
-    """Find the records of names in /dev/shm that processes of a namespace made."""
+    """Yield the records of names in /dev/shm that processes of a namespace made."""
     for path in sorted(place.directory.glob(f"{RECORD}*")):
         fd = _lock_record(path)
         if fd is not None:

@@ -36,11 +36,11 @@ class Observer:
         """The broker's process id, as the kernel reports it; 0 where it is not visible."""
 
     def counts(self) -> dict[str, int]:
-        """Ask how many processes, adapters, listeners and connections there are."""
+        """Return how many processes, adapters, listeners and connections there are."""
         return self._ask(kind="none", after=0)
 
     def records(self, kind: str) -> list[dict[str, Any]]:
-        """Ask for all records of a kind, page by page."""
+        """Return all records of a kind, requested page by page."""
         found: list[dict[str, Any]] = []
         after = 0
         while True:
@@ -51,7 +51,7 @@ class Observer:
                 return found
 
     def counter_segments(self) -> Iterator[tuple[dict[str, Any], PassedFd]]:
-        """Ask for the segments in which adapters publish their counters."""
+        """Yield the segments in which adapters publish their counters."""
         after = 0
         while True:
             reply, fds = self._exchange(kind="counters", after=after)

@@ -110,7 +110,7 @@ def _is_there(directory: Path) -> bool:
 
 
 def root_of(base: str | None = None, access: Access | None = None) -> Path:
-    """Find the folder of all namespaces; it need not exist."""
+    """Return the folder of all namespaces; it need not exist."""
     given = _given(base)
     if not given:
         return _default_root(access or access_of())
@@ -157,7 +157,7 @@ def _default_root(access: Access) -> Path:
 
 
 def _common_directory() -> Path:
-    """Choose a directory for all processes, whatever their TMPDIR; it may be full.
+    """Return a directory for all processes, whatever their TMPDIR; it may be full.
 
     The choice depends on how the file system is mounted alone: a container may have a read-only
     /tmp, and has a /dev/shm.

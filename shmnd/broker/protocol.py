@@ -277,7 +277,7 @@ def encode_request(call: str, message: dict[str, Any]) -> bytes:
 
 
 def join(messages: Sequence[bytes]) -> bytes:
-    """Put encoded messages into one datagram; `split` takes them out."""
+    """Return one datagram of encoded messages; `split` takes them out."""
     return b"\n".join(messages)  # encoded text holds no line feed
 
 
@@ -287,7 +287,7 @@ def split(data: bytes) -> list[bytes]:
 
 
 def decode(data: bytes) -> Fields:
-    """Read the bytes of a message; BadMessage when they are none."""
+    """Return the message in some bytes; raise BadMessage if they hold none."""
     try:
         text = data.decode("utf-8")
         try:
@@ -308,7 +308,7 @@ def decode(data: bytes) -> Fields:
 
 
 def text_of(value: object) -> str:
-    """Write a value as JSON, the way it travels. ValueError when it has no such form."""
+    """Return a value as JSON, the way it travels. ValueError when it has no such form."""
     try:
         return "".join(_write(value, 0))
     except RecursionError:
@@ -371,7 +371,7 @@ def _deeper_than(value: object, limit: int) -> bool:
 
 
 def show(value: object) -> str:
-    """Write any value for a message, shortened."""
+    """Return the text of any value for a message, shortened."""
     text = value if isinstance(value, str) else repr(value)
     text = text.encode("ascii", "backslashreplace").decode("ascii")
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
@@ -381,7 +381,7 @@ def show(value: object) -> str:
 
 
 def written(address: Address) -> str:
-    """Write an address as people do."""
+    """Return an address as people write it."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -404,5 +404,5 @@ def encode_private(data: bytes) -> str:
 
 
 def decode_private(text: str) -> bytes:
-    """Read private data back; ValueError when it is not in that form."""
+    """Return decoded private data; ValueError when it is not in that form."""
     return binascii.a2b_base64(text, strict_mode=True) if text else b""

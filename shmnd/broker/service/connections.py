@@ -39,7 +39,7 @@ class Connections(Ends):
     # --- requests of the active side -----------------------------------------------------------
 
     def connect(self, process: Process, source: Bound, fields: Fields) -> int:
-        """Queue a connect at its listener, or offer it."""
+        """Queue a connect at its listener, or offer it; return the number of the connection."""
         listener = self._listener_for(source, fields)
         connection = Connection(
             number=_new_number(process, listener.adapter.process),
@@ -272,7 +272,7 @@ class Connections(Ends):
     # --- steps ---------------------------------------------------------------------------------
 
     def _listener_for(self, source: Bound, fields: Fields) -> Bound:
-        """Find the listener of a connect that may go ahead."""
+        """Return the listener of a connect that may go ahead."""
         if source.connection is not None:
             raise Refusal(
                 Status.CONNECTION_ACTIVE,
@@ -322,7 +322,7 @@ class Connections(Ends):
             )
 
     def _offered_to(self, process: Process, number: int) -> Connection:
-        """Find a connection that waits for the answer of this process."""
+        """Return a connection that waits for the answer of this process."""
         connection = process.connections.get(number)
         if (
             connection is None
@@ -360,7 +360,7 @@ class Connections(Ends):
 
 
 def _new_number(*parties: Process) -> int:
-    """Choose a number that the parties do not use; the next broker can continue with it."""
+    """Return a number that the parties do not use; the next broker can continue with it."""
     while True:
         number = random.getrandbits(62) | 1
         for party in parties:
