@@ -115,7 +115,7 @@ cdef class MwDescriptor:
 
     @staticmethod
     def unpack(data) -> MwDescriptor:
-        """Read the 20 bytes that a peer sent."""
+        """Return the descriptor in the 20 bytes that a peer sent."""
         return MwDescriptor(*unpack_structure("MwDescriptor.unpack", _DESCRIPTOR, data))
 
     def __eq__(self, other):
