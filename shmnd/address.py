@@ -87,7 +87,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def parse_host(host: object, call: str, parameter: int) -> str:
-    """Normalise a host. `parameter` is its number in `call`, for the status of a wrong type."""
+    """Return a host in normal form. `parameter` is its number in `call`, for a wrong type."""
     if isinstance(host, (ipaddress.IPv4Address, ipaddress.IPv6Address)):
         host = str(host)
     if not isinstance(host, str):
@@ -113,7 +113,7 @@ def parse_host(host: object, call: str, parameter: int) -> str:
 
 
 def parse(address: object, call: str, parameter: int) -> Address:
-    """Normalise `(host, port)`. `parameter` is its number in `call`, for the status of an error.
+    """Return `(host, port)` in normal form. `parameter` is its number in `call`, for an error.
 
     The four-part form that the socket module returns for IPv6 is taken too.
     """
@@ -148,7 +148,7 @@ def is_any(host: str) -> bool:
 
 
 def _interface_hosts() -> list[str]:
-    """List the addresses of the interfaces that are there now, normalised."""
+    """Return the addresses of the present interfaces, in their normal form."""
     # Here: a process whose addresses are the loops has no use for it, and it takes as long to load
     # as a quarter of shmnd.
     import psutil
@@ -162,7 +162,7 @@ def _interface_hosts() -> list[str]:
 
 
 def host_addresses() -> list[str]:
-    """List the hosts that an adapter reports: the first loops, every interface's, `::1`.
+    """Return the hosts that an adapter reports: the first loops, every interface's, `::1`.
 
     Link-local addresses are served, but not listed: without a scope they mean nothing to the
     other programs that a user would hand the list to.
@@ -201,7 +201,7 @@ def pack_sockaddr(address: Address) -> bytes:
 
 
 def unpack_sockaddr(data: Buffer, call: str = "unpack_sockaddr", parameter: int = 1) -> Address:
-    """Read a sockaddr. Too short for its family is a bad parameter, another family an address."""
+    """Return the address in a sockaddr. Too short: bad parameter; other family: bad address."""
     octets = bytes(data)
     if len(octets) < _SOCKADDR_MIN:
         raise error(
@@ -245,7 +245,7 @@ def pack_address_list(addresses: Sequence[Address], base: int) -> bytes:
 
 
 def unpack_address_list(data: Buffer, base: int) -> list[Address]:
-    """Read a SOCKET_ADDRESS_LIST at address `base`; no byte outside it is read."""
+    """Return the addresses of a SOCKET_ADDRESS_LIST at `base`; no byte outside it is read."""
     call = "unpack_address_list"
     octets = bytes(data)
     count = _LIST_HEAD.unpack_from(octets)[0] if len(octets) >= _LIST_HEAD.size else -1
@@ -265,7 +265,7 @@ def unpack_address_list(data: Buffer, base: int) -> list[Address]:
 
 
 def writable_bytes(call: str, buffer: Buffer | None, parameter: int = 1) -> memoryview:
-    """Get at a caller's buffer as bytes; None is a buffer of no bytes."""
+    """Return a caller's buffer as writable bytes; None is a buffer of no bytes."""
     try:
         view = memoryview(b"" if buffer is None else buffer)
     except TypeError:

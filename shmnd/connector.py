@@ -416,5 +416,5 @@ def _at_once() -> Status:
 
 
 def _too_late(overlapped: Overlapped) -> bool:
-    """Refuse: a disconnect cannot be taken back."""
+    """Return False: a disconnect cannot be taken back."""
     return False

@@ -332,7 +332,7 @@ class MemoryRegion(OverlappedObject):
 
 
 def _rights(flags: int) -> str:
-    """Name the flags of a registration, without those that others contain."""
+    """Return the names of the flags of a registration, without those that others contain."""
     named = [flag for flag in MrFlag.__members__.values() if flags & flag == flag]
     if MrFlag.ALLOW_REMOTE_WRITE in named:
         named.remove(MrFlag.ALLOW_LOCAL_WRITE)

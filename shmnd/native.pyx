@@ -64,14 +64,14 @@ cdef inline QueuePair _posting(object given, str call):
 
 cdef uint32_t send(object queue_pair, const shmnd_native_sge *sges, uint32_t count, object context,
                    uint32_t flags) except? 0xffffffff:
-    """Post a Send."""
+    """Post a Send and return the status of the call."""
     return _posting(queue_pair, "send").post_send(
         context, <const c.shmnd_sge *>sges, count, flags)
 
 
 cdef uint32_t receive(object queue_pair, const shmnd_native_sge *sges, uint32_t count,
                       object context) except? 0xffffffff:
-    """Post a Receive."""
+    """Post a Receive and return the status of the call."""
     cdef QueuePair pair = _pair(queue_pair, "receive")
     pair.usable("receive")
     if pair.q.shared:
@@ -82,7 +82,7 @@ cdef uint32_t receive(object queue_pair, const shmnd_native_sge *sges, uint32_t 
 cdef uint32_t read(object queue_pair, const shmnd_native_sge *sges, uint32_t count,
                    uint64_t remote_address, uint32_t remote_token, object context,
                    uint32_t flags) except? 0xffffffff:
-    """Post a Read."""
+    """Post a Read and return the status of the call."""
     return _posting(queue_pair, "read").post_rdma(
         c.SHMND_READ, context, <const c.shmnd_sge *>sges, count, remote_address, remote_token,
         flags)
@@ -91,14 +91,14 @@ cdef uint32_t read(object queue_pair, const shmnd_native_sge *sges, uint32_t cou
 cdef uint32_t write(object queue_pair, const shmnd_native_sge *sges, uint32_t count,
                     uint64_t remote_address, uint32_t remote_token, object context,
                     uint32_t flags) except? 0xffffffff:
-    """Post a Write."""
+    """Post a Write and return the status of the call."""
     return _posting(queue_pair, "write").post_rdma(
         c.SHMND_WRITE, context, <const c.shmnd_sge *>sges, count, remote_address, remote_token,
         flags)
 
 
 cdef int take(object completion_queue, shmnd_native_result *out, uint32_t most) except -1:
-    """Take up to `most` completions, oldest first. Never waits."""
+    """Take up to `most` completions, oldest first, and return how many. Never waits."""
     return _queue(completion_queue, "take").take_completions(<c.shmnd_cqe *>out, most)
 
 

@@ -285,7 +285,7 @@ class OverlappedFile(Deliveries, Closing):
 
 
 def require_file(file: object, adapter: AdapterLike, call: str) -> OverlappedFile | None:
-    """Let pass None and an open file of this adapter; INVALID_HANDLE for anything else."""
+    """Return None or an open file of this adapter; raise INVALID_HANDLE for anything else."""
     if file is None:
         return None
     if not isinstance(file, OverlappedFile):
