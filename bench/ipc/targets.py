@@ -66,7 +66,7 @@ def targets() -> list[Target]:
 
 
 def verdicts(answers: Answers, asked: Sequence[Question]) -> list[Verdict]:
-    """Judge the targets of the questions that were asked."""
+    """Return the verdicts on the targets of the questions that were asked."""
     judged = [judge(target, answers) for target in targets() if target.question in asked]
     crowds = [question for question in asked if question.kind is Kind.PUBLISH and question.idle]
     return [*judged, *(judge_crowd(answers, question) for question in crowds)]

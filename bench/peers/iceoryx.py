@@ -31,7 +31,7 @@ class IceoryxEnd(TwoSidedEnd):
         self._ports: dict[int, tuple[Any, Any]] = {}
 
     def describe(self) -> dict[str, str]:
-        """Name the package."""
+        """Return the version of the package."""
         return self._node.describe()
 
     def offer(self, question: Question) -> dict[str, Any]:

@@ -18,7 +18,7 @@ class IceoryxNode:
         self._services: list[Any] = []
 
     def describe(self) -> dict[str, str]:
-        """Name the package."""
+        """Return the version of the package."""
         return {"iceoryx2": version("iceoryx2")}
 
     def _builder(self, name: str) -> Any:

@@ -33,7 +33,7 @@ class FiPingpong(Program):
         return parse(output, question.size)
 
     def versions(self) -> dict[str, str]:
-        """Ask fi_info, which comes with the program."""
+        """Return the versions that fi_info reports, which comes with the program."""
         info = Path(self.path or "").with_name("fi_info")
         try:
             printed = subprocess.run(

@@ -40,7 +40,7 @@ class MpiEnd(TwoSidedEnd):
         self._peer = 1 - role
 
     def describe(self) -> dict[str, str]:
-        """Name mpi4py and the library below it."""
+        """Return the versions of mpi4py and of the library below it."""
         version: str = importlib.import_module("mpi4py").__version__
         return {"mpi4py": version, "MPI": self._library()}
 

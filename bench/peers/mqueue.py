@@ -42,7 +42,7 @@ class PosixQueueEnd(TwoSidedEnd):
         self._queues: dict[int, list[Any]] = {}
 
     def describe(self) -> dict[str, str]:
-        """Name the module."""
+        """Return the version of the module."""
         return {"posix_ipc": self._ipc.VERSION}
 
     def offer(self, question: Question) -> dict[str, Any]:

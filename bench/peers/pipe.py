@@ -27,7 +27,7 @@ class PipeEnd(TwoSidedEnd):
         self._pipe: Any = None
 
     def describe(self) -> dict[str, str]:
-        """Name the Python whose pipe it is."""
+        """Return the version of the Python whose pipe it is."""
         return {"Python": platform.python_version()}
 
     def offer(self, question: Question) -> dict[str, Any]:

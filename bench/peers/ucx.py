@@ -44,7 +44,7 @@ class UcxPerftest(Program):
         return parse(output)
 
     def versions(self) -> dict[str, str]:
-        """Ask ucx_info, which comes with the program."""
+        """Return the versions that ucx_info reports, which comes with the program."""
         info = Path(self.path or "").with_name("ucx_info")
         try:
             printed = subprocess.run(

@@ -34,7 +34,7 @@ class ZeroMqEnd(TwoSidedEnd):
         self._joined = False
 
     def describe(self) -> dict[str, str]:
-        """Name pyzmq and the library below it."""
+        """Return the versions of pyzmq and of the library below it."""
         return {"pyzmq": self._zmq.pyzmq_version(), "ZeroMQ": self._zmq.zmq_version()}
 
     def offer(self, question: Question) -> dict[str, Any]:

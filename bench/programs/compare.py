@@ -142,7 +142,7 @@ def _compare_core(
 
 
 def verdicts(answers: Answers, idle: int, bytes_per_idle: float | None) -> list[Verdict]:
-    """Judge every target of the core."""
+    """Return the verdicts on all targets of the core."""
     judged = [judge(target, answers) for target in core_targets(idle)]
     if idle:
         judged.append(judge_footprint(bytes_per_idle))

@@ -93,7 +93,7 @@ def bytes_each(many: Many) -> dict[str, float]:
 def verdicts(
     answers: Answers, bytes_each: Mapping[str, float], processes: int = MEETING_OF
 ) -> list[Verdict]:
-    """Judge the targets of connections."""
+    """Return the verdicts on the targets of connections."""
     judged = [judge(target, answers) for target in connection_targets(processes)]
     judged.append(judge_footprint(bytes_each.get("usual"), what=", usual queues"))
     small = f", queues of {SMALL_DEPTH}"

@@ -53,7 +53,7 @@ class Series:
 
     @classmethod
     def of(cls, kind: str, way: str, sizes: Sequence[int]) -> "Series":
-        """Put the questions."""
+        """Return a series with the questions of each size."""
         how = _WAYS[way]
         return cls(kind, way, tuple(Question(_KINDS[kind], size, how=how) for size in sizes))
 
@@ -197,7 +197,7 @@ def steps_of(series: Series, subject: str, answers: Answers) -> list[Step]:
 
 
 def summary(pairs: Sequence[Step]) -> str:
-    """Count the steps, and what could not be judged."""
+    """Return the number of steps, and of those that could not be judged."""
     words = [step.word for step in pairs]
     text = f"{words.count('step')} steps above {FACTOR:g} between {len(pairs)} pairs of sizes"
     rest = [f"{words.count(word)} {word}" for word in ("unsure", "noisy") if word in words]

@@ -74,7 +74,7 @@ def table(
     cells: Callable[[Answer, Notes], list[str]],
     lead: Sequence[tuple[str, Callable[[Answer], str]]] = (),
 ) -> str:
-    """Lay out answers below each other, with columns of the command's own before perftest's."""
+    """Return answers below each other, with columns of the command's own before perftest's."""
     notes = Notes()
     names = [*(name for name, _ in lead), *headings]
     rows = [[*(tell(answer) for _, tell in lead), *cells(answer, notes)] for answer in answers]

@@ -172,7 +172,7 @@ def _curves(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -> bo
 
 
 def _nines(percent: float) -> float:
-    """Place 90, 99, 99.9 … at equal distances."""
+    """Return the place of a percentile: 90, 99, 99.9 … are at equal distances."""
     return -math.log10(1 - min(percent, 99.99999) / 100)
 
 

@@ -9,7 +9,7 @@ from ..measure.question import Question
 
 
 def render(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> str:
-    """Lay out a table; `right` has an `r` at the place of each column that is set to the right.
+    """Return a table as text; `right` has an `r` at the place of each column to set to the right.
 
     Characters that standard output cannot encode are escaped first, so that columns stay aligned.
 
@@ -61,7 +61,7 @@ class Notes:
 
 
 def number(value: float) -> str:
-    """Write three significant digits, and never an exponent."""
+    """Return a number with three significant digits, and never an exponent."""
     if not math.isfinite(value):
         return str(value)
     digits = 2 - math.floor(math.log10(abs(value))) if value else 0
@@ -69,21 +69,21 @@ def number(value: float) -> str:
 
 
 def unit(question: Question) -> str:
-    """Name the unit in which people expect the answer to a question."""
+    """Return the unit in which people expect the answer to a question."""
     if not question.is_stream:
         return "µs"
     return "M/s" if question.size < SMALL else "GB/s"
 
 
 def in_unit(question: Question, seconds: float) -> float:
-    """Turn seconds per message into the unit of the question."""
+    """Return seconds per message in the unit of the question."""
     if not question.is_stream:
         return seconds * 1e6
     return (1e-6 if question.size < SMALL else question.size * 1e-9) / seconds
 
 
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay out a table for a page."""
+    """Return a table for a page."""
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join(
         f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in lines

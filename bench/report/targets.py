@@ -243,7 +243,7 @@ def judge_footprint(
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
-    """Count the verdicts in one line."""
+    """Return the numbers of the verdicts in one line."""
     met = sum(verdict.met is True for verdict in verdicts)
     missed = sum(verdict.met is False for verdict in verdicts)
     noisy = sum(verdict.noisy for verdict in verdicts)

@@ -47,7 +47,7 @@ class ConnectingEnd:
         self._address: tuple[str, int] = (HOST, 0)
 
     def describe(self) -> dict[str, str]:
-        """Name the version."""
+        """Return the version."""
         return {"shmnd": self._version}
 
     def offer(self, question: Question) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class _End:
         self._listener.listen()
 
     def describe(self) -> dict[str, str]:
-        """Name the version."""
+        """Return the version."""
         return {"shmnd": self._version}
 
     def offer(self, question: Question) -> dict[str, Any]:

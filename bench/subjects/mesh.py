@@ -65,7 +65,7 @@ class MeshEnd:
         """Messages of each lane that came before their step; they may be of the next run."""
 
     def describe(self) -> dict[str, str]:
-        """Name the version."""
+        """Return the version."""
         return {"shmnd": self._version}
 
     def offer(self, question: Question) -> dict[str, Any]:

@@ -114,7 +114,7 @@ class ShmndEnd:
         return shmnd.open_adapter(HOST, namespace=namespace)
 
     def describe(self) -> dict[str, str]:
-        """Name the version."""
+        """Return the version."""
         return {"shmnd": str(importlib.import_module("shmnd").__version__)}
 
     def offer(self, question: Question) -> dict[str, Any]:
@@ -220,7 +220,7 @@ class UvloopEnd(ShmndEnd):
         return super().open(namespace)
 
     def describe(self) -> dict[str, str]:
-        """Name the versions."""
+        """Return the versions."""
         return {**super().describe(), "uvloop": importlib.import_module("uvloop").__version__}
 
 

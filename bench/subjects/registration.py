@@ -56,7 +56,7 @@ class RegistrarEnd:
         self._memory: dict[Question, list[numpy.ndarray]] = {}
 
     def describe(self) -> dict[str, str]:
-        """Name the version."""
+        """Return the version."""
         return {"shmnd": self._shmnd.__version__}
 
     def offer(self, question: Question) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class Answers:
         return iter(self._all.values())
 
     def get(self, subject: str, question: Question) -> Answer | None:
-        """Find one answer; None if it was never asked for."""
+        """Return one answer; None if it was never asked for."""
         return self._all.get((subject, question))
 
     def expect(self, subject: str, question: Question) -> Answer:

@@ -121,5 +121,5 @@ class WorkerSubject(Subject):
             workers.stop(orderly=orderly)
 
     def versions(self) -> dict[str, str]:
-        """Name what the workers loaded."""
+        """Return the versions that the workers loaded."""
         return self._versions

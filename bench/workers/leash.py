@@ -35,7 +35,7 @@ def pin(cpus: Iterable[int]) -> None:
 
 
 def parse_cpus(text: str) -> list[int]:
-    """Read a list of CPU numbers as `0,1`; empty text is an empty list."""
+    """Return a list of CPU numbers from text as `0,1`; empty text is an empty list."""
     return [int(part) for part in text.split(",") if part]
 
 

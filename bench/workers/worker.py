@@ -35,7 +35,7 @@ class End(Protocol):
         """Load the transport."""
 
     def describe(self) -> dict[str, str]:
-        """Name versions, for the report."""
+        """Return versions, for the report."""
 
     def offer(self, question: Question) -> dict[str, Any]:
         """Prepare the server for a client; return what the client needs to find it."""
@@ -54,7 +54,7 @@ class End(Protocol):
 
 
 def load(name: str) -> Callable[[int, dict[str, Any]], End]:
-    """Find the class of an end by `module:class`; the module is relative to `shmnd_bench`."""
+    """Return the class of an end by `module:class`; the module is relative to `shmnd_bench`."""
     module, _, attribute = name.partition(":")
     package = (__package__ or "").partition(".")[0]
     found: Callable[[int, dict[str, Any]], End] = getattr(
