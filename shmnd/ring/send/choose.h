@@ -125,7 +125,7 @@ static inline bool shmnd_tx_prefers_kernel(struct shmnd_qp *qp, const struct shm
            shmnd_tx_peer_can_read(qp, sges, w->sges);
 }
 
-/* Count a message that is issued by this protocol, and time its way if it may go either way. */
+/* Count a message into private memory by this protocol, and time it if it may go either way. */
 static inline void shmnd_tx_count_way(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                       enum shmnd_protocol protocol)
 {

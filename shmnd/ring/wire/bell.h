@@ -80,8 +80,8 @@ static inline uint32_t shmnd_bell_arm_at_word(struct shmnd_arming *a)
     return rings;
 }
 
-/* Change the word. For a producer that found it armed so, or a thread of the consumer, which wakes
- * the sleeper afterwards. */
+/* Change the word. For a producer that found the bell armed at it, or a thread of the consumer. The
+ * caller wakes the sleeper afterwards. */
 static inline void shmnd_bell_change_word(struct shmnd_marks *marks)
 {
     /* SYNC word: acquire and release behind `armed`, pairs with shmnd_bell_arm_at_word() */
