@@ -10,6 +10,7 @@ import pytest
 import shmnd
 import shmnd.nd1 as nd
 from shmnd.common.arguments import shown
+from shmnd.nd1.messages import EndpointCore
 
 HUGE = 10**5000
 """Python raises ValueError for its digits."""
@@ -138,7 +139,7 @@ def test_calls_of_version_1_say_their_own_names() -> None:
 @pytest.mark.parametrize("call", ["send", "receive", "read", "write"])
 def test_an_endpoint_that_no_connector_made_says_so(call: str) -> None:
     window = (nd.MwDescriptor(1, 1, 1), 0) if call in ("read", "write") else ()
-    endpoint = nd.Endpoint.__new__(nd.Endpoint)
+    endpoint = EndpointCore.__new__(EndpointCore)
     with pytest.raises(TypeError, match="result must be a Result, not NoneType"):
         getattr(endpoint, call)(None, [], *window)
     with pytest.raises(TypeError, match="an endpoint is made by its connector"):
