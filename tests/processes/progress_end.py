@@ -134,6 +134,11 @@ class End:
             (self.srq or self.qp).receive(self.memory.sge(number), "received")
         self.say("posted")
 
+    def receive_nothing(self) -> None:
+        """Post a receive that is too short for any message."""
+        self.qp.receive(None, "received")
+        self.say("posted")
+
     def lend(self) -> None:
         """Bind a window for the peer, and say its token."""
         window = self.adapter.create_memory_window()

@@ -42,7 +42,7 @@ class Row(NamedTuple):
     nbytes: int = 8
     many: int = 1
     receives: str = ""
-    """`before`, `later` or `shared`: when the target posts receives, or none."""
+    """`before`, `later`, `shared`, or `short` before: which receives the target posts; or none."""
     quick: bool = False
 
     @property
@@ -76,6 +76,8 @@ def rows() -> list[Row]:
         Row("Send, receive posted later", "send", "private", 100_000, 1, "later"),
         Row("Send, receive posted later", "send", "segment", 40, 300, "later", quick=True),
         Row("Send, receive posted later", "send", "both", 100_000, 16, "later", quick=True),
+        Row("Send, longer than its receive", "send", "segment", 8, 1, "short", quick=True),
+        Row("Send, longer than its receive", "send", "private", 100_000, 1, "short"),
         Row("Send to a shared receive queue", "send", "segment", 8, 1, "shared"),
         Row("Send to a shared receive queue", "send", "segment", 5000, 100, "shared", quick=True),
         Row("Send to a shared receive queue", "send", "private", 100_000, 16, "shared"),
@@ -161,6 +163,8 @@ class Trial:
         place = self._meet(row)
         if row.receives in ("before", "shared"):
             _ask(self.target, "receive", row.many)
+        if row.receives == "short":
+            _ask(self.target, "receive_nothing")
         if row.name == "send_and_invalidate":
             place[1] = _ask(self.target, "lend")
         if row.name == "invalidate":

@@ -221,7 +221,7 @@ struct shmnd_rqe {
     void *context;
     uint64_t capacity;
     uint32_t sges;
-    bool pinned; /* advertised with extents: its regions count it in `posted` */
+    bool pinned; /* advertised, and writable: its regions count it in `posted` */
 };
 
 /* A receive queue, of one queue pair or shared by several. */

@@ -43,17 +43,6 @@ static inline struct shmnd_posted *shmnd_own_receive_entry(struct shmnd_qp *qp, 
                                    (idx & qp->link.my_posted_mask) * qp->link.my_posted_stride);
 }
 
-/* Return whether all elements are in memory with write access, which may be fragile. */
-static __attribute__((noinline, cold, unused)) bool
-shmnd_rx_holds_fragile(const struct shmnd_qp *qp, const struct shmnd_sge *sges, uint32_t n)
-{
-    bool holds = true;
-    for (uint32_t i = 0; i < n; i++)
-        holds = holds && (shmnd_sge_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE) ||
-                          shmnd_fragile_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE));
-    return holds;
-}
-
 /* Store the regions of a list in `regions`. Return false unless all are writable and none is
  * fragile. */
 static inline bool shmnd_rx_regions(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
@@ -61,6 +50,21 @@ static inline bool shmnd_rx_regions(const struct shmnd_qp *qp, const struct shmn
 {
     for (uint32_t i = 0; i < n; i++) {
         regions[i] = shmnd_sge_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE);
+        if (!regions[i])
+            return false;
+    }
+    return true;
+}
+
+/* Store the regions of a list in `regions`, as above, also fragile ones. */
+static __attribute__((noinline, cold, unused)) bool
+shmnd_rx_fragile_regions(const struct shmnd_qp *qp, const struct shmnd_sge *sges, uint32_t n,
+                         struct shmnd_region **regions)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        regions[i] = shmnd_sge_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE);
+        if (!regions[i])
+            regions[i] = shmnd_fragile_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE);
         if (!regions[i])
             return false;
     }
@@ -101,7 +105,8 @@ static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
     struct shmnd_region *regions[SHMND_MAX_SGE];
     uint32_t n = e->sges, extents = 0;
     bool plain = shmnd_rx_regions(qp, sges, n, regions);
-    uint64_t below = plain || shmnd_rx_holds_fragile(qp, sges, n) ? e->capacity + 1 : 0;
+    bool writable = plain || shmnd_rx_fragile_regions(qp, sges, n, regions);
+    uint64_t below = writable ? e->capacity + 1 : 0;
     shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32 | below);
     SHMND_KILL_POINT("receive-writing");
     /* SYNC entry: fence, pairs with acquire in shmnd_peer_receive_capacity() */
@@ -110,7 +115,9 @@ static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
         extents =
             shmnd_rx_write_extents(qp, (struct shmnd_shared_extent *)(entry + 1), sges, regions, n);
     shmnd_put64(&entry->extents, extents);
-    if (extents) {
+    if (writable) {
+        /* Also without extents: a sender completes its Send because of the capacity, which a
+         * Deregister has to withdraw. */
         e->pinned = true;
         for (uint32_t i = 0; i < n; i++)
             regions[i]->posted++;

@@ -58,8 +58,10 @@ static inline uint64_t shmnd_tx_update_credit(struct shmnd_qp *qp, uint64_t *can
         qp->seen.credit = qp->messages < qp->seen.credit ? qp->messages : qp->seen.credit;
         return revision | 1;
     }
-    uint64_t from = qp->seen.entries > first ? qp->seen.entries : first;
-    uint64_t least = qp->seen.entries > first ? qp->seen.below : UINT64_MAX;
+    /* A change of `revision` says that entries which were read before may have been withdrawn. */
+    bool known = qp->seen.entries > first && qp->seen.revision == revision;
+    uint64_t from = known ? qp->seen.entries : first;
+    uint64_t least = known ? qp->seen.below : UINT64_MAX;
     for (uint64_t i = from; i < posted; i++) {
         uint64_t below;
         if (shmnd_peer_receive_capacity(qp, i, &below) && below < least)
@@ -87,10 +89,13 @@ static inline bool shmnd_tx_has_receive(struct shmnd_qp *qp, uint64_t message, u
 }
 
 /* Return whether a receive that holds `length` is posted for the next message, without a check when
- * the cached values suffice (they do not apply to messages before the next). */
+ * the cached values suffice (they do not apply to messages before the next). They are valid as long
+ * as no receive was withdrawn, by a Flush or a Deregister; relaxed: one that runs at the same time
+ * may come a moment later. */
 static inline bool shmnd_tx_has_credit(struct shmnd_qp *qp, uint64_t length)
 {
-    return (qp->messages < qp->seen.credit && length < qp->seen.below) ||
+    return (qp->messages < qp->seen.credit && length < qp->seen.below &&
+            shmnd_relaxed64(&qp->link.theirs->revision) == qp->seen.revision) ||
            shmnd_tx_has_receive(qp, qp->messages, qp->recalled, length);
 }
 

@@ -89,8 +89,8 @@ static inline bool shmnd_tx_is_copying(struct shmnd_qp *qp, uint32_t token)
 
 /* ---- receives ---------------------------------------------------------------------- */
 
-/* Withdraw the extents of advertised receives in the region. Return false if a push may be in
- * progress; check again later. */
+/* Withdraw the advertised receives in the region: no Send completes because of them, and no push
+ * begins. Return false if a push may be in progress; check again later. */
 static inline bool shmnd_rx_drop_region(struct shmnd_qp *qp, uint32_t token)
 {
     if (qp->flush.pending)

@@ -45,7 +45,7 @@ struct shmnd_region {
     uint32_t segment;
     uint32_t token;  /* 0: free */
     uint32_t rights; /* MR flags */
-    uint32_t posted; /* advertised receives with extents in it */
+    uint32_t posted; /* advertised receives with an element in it */
     uint64_t serial; /* of a window: the `serial` of the queue pair that it is bound to, until it is
                         invalidated; 0 for all others */
     void *context;   /* of a window: the context of the completion that its owner gets when the peer
