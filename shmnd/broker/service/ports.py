@@ -68,15 +68,16 @@ class PortSpace(Generic[Holder]):
                 return holders[bound]
         return None
 
-    def holders(self, protocol: int, port: int) -> list[Holder]:
-        """Return the objects that hold a port, on whatever host."""
-        return list(self._holders.get((protocol, port), {}).values())
+    def holders(self, protocol: int, host: str, port: int) -> list[Holder]:
+        """Return the objects that hold an address, or one of those that an any-address covers."""
+        if host in (_ANY4, _ANY6):
+            bound = self._holders.get((protocol, port), {}).items()
+            return [holder for at, holder in bound if covers(at, host) or covers(host, at)]
+        holder = self.find(protocol, host, port)
+        return [] if holder is None else [holder]
 
     def _free(self, protocol: int, host: str, port: int) -> bool:
-        holders = self._holders.get((protocol, port))
-        return not holders or not any(
-            covers(bound, host) or covers(host, bound) for bound in holders
-        )
+        return not self.holders(protocol, host, port)
 
     def _choose(self, protocol: int, host: str) -> int:
         if (protocol, host) not in self._exhausted:

@@ -167,15 +167,15 @@ class Rendezvous:
             self.outbox.answer(client, answer, reply_fds, later)
 
     def _take_from_holders(self, client: int, fields: Fields) -> None:
-        """Take what the other holders of a port have sent: it may be free by now.
+        """Take what the other holders of an address have sent: it may be free by now.
 
         A process that has closed its listener may tell another one so, which comes by another
-        socket. Its request must not overtake the close.
+        socket. Its request must not overtake the close. Each process counts once, whatever the
+        number of its objects.
         """
-        for holder in self._ports.holders(fields["protocol"], fields["port"]):
-            owner = holder.adapter.process.client
-            if owner != client:
-                self.take_from(owner)
+        holders = self._ports.holders(fields["protocol"], fields["host"], fields["port"])
+        for owner in {holder.adapter.process.client for holder in holders} - {client}:
+            self.take_from(owner)
         self.outbox.begin()
 
     def _dispatch(self, client: int, op: str, fields: Fields, fds: Sequence[PassedFd]) -> Fields:

@@ -322,10 +322,12 @@ class Server:
         if self._takes_from or client is None:
             return
         self._takes_from = True
-        for _ in range(self._limits.batch):
-            if client.queue or not self._clients.serves(number) or not self._take(client):
-                break
-        self._takes_from = False
+        try:
+            for _ in range(self._limits.batch):
+                if client.queue or not self._clients.serves(number) or not self._take(client):
+                    break
+        finally:
+            self._takes_from = False
         if not self._clients.serves(number):
             self._state.leave(number)
             self._deliver()

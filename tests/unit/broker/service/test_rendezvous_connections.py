@@ -198,6 +198,23 @@ def test_a_request_waits_in_the_backlog_when_a_waiting_connector_is_released(wor
     assert [(offer["connector"], offer["connection"]) for offer in offers] == [(6, waiting)]
 
 
+def test_only_the_process_that_holds_the_address_is_heard_before_a_request(world: World) -> None:
+    """One with many objects at that port, on other hosts, delays no request of the others."""
+    crowd, passive, active = world.party(), world.party(), world.party()
+    for number in range(2, 10):
+        crowd.listen(5000, host=f"127.0.0.{number}")
+    passive.listen(5000)
+    heard: list[int] = []
+    world.state.take_from = heard.append
+    active.connect(5000)
+    assert heard == [passive.number]
+    heard.clear()
+    everywhere = {"kind": "listener", "host": "0.0.0.0", "port": 5000}
+    status = active.refused("bind", adapter=active.adapter, object=99, **everywhere)
+    assert status is Status.SHARING_VIOLATION
+    assert sorted(heard) == [crowd.number, passive.number]
+
+
 def test_the_largest_backlog_is_bounded() -> None:
     world = World(Limits(backlog=3))
     active, passive = world.party(), world.party()
