@@ -74,7 +74,7 @@ cdef class LoopPolls:
         self._waiting.pop(loop, None)
         self.sleepers.end(None)  # what `end_for_now` has left to do
         self._remove_reader(loop)
-        if self._waiting.get(loop):  # a handler of a signal has begun a wait meanwhile
+        if loop in self._waiting:  # a handler of a signal has begun a wait, and may have ended it
             loop.add_reader(self._fd, Reader(self, loop))
 
     def _forget_closed_loops(self) -> None:

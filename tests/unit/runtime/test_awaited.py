@@ -235,6 +235,24 @@ def test_a_wait_that_a_handler_begins_while_the_reader_is_removed(world: World) 
     asyncio.run(program())
 
 
+def test_a_wait_after_one_that_a_handler_has_begun_and_ended_meanwhile(world: World) -> None:
+    async def program() -> None:
+        loop = asyncio.get_running_loop()
+
+        def wait_within() -> None:
+            world.loops.begin(loop, world)
+            world.loops.end(loop, world)
+
+        world.loops.before = wait_within
+        await world.rest(lambda: bool(world.loops.removals))
+        world.loops.before = lambda: None
+        world.loops.begin(loop, world)
+        await world.is_woken()
+        world.loops.end(loop, world)
+
+    asyncio.run(program())
+
+
 def test_the_reader_is_taken_out_again_where_a_handler_has_interrupted_that(world: World) -> None:
     async def program() -> None:
         world.progress.interruptions = 1
