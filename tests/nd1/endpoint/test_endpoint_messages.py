@@ -210,3 +210,23 @@ def test_receive_completes_canceled_by_the_end_of_the_endpoint(end: End) -> None
     end.endpoint.close()
     assert end.reap() == [result]
     assert result.status is Status.CANCELED
+
+
+@pytest.mark.parametrize("length", [0, 8])
+def test_send_completes_remote_error_when_the_handle_of_its_receive_was_deregistered(
+    connected: Pair, length: int
+) -> None:
+    """Also where the Receive has no bytes, and where its sender has seen it before."""
+    active, passive = connected.active, connected.passive
+    source, sink = active.memory(8), passive.memory(8)
+    received, sent = nd.Result(), nd.Result()
+    passive.endpoint.receive(nd.Result(), None)
+    passive.endpoint.receive(received, [sink.sge(0, length)])
+    active.endpoint.send(nd.Result(), None)
+    connected.both_reap(passive)
+    connected.both_reap(active)
+    passive.adapter.deregister_memory(sink.handle).result(5)
+    active.endpoint.send(sent, [source.sge(0, length)])
+    assert connected.both_reap(passive) == [received]
+    assert connected.both_reap(active) == [sent]
+    assert (received.status, sent.status) == (Status.ACCESS_VIOLATION, Status.REMOTE_ERROR)
