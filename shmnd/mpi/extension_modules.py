@@ -14,6 +14,8 @@ from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import Any, Final
 
+from shmnd.common.interruption import pass_on
+
 _STRINGS: Final = (
     *(b"mpi4py.MPI", b"Datatype", b"Status", b"Request", b"Prequest", b"Grequest", b"Op", b"Group"),
     *(b"Info", b"Errhandler", b"Comm", b"Intracomm", b"Topocomm", b"Cartcomm", b"Graphcomm"),
@@ -61,7 +63,11 @@ def _refusing(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def _uses_the_c_interface(loader: ExtensionFileLoader) -> bool:
     """Return whether the module of a loader was compiled against mpi4py."""
-    text = Path(loader.path).read_bytes()
+    try:
+        text = Path(loader.path).read_bytes()
+    except OSError as exc:
+        pass_on(exc)
+        return False  # the loader has no such file either, and says so
     return all(name + b"\0" in text for name in _STRINGS)
 
 

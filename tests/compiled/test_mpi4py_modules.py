@@ -173,6 +173,23 @@ def test_other_faults_of_modules_are_as_they_were(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_that_is_missing_is_an_import_error(tmp_path: Path) -> None:
+    """Programs that have a module of Python in the place of a compiled one catch it."""
+    launch(
+        1,
+        "-c",
+        "from mpi4py import MPI\n"
+        "from importlib import machinery, util\n"
+        f"loader = machinery.ExtensionFileLoader('module', {str(tmp_path / 'module.so')!r})\n"
+        "try:\n"
+        "    util.module_from_spec(util.spec_from_loader('module', loader))\n"
+        "except ImportError as error:\n"
+        "    assert 'cannot open shared object file' in str(error), error\n"
+        "else:\n"
+        "    raise AssertionError\n",
+    )
+
+
 def test_a_module_without_the_c_interface_is_imported(tmp_path: Path) -> None:
     """Also where it takes all classes by their names, as those do that use the interface."""
     build(PLAIN, tmp_path)
