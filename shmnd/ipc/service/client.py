@@ -239,13 +239,15 @@ class Client(Answers, Closing):
     def _wait_here(self, pending: Pending, end: float, call: str) -> bool:
         if not self._has_come(pending, call) and pending._unsent:
             self._unsent.send_now(pending, end)
+        long = 0.0  # from when it sleeps where it learns of deaths
         while True:
             if self._has_come(pending, call):
                 return True
-            left = end - time.monotonic()
+            now = time.monotonic()
+            left, long = end - now, long or now + PAUSE
             if self._begin():
                 try:
-                    self._take_for(pending, left)
+                    self._take_for(pending, left, max(0.0, long - now))
                 except ValueError:
                     self._check(call)  # another thread has closed it
                     raise
@@ -259,10 +261,10 @@ class Client(Answers, Closing):
             if left <= 0:
                 return pending._is_answered()
 
-    def _take_for(self, pending: Pending, left: float) -> None:
-        """Take answers until there is one for a request, or a process has died."""
+    def _take_for(self, pending: Pending, left: float, brief: float) -> None:
+        """Take answers until one is for a request, or a process has died: seen from `brief` on."""
         try:
-            self._take_one(True, max(0.0, min(left, PAUSE)))
+            self._take_one(True, max(0.0, min(left, brief)))
             self._take_all()
             return
         except queue.Empty:
@@ -271,7 +273,7 @@ class Client(Answers, Closing):
             if not self._closed:  # by another thread
                 raise
             return
-        left -= PAUSE
+        left -= brief
         if left > 0 and not self._find_lost():
             longest = min(left, self._under_way.until_lost())
             self._answers._wait_long(0, longest, lambda: self._came(pending))
