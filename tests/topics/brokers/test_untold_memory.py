@@ -2,12 +2,12 @@
 """Memory of a publisher that a broker knew which has ended, and that the next one does not yet."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from processes.kit import PATIENCE, Child, broker_pid, end_process
-from shmnd import ipc
+from processes.kit import PATIENCE, Child, broker_pid, end_process, stopped
 
 pytestmark = pytest.mark.slow
 
@@ -32,9 +32,17 @@ while True:
 
 SUBSCRIBER = """
 from shmnd import ipc
-sub = ipc.Subscriber(hear(), buffer=5000)
+name, options = hear()
+sub = ipc.Subscriber(name, **options)
 say("done")
-sub.receive(60)
+while True:
+    try:
+        with sub.receive(hear()) as sample:
+            say([sample.sequence, sample.nbytes, sub.lost])
+    except TimeoutError:
+        say(None)
+    except ValueError as error:
+        say([str(error), sub.lost])
 """
 
 
@@ -51,49 +59,59 @@ def ask(owner: Child, what: str, number: int = 0) -> None:
     assert owner.hear() == "done"
 
 
-def seated(name: str, owner: Child, overflow: str) -> ipc.Subscriber:
-    """Return a subscriber that the publisher has met, and that has received its first sample."""
-    sub = ipc.Subscriber(name, overflow=overflow)
-    with pytest.raises(TimeoutError):
-        sub.receive(0.01)
-    ask(owner, "meet", 1)
-    with pytest.raises(TimeoutError):
-        sub.receive(0.01)
-    ask(owner, "send", 100)
-    with sub.receive(PATIENCE) as sample:
-        assert sample.nbytes == 100
-    return sub
+def receive(sub: Child, timeout: float) -> Any:
+    """Return number, bytes and losses of the next sample, or None where none comes."""
+    sub.say(timeout)
+    return sub.hear()
 
 
-def received(sub: ipc.Subscriber, owner: Child) -> tuple[int, Any]:
+@contextmanager
+def subscriber(name: str, **options: Any) -> Iterator[Child]:
+    with Child(SUBSCRIBER) as child:
+        child.say([name, options])
+        assert child.hear() == "done"
+        yield child
+
+
+@contextmanager
+def seated(name: str, owner: Child, overflow: str) -> Iterator[Child]:
+    """Yield a subscriber that the publisher has met, and that has received its first sample."""
+    with subscriber(name, overflow=overflow) as sub:
+        assert receive(sub, 0.01) is None
+        ask(owner, "meet", 1)
+        assert receive(sub, 0.01) is None
+        ask(owner, "send", 100)
+        assert receive(sub, PATIENCE) == [0, 100, 0]
+        yield sub
+
+
+def first_received(sub: Child, owner: Child) -> Any:
     """Receive a sample that is there for sure from when its publisher calls anything."""
-    with pytest.raises(TimeoutError):
-        sub.receive(0.2)
+    with stopped(owner.pid):
+        found = receive(sub, 0.2)  # there already where its call took long, and joined a broker
     for _ in range(100):
+        if found is not None:
+            return found
         ask(owner, "call")
-        try:
-            with sub.receive(0.1) as sample:
-                return sample.sequence, sample.nbytes
-        except TimeoutError:
-            pass
+        found = receive(sub, 0.1)
     raise AssertionError("the sample does not come")
 
 
-def end_two_brokers(owner: Child, what: str, number: int) -> None:
-    """Have the publisher tell of memory to a broker that ends before others join it."""
-    end_process(broker_pid())
-    ask(owner, what, number)
-    end_process(broker_pid())
+def end_two_brokers(sub: Child, owner: Child, what: str, number: int) -> None:
+    """Have the publisher tell of memory to a broker that ends before its subscriber joins it."""
+    with stopped(sub.pid):  # it would join by itself within a second
+        end_process(broker_pid())
+        ask(owner, what, number)
+        end_process(broker_pid())
 
 
 @pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "conflate", "block"])
 def test_a_sample_waits_until_its_memory_is_known(name: str, owner: Child, overflow: str) -> None:
     with seated(name, owner, overflow) as sub:
-        end_two_brokers(owner, "send", 100_000)
-        assert received(sub, owner) == (1, 100_000)
+        end_two_brokers(sub, owner, "send", 100_000)
+        assert first_received(sub, owner) == [1, 100_000, 0]
         ask(owner, "send", 50)
-        assert sub.receive(PATIENCE).sequence == 2
-        assert sub.lost == 0
+        assert receive(sub, PATIENCE) == [2, 50, 0]
 
 
 @pytest.mark.parametrize("overflow", ["drop_oldest", "block"])
@@ -101,24 +119,25 @@ def test_lines_that_moved_are_found_when_they_are_known(
     name: str, owner: Child, overflow: str
 ) -> None:
     with seated(name, owner, overflow) as sub:
-        end_process(broker_pid())
-        with Child(SUBSCRIBER) as other:  # starts a broker; its buffer makes the board longer
-            other.say(name)
-            assert other.hear() == "done"
-            ask(owner, "meet", 2)
+        with stopped(sub.pid):
             end_process(broker_pid())
-            ask(owner, "send", 100)
-            assert received(sub, owner) == (1, 100)
-            ask(owner, "send", 50)
-            assert sub.receive(PATIENCE).sequence == 2
-            assert sub.lost == 0
+            with subscriber(name, buffer=5000) as other:  # starts a broker; the board gets longer
+                other.say(60)  # the publisher meets it while it receives
+                ask(owner, "meet", 2)
+                with stopped(other.pid):  # in a call it would start the next broker
+                    end_process(broker_pid())
+                    ask(owner, "send", 100)
+                    other.kill()
+        assert first_received(sub, owner) == [1, 100, 0]
+        ask(owner, "send", 50)
+        assert receive(sub, PATIENCE) == [2, 50, 0]
 
 
 def test_a_sample_is_lost_with_its_publisher_and_the_brokers(name: str, owner: Child) -> None:
     """The publisher has closed, and no other process has its memory."""
     with seated(name, owner, "drop_oldest") as sub:
-        end_two_brokers(owner, "send", 100_000)
+        end_two_brokers(sub, owner, "send", 100_000)
         ask(owner, "close")
-        with pytest.raises(ValueError, match="the sample is dropped"):
-            sub.receive(PATIENCE)
-        assert sub.lost == 1
+        message, lost = receive(sub, PATIENCE)
+        assert "the sample is dropped" in message
+        assert lost == 1
