@@ -65,7 +65,7 @@ def test_a_send_fails_with_its_receive_whose_memory_was_deregistered_before(
 
 
 def test_a_send_before_that_receive_succeeds(connected: Pair) -> None:
-    """The sender looks again once, and must then know which Receives are left."""
+    """The sender checks again once, and must then know which Receives are left."""
     passive, data = connected.passive, connected.active.memory(8)
     bad, good = passive.memory(8), passive.memory(8)
     passive.qp.receive(None, "first")
