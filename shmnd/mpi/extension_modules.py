@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from shmnd.common.interruption import pass_on
 
-_STRINGS: Final = (
-    *(b"mpi4py.MPI", b"Datatype", b"Status", b"Request", b"Prequest", b"Grequest", b"Op", b"Group"),
-    *(b"Info", b"Errhandler", b"Comm", b"Intracomm", b"Topocomm", b"Cartcomm", b"Graphcomm"),
-    *(b"Distgraphcomm", b"Intercomm", b"Win", b"File"),
+_CLASSES: Final = (
+    "Datatype Status Request Prequest Grequest Op Group Info Errhandler Comm Intracomm Topocomm "
+    "Cartcomm Graphcomm Distgraphcomm Intercomm Win File"
 )
+_STRINGS: Final = tuple(f"{name}\0".encode() for name in ("mpi4py.MPI", *_CLASSES.split()))
 """The strings in a module that was compiled against mpi4py, of any version."""
 _STEPS: Final = ("create_module", "exec_module")
 
@@ -68,7 +68,7 @@ def _uses_the_c_interface(loader: ExtensionFileLoader) -> bool:
     except OSError as exc:
         pass_on(exc)
         return False  # the loader has no such file either, and says so
-    return all(name + b"\0" in text for name in _STRINGS)
+    return all(string in text for string in _STRINGS)
 
 
 def _refusal(loader: ExtensionFileLoader) -> ImportError:

@@ -53,3 +53,27 @@ def test_every_ordering_is_named_at_both_of_its_sides() -> None:
 def test_no_line_of_a_header_is_too_long(path: Path) -> None:
     """clang-format leaves comments alone."""
     assert [line for line in path.read_text().splitlines() if len(line) > 100] == []
+
+
+FUNCTION_COMMENT: Final = re.compile(
+    r"/\* ((?:[^*]|\*(?!/))*)\*/\n(?:static |SHMND_[A-Z_]+ )[^;{}]*\)\n\{", re.MULTILINE
+)
+"""A comment that stands directly above a function."""
+NO_VERB: Final = re.compile(
+    r"(?:A|An|The|All|Any|Each|Every|One|No|None|Its|It|This|That|These|How|What|Whether|Where|When"
+    r"|Which|Is|Are|Has|Does|Can|May|Bytes|After|Before|For|In|At|Of|As|By|With|Without"
+    r"|(?!Pass|Process|Address|Access)[A-Z][a-z]+s)\b"
+)
+"""How the comment of a function begins that does not begin with an imperative."""
+
+
+def test_the_comment_of_a_function_begins_with_a_verb() -> None:
+    found = 0
+    wrong: list[str] = []
+    for path in HEADERS:
+        for comment in FUNCTION_COMMENT.finditer(path.read_text()):
+            found += 1
+            if NO_VERB.match(comment[1]):
+                wrong.append(f"{path.name}: {comment[1].splitlines()[0]}")
+    assert found > 500
+    assert wrong == []
