@@ -188,8 +188,8 @@ static inline uint32_t shmnd_copy_staged(struct shmnd_peer *peer,
 /* Return the status of a reader's copy that ended with `status`: SHMND_REMOTE_ERROR if the source,
  * the sender's memory, cannot be accessed, otherwise `status`. The source can, for instance, lie in
  * a file that was truncated. */
-static __attribute__((noinline, cold, unused)) uint32_t shmnd_reader_status(
-    struct shmnd_peer *peer, const struct shmnd_spans *from, uint32_t status)
+static __attribute__((noinline, cold, unused)) uint32_t
+shmnd_reader_status(struct shmnd_peer *peer, const struct shmnd_spans *from, uint32_t status)
 {
     uint8_t page[SHMND_COPY_PAGE];
     struct shmnd_spans part;
