@@ -219,4 +219,5 @@ def _begin(settings: "_Rc") -> None:
 # Type checkers would take the value for no names.
 globals()["__all__"] = [name for name in globals() if not name.startswith("_")]
 _embed(globals())
+del _embed
 _begin(_settings_of(_rc))

@@ -23,6 +23,7 @@ _CLASSES: Final = (
 _STRINGS: Final = tuple(f"{name}\0".encode() for name in ("mpi4py.MPI", *_CLASSES.split()))
 """The strings in a module that was compiled against mpi4py, of any version."""
 _STEPS: Final = ("create_module", "exec_module")
+_refusing_steps: Final[set[Callable[..., Any]]] = set()
 
 
 def refuse() -> None:
@@ -32,9 +33,11 @@ def refuse() -> None:
     """
     for name in _STEPS:
         step = getattr(ExtensionFileLoader, name)
-        if not hasattr(step, "__wrapped__"):
+        if step not in _refusing_steps:
             _refuse_loading(step)
-            setattr(ExtensionFileLoader, name, _refusing(step))
+            refusing = _refusing(step)
+            _refusing_steps.add(refusing)
+            setattr(ExtensionFileLoader, name, refusing)
 
 
 def _refuse_loading(step: Callable[..., Any]) -> None:
