@@ -73,9 +73,12 @@ cdef class LoopPolls:
         """
         self._waiting.pop(loop, None)
         self.sleepers.end(None)  # what `end_for_now` has left to do
-        self._remove_reader(loop)
-        if loop in self._waiting:  # a handler of a signal has begun a wait, and may have ended it
-            loop.add_reader(self._fd, Reader(self, loop))
+        try:
+            self._remove_reader(loop)
+        finally:
+            # The handler of a signal has begun a wait, and may have ended it.
+            if loop in self._waiting:
+                loop.add_reader(self._fd, Reader(self, loop))
 
     def _forget_closed_loops(self) -> None:
         for closed in [each for each in list(self._waiting) if each.is_closed()]:
@@ -95,7 +98,7 @@ cdef class LoopPolls:
             _resolve(future)
 
     def _poll_in(self, loop) -> None:
-        """Poll in a callback of the loop."""
+        """Poll in a callback of the loop, if a task waits there."""
         cdef object me = PyThread_get_thread_ident()
         cdef list ended = []
         cdef uint64_t polls_before
@@ -134,7 +137,7 @@ cdef class Reader:
         self.loop = loop
 
     def __call__(self) -> None:
-        """Poll, if a task waits."""
+        """Poll if a task waits; take the reader out of the loop otherwise."""
         self.loops._poll_in(self.loop)
 
     def __del__(self):

@@ -235,7 +235,10 @@ def test_a_wait_that_a_handler_begins_while_the_reader_is_removed(world: World) 
     asyncio.run(program())
 
 
-def test_a_wait_after_one_that_a_handler_has_begun_and_ended_meanwhile(world: World) -> None:
+@pytest.mark.parametrize("after", [lambda: None, interrupt], ids=["", "and another one raises"])
+def test_a_wait_after_one_that_a_handler_has_begun_and_ended_meanwhile(
+    world: World, after: Callable[[], None]
+) -> None:
     async def program() -> None:
         loop = asyncio.get_running_loop()
 
@@ -243,9 +246,9 @@ def test_a_wait_after_one_that_a_handler_has_begun_and_ended_meanwhile(world: Wo
             world.loops.begin(loop, world)
             world.loops.end(loop, world)
 
-        world.loops.before = wait_within
+        world.loops.before, world.loops.after = wait_within, after
         await world.rest(lambda: bool(world.loops.removals))
-        world.loops.before = lambda: None
+        world.loops.before = world.loops.after = lambda: None
         world.loops.begin(loop, world)
         await world.is_woken()
         world.loops.end(loop, world)
