@@ -70,7 +70,7 @@ class Server:
         own = replace(own, segments=min(own.segments, descriptors // 4))
         self._state = Rendezvous(limits=own, place=str(place.directory))
         self._state.take_from = self._take_from
-        self._takes_from = False
+        self._is_taking = False
         self._sockets: Counter[int] = Counter()
         self._greeting: dict[int, Client] = {}
         self._next_number = 1
@@ -285,12 +285,16 @@ class Server:
                 del self._sockets[client.pid]
             self._log(f"client {number}: {why}")
             step("broker-has-lost-a-client")
-            try:
-                self._state.leave(number)
-            except Exception as exc:
-                self._log(f"internal error: {exc!r}")  # a bug of ours; the others must continue
-            self._deliver()
+            self._leave(number)
             self._clients.send_gathered()
+
+    def _leave(self, number: int) -> None:
+        """Forget a client, and send the messages that follow from that."""
+        try:
+            self._state.leave(number)
+        except Exception as exc:
+            self._log(f"internal error: {exc!r}")  # a bug of ours; the others must continue
+        self._deliver()
 
     # --- messages ------------------------------------------------------------------------------
 
@@ -319,18 +323,17 @@ class Server:
     def _take_from(self, number: int) -> None:
         """Take what a client has sent by now, and its end, before the request of another one."""
         client = self._clients.client(number)
-        if self._takes_from or client is None:
+        if self._is_taking or client is None:
             return
-        self._takes_from = True
+        self._is_taking = True
         try:
             for _ in range(self._limits.batch):
                 if client.queue or not self._clients.serves(number) or not self._take(client):
                     break
         finally:
-            self._takes_from = False
+            self._is_taking = False
         if not self._clients.serves(number):
-            self._state.leave(number)
-            self._deliver()
+            self._leave(number)
 
     def _take(self, client: Client) -> bool:
         """Take and answer one request; False if there is none."""

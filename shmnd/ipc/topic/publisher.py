@@ -208,11 +208,10 @@ class Publisher(SenderInLoops, Closing):
 
     def _give_back_unused(self) -> None:
         """Release the memory that was not used for two periods to the system."""
-        now = time.monotonic()
-        passed = int((now - self._shrunk) / _PERIOD)
+        passed = int((time.monotonic() - self._shrunk) / _PERIOD)
         if passed:
-            self._shrunk = now
             self._shrink(2, passed)
+            self._shrunk += passed * _PERIOD
 
     def _full(self, call: str) -> LoanLimit:
         return LoanLimit(

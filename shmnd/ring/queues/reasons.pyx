@@ -107,11 +107,11 @@ cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_):
         return ""
     theirs = c.shmnd_peer_state(&pair.q)
     peer = f"the peer, process {pair.peer.pid},"
+    if status == Status.IO_TIMEOUT and pair.q.held_up:
+        return f"{peer} did not end a copy within {c.SHMND_STALL_TIMEOUT_NS // 10**9} s"
     # One that dies after this side has ended the connection has ended no request.
     if theirs == c.SHMND_LINK_DEAD and pair.q.down_status == Status.IO_TIMEOUT and status in _ENDED:
         return f"{peer} died"
-    if status == Status.IO_TIMEOUT and pair.q.held_up:
-        return f"{peer} did not end a copy within {c.SHMND_STALL_TIMEOUT_NS // 10**9} s"
     if status == Status.IO_TIMEOUT and type_ != RequestType.SEND:
         return f"{peer} died"
     if status == Status.IO_TIMEOUT:

@@ -39,7 +39,7 @@ def test_a_stream_ends_at_its_timeout(ends: tuple[ipc.Server, ipc.Client]) -> No
         list(stream)
 
 
-def test_a_stream_that_is_read_has_no_timeout(ends: tuple[ipc.Server, ipc.Client]) -> None:
+def test_a_stream_that_has_room_has_no_timeout(ends: tuple[ipc.Server, ipc.Client]) -> None:
     server, client = ends
     stream = client.stream(1)
     server.receive(PATIENCE).stream(range(50), timeout=0)

@@ -81,11 +81,11 @@ def test_processes_learn_of_a_common_user(world: World) -> None:
         active, passive = world.party(user=7), world.party(user=user)
         passive.arm(passive.listen(5000), 12)
         connection = active.connect(5000)
-        (heard, _), *_ = passive.take()
-        assert (heard["same_user"], heard["one_user"]) == (same, same)
+        (read, _), *_ = passive.take()
+        assert (read["same_user"], read["one_user"]) == (same, same)
         passive.accept(connection, Fake())
-        (heard, _), *_ = active.take()
-        assert heard["same_user"] is same
+        (read, _), *_ = active.take()
+        assert read["same_user"] is same
         world.state.leave(passive.number)
 
 
@@ -96,9 +96,9 @@ def test_a_process_with_a_doubtful_pidfd_is_of_no_user(
     passive, active = world.party(), world.party(pid=pid, pidfd_of=pidfd_of)
     passive.arm(passive.listen(5000), 12)
     active.connect(5000)
-    (heard, _), *_ = passive.take()
-    assert heard["same_user"] is False
-    assert heard["one_user"] is True, "the kernel says so of the socket, whatever it gave"
+    (read, _), *_ = passive.take()
+    assert read["same_user"] is False
+    assert read["one_user"] is True, "the kernel says so of the socket, whatever it gave"
 
 
 def test_an_adapter_is_introduced_once_with_its_new_segments(world: World) -> None:
@@ -198,21 +198,21 @@ def test_a_request_waits_in_the_backlog_when_a_waiting_connector_is_released(wor
     assert [(offer["connector"], offer["connection"]) for offer in offers] == [(6, waiting)]
 
 
-def test_only_the_process_that_holds_the_address_is_heard_before_a_request(world: World) -> None:
+def test_only_the_process_that_holds_the_address_is_read_before_a_request(world: World) -> None:
     """One with many objects at that port, on other hosts, delays no request of the others."""
     crowd, passive, active = world.party(), world.party(), world.party()
     for number in range(2, 10):
         crowd.listen(5000, host=f"127.0.0.{number}")
     passive.listen(5000)
-    heard: list[int] = []
-    world.state.take_from = heard.append
+    read: list[int] = []
+    world.state.take_from = read.append
     active.connect(5000)
-    assert heard == [passive.number]
-    heard.clear()
+    assert read == [passive.number]
+    read.clear()
     everywhere = {"kind": "listener", "host": "0.0.0.0", "port": 5000}
     status = active.refused("bind", adapter=active.adapter, object=99, **everywhere)
     assert status is Status.SHARING_VIOLATION
-    assert sorted(heard) == [crowd.number, passive.number]
+    assert sorted(read) == [crowd.number, passive.number]
 
 
 def test_the_largest_backlog_is_bounded() -> None:
