@@ -194,7 +194,7 @@ def test_get_connection_request_canceled_when_the_listener_is_closed(pair: Pair)
 def test_get_connection_request_canceled_refuses_a_request_that_is_on_its_way(
     pair: Pair, released: str
 ) -> None:
-    """The program of the passive side makes no call after the close, and the peer hears of it."""
+    """The program of the passive side makes no call after the close, and the peer learns of it."""
     pair.listen()
     pair.passive.listener.get_connection_request(pair.passive.connector)
     asking = pair.active.new_connector()

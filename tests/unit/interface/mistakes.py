@@ -10,6 +10,9 @@ import numpy as np
 import shmnd
 from shmnd import AdapterFlag, CqNotify, MrFlag, OpFlag, Overlapped, Sge
 
+untyped: Any = shmnd
+"""For calls whose arguments a type checker refuses."""
+
 Ends = SimpleNamespace
 HERE = ("127.0.0.1", 0)
 
@@ -342,7 +345,7 @@ MISTAKES: dict[str, Call] = {
     "descriptor after the end of the adapter": lambda e: e.gone.cq.fileno(),
     "file after the end of the adapter": lambda e: e.gone.file.fileno(),
     "operations after the end of the adapter": lambda e: e.gone.file.poll(),
-    "region without an adapter": lambda e: shmnd.MemoryRegion(),  # type: ignore[call-arg]
-    "connection without a peer": lambda e: shmnd.Connection(),  # type: ignore[call-arg]
+    "region without an adapter": lambda e: untyped.MemoryRegion(),
+    "connection without a peer": lambda e: untyped.Connection(),
     "operation that no call began": lambda e: Overlapped.__new__(Overlapped).result(),
 }
