@@ -52,14 +52,18 @@ def questions(words: Sequence[str] = WORDS, idle: int = IDLE) -> list[Question]:
 
 def targets() -> list[Target]:
     """Return the targets that are ratios."""
-    found = [Target(TOPICS, question, 0.1, "iceoryx2") for question in (*VALUES, *ARRAYS)]
-    found.append(Target(TOPICS, HUGE, 0.2, "iceoryx2"))
-    found += [Target(TOPICS, question, 3.0, "cache line") for question in (*ARRAYS, HUGE)]
-    found.append(Target(TOPICS, BUILT, 4.0, "iceoryx2"))
+    bounds = {("iceoryx2", question): 0.1 for question in (*VALUES, *ARRAYS)}
+    bounds["iceoryx2", HUGE] = 0.2
+    bounds |= {("cache line", question): 3.0 for question in (*ARRAYS, HUGE)}
+    found = [
+        Target(TOPICS, question, bound, peer, floor="bare calls")
+        for (peer, question), bound in bounds.items()
+    ]
+    found.append(Target(TOPICS, BUILT, 4.0, "iceoryx2", floor="fill alone"))
     found += [Target(TOPICS, question, round(1 / 6, 3), "iceoryx2") for question in PUBLISH]
     found.append(Target(TOPICS, WOKEN, 0.75, "iceoryx2"))
-    bounds = (0.1, 0.2, 0.025, 0.025)
-    for question, bound in zip(OBJECTS, bounds, strict=False):
+    of_queues = (0.1, 0.2, 0.025, 0.025)
+    for question, bound in zip(OBJECTS, of_queues, strict=True):
         found.append(Target(QUEUE, question, bound, "multiprocessing.Queue"))
     found += [Target(TOPICS, question, 0.01, "pyzmq ipc") for question in (VALUES[0], ARRAYS[-1])]
     return found

@@ -12,15 +12,10 @@ from ..peers import catalogue
 from ..report.comparison import figures, versions
 from ..report.table import Notes, render
 from ..report.targets import (
-    ASLEEP,
-    AWAITED,
+    CORE,
     HEADINGS,
     IDLE,
-    PRIVATE,
-    RATE,
     SEND,
-    STREAMS,
-    WRITE,
     Verdict,
     core_targets,
     judge,
@@ -115,7 +110,7 @@ def _compare_core(
     """Compare what the targets are about, and judge each of them."""
     crowd = ShmndCrowd(args.namespace)
     subjects.append(ShmndUvloop(args.namespace))
-    questions = [SEND, WRITE, ASLEEP, AWAITED, RATE, *STREAMS, *PRIVATE]
+    questions = [*CORE]
     if args.idle:
         questions.append(dataclasses.replace(SEND, idle=args.idle))
         subjects.append(crowd)

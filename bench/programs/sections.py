@@ -17,8 +17,8 @@ from ..report.figures import LATENCY_HEADINGS, latency_cells
 from ..report.plot import Panel
 from ..report.table import Notes, markdown, number
 from ..report.targets import (
-    ASLEEP,
-    AWAITED,
+    CORE,
+    FLOORS,
     HEADINGS,
     IDLE,
     MEETING_OF,
@@ -31,11 +31,7 @@ from ..report.targets import (
     MPI_RANKS,
     MPI_STREAMS,
     MPI_WINDOW,
-    PRIVATE,
-    RATE,
     SEND,
-    STREAMS,
-    WRITE,
     Verdict,
     judge,
     mpi_targets,
@@ -94,22 +90,25 @@ def _own(args: argparse.Namespace) -> list[Subject]:
 
 
 def _ask_core(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
-    questions = [SEND, WRITE, ASLEEP, AWAITED, RATE, *STREAMS, *PRIVATE]
-    questions.append(dataclasses.replace(SEND, idle=IDLE))
+    questions = [*CORE, dataclasses.replace(SEND, idle=IDLE)]
     own = [*_own(args), ShmndUvloop(args.namespace), ShmndCrowd(args.namespace)]
     return questions, [*own, *catalogue.chosen(args)]
 
 
-def _judged_and_whole(taken: Taken, judged: list[Verdict]) -> list[str]:
-    """Return the verdicts of a section, and then all that it measured."""
+def _judged_and_whole(
+    taken: Taken, judged: list[Verdict], headings: Sequence[str] = comparison.HEADINGS
+) -> list[str]:
+    """Return the verdicts of a section, and then all that it measured in the columns named."""
     notes = Notes()
     questions = list(dict.fromkeys(answer.question for answer in taken.answers))
+    figures = comparison.rows(taken.answers, questions, notes)
     return [
         "### Targets",
         markdown(HEADINGS, [verdict.cells(notes) for verdict in judged]),
+        *([FLOORS] if any(verdict.floor for verdict in judged) else []),
         summary(judged).capitalize() + ".",
         "### Every figure",
-        markdown(comparison.HEADINGS, comparison.rows(taken.answers, questions, notes)),
+        markdown(headings, [row[: len(headings)] for row in figures]),
         *notes.paragraphs(),
     ]
 
@@ -230,18 +229,8 @@ def _ask_ipc(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
 
 
 def _render_ipc(taken: Taken) -> list[str]:
-    notes = Notes()
-    asked = ipc_targets.questions()
-    judged = ipc_targets.verdicts(taken.answers, asked)
-    figures = comparison.rows(taken.answers, asked, notes)
-    return [
-        "### Targets",
-        markdown(HEADINGS, [verdict.cells(notes) for verdict in judged]),
-        summary(judged).capitalize() + ".",
-        "### Every figure",
-        markdown(comparison.HEADINGS[:4], [row[:4] for row in figures]),
-        *notes.paragraphs(),
-    ]
+    judged = ipc_targets.verdicts(taken.answers, ipc_targets.questions())
+    return _judged_and_whole(taken, judged, comparison.HEADINGS[:4])
 
 
 def _render_times(taken: Taken) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..measure.how import How, Memory, Wait
 from ..measure.question import Kind, Question
 from ..measure.spread import Spread
-from ..subjects.rounds import Answers
+from ..subjects.rounds import Answer, Answers
 from .table import Notes, in_unit, number, unit
 
 SEND: Final = Question(Kind.PINGPONG, 40)
@@ -27,6 +27,8 @@ PRIVATE: Final = tuple(
     dataclasses.replace(question, how=How(memory=Memory.PRIVATE)) for question in STREAMS
 )
 """The same streams between arrays in private memory."""
+CORE: Final = (SEND, WRITE, ASLEEP, AWAITED, RATE, *STREAMS, *PRIVATE)
+"""The questions about one connection."""
 OPEN_MPI: Final = "mpi4py Open MPI"
 MPI: Final = "mpi4py shmnd"
 MPI_PINGS: Final = tuple(
@@ -89,6 +91,8 @@ class Target:
     against: str | None = None
     against_question: Question | None = None
     """The question of the other figure, if it is a different one."""
+    floor: str | None = None
+    """The subject that answers the question without a library: what the interpreter alone takes."""
 
     @property
     def at_least(self) -> bool:
@@ -117,6 +121,8 @@ class Verdict:
     against: str = ""
     theirs: str = ""
     value: Spread | None = None
+    floor: str = ""
+    """The subject without a library, and its ratio to the other figure."""
     met: bool | None = None
     """None if it could not be measured, or if the rounds were too noisy."""
     sure: bool = False
@@ -137,14 +143,28 @@ class Verdict:
     def cells(self, notes: Notes) -> list[str]:
         """Return a row of the table of verdicts; the notes have the reason of a missing value."""
         value = self.value.format(number) if self.value else notes.refer(self.remark)
-        return [self.label, self.ours, self.against, self.theirs, value, self.bound, self.word]
+        return [
+            self.label,
+            self.ours,
+            self.against,
+            self.theirs,
+            value,
+            self.floor,
+            self.bound,
+            self.word,
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields for reports."""
         return dataclasses.asdict(self)
 
 
-HEADINGS: Final = ("target", "figure", "against", "figure", "ratio", "bound", "verdict")
+HEADINGS: Final = ("target", "figure", "against", "figure", "ratio", "floor", "bound", "verdict")
+FLOORS: Final = (
+    "A floor is the same loop without a library: only what the interpreter, its event loop, or"
+    " numpy takes to store a message and to notice one. Its ratio is to the same figure. A bound"
+    " beyond it is out of reach for a library that Python calls."
+)
 
 
 def core_targets(idle: int = IDLE) -> list[Target]:
@@ -154,9 +174,9 @@ def core_targets(idle: int = IDLE) -> list[Target]:
         Target("shmnd", SEND, 0.9, "fi_pingpong"),
         Target("shmnd native", SEND, 0.4, "fi_pingpong"),
         Target("shmnd", WRITE, 1.0, "shmnd", SEND),
-        Target("shmnd", WRITE, 1.2, "ucx_perftest"),
+        Target("shmnd", WRITE, 1.2, "ucx_perftest", floor="bare Python"),
         Target("shmnd", ASLEEP, 1.3, "Pipe"),
-        Target("shmnd", AWAITED, 1.6, "Pipe", ASLEEP),
+        Target("shmnd", AWAITED, 1.6, "Pipe", ASLEEP, floor="bare asyncio"),
         Target("shmnd uvloop", AWAITED, 1.6, "Pipe", ASLEEP),
         Target("shmnd", RATE, 2.0),
         Target("shmnd native", RATE, 10.0),
@@ -224,10 +244,18 @@ def judge(target: Target, answers: Answers) -> Verdict:
     if theirs is None or theirs.spread is None:
         return dataclasses.replace(base, remark=theirs.reason if theirs else _NOT_ASKED)
     base = dataclasses.replace(base, theirs=_figure(other, theirs.spread))
-    # Times are divided as they are; rates are one over times.
-    pair = (ours.values, theirs.values)
-    value = Spread.of_ratios(*(reversed(pair) if target.at_least else pair))
+    value = _ratio(target, ours, theirs)
+    floor = answers.get(target.floor, target.question) if target.floor else None
+    if floor is not None and floor.spread is not None:
+        least = _ratio(target, floor, theirs)
+        base = dataclasses.replace(base, floor=f"{target.floor}: {number(least.median)}")
     return weigh(base, value, target.bound, at_least=target.at_least, noisy=value.noisy)
+
+
+def _ratio(target: Target, ours: Answer, theirs: Answer) -> Spread:
+    """Return the ratio of two figures. Times are divided as they are; rates are one over times."""
+    pair = (ours.values, theirs.values)
+    return Spread.of_ratios(*(reversed(pair) if target.at_least else pair))
 
 
 def judge_footprint(

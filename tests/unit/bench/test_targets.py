@@ -40,6 +40,22 @@ def test_a_latency_is_met_below_its_share_of_the_peer() -> None:
     assert verdict.value.median == pytest.approx(0.3)
 
 
+def test_the_floor_of_a_target_has_its_ratio_to_the_same_figure() -> None:
+    """A reader sees whether the bound can be reached at all."""
+    target = Target("ours", SEND, 0.5, "peer", floor="bare")
+    verdict = judge(target, answers_of(ours=[3.0] * 3, peer=[4.0] * 3, bare=[2.4] * 3))
+    assert (verdict.floor, verdict.word) == ("bare: 0.600", "missed")
+    assert verdict.cells(Notes())[-3:] == ["bare: 0.600", "≤ 0.5", "missed"]
+    assert judge(target, answers_of(ours=[3.0] * 3, peer=[4.0] * 3)).floor == ""
+
+
+def test_the_floor_of_a_rate_is_a_multiple_too() -> None:
+    answers = Answers()
+    for subject, seconds in (("ours", 1.0), ("peer", 3.0), ("bare", 0.75)):
+        answers.expect(subject, STREAM).values = [seconds] * 3
+    assert judge(Target("ours", STREAM, 5.0, "peer", floor="bare"), answers).floor == "bare: 4.00"
+
+
 def test_a_bound_within_the_range_makes_a_verdict_unsure() -> None:
     verdict = judge(
         Target("ours", SEND, 0.5, "peer"), answers_of(ours=[1.6, 1.7, 3.0], peer=[4.0] * 3)
