@@ -36,7 +36,7 @@ _REPLACE_SECONDS = 20.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a broker; the exit code says whether one is there."""
+    """Run a broker, or report on one; return the exit code."""
     open_streams()
     options = _options(arguments)
     try:
@@ -116,7 +116,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _status_or_stop(place: Place, verb: str) -> int:
-    """Report on the running broker, or end it."""
+    """Report on the running broker, or end it; return the exit code."""
     if verb == "stop":
         gone, message = stop(place)
         print(message, file=sys.stdout if gone else sys.stderr)
@@ -128,14 +128,14 @@ def _status_or_stop(place: Place, verb: str) -> int:
 
 
 def _lock(place: Place) -> int | None:
-    """Lock the place; None when another broker serves there, or is about to."""
+    """Lock the place and return the descriptor; None if another broker serves there, or will."""
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         lock = place.try_lock()
         if lock is not None or time.monotonic() > deadline:
             return lock
         sock = place.connect()
-        if sock is not None:  # alive and well
+        if sock is not None:  # a broker serves there
             sock.close()
             return None
         time.sleep(0.01)
@@ -155,7 +155,10 @@ def _place(options: argparse.Namespace) -> Place:
 
 
 def _replace(place: Place) -> int | None:
-    """End the broker that is there, also one that is stopped, and lock its place."""
+    """End the broker that is there, also a stopped one; lock its place and return the descriptor.
+
+    Return None when others held the lock for `_REPLACE_SECONDS`.
+    """
     deadline = time.monotonic() + _REPLACE_SECONDS
     while time.monotonic() < deadline:
         lock = place.try_lock()
@@ -194,7 +197,10 @@ def _log(text: str) -> None:
 
 
 def _daemon(place: Place, lock: int, options: argparse.Namespace) -> int:
-    """Serve from a child in a session of its own; the parent ends when that listens or fails."""
+    """Serve from a child in a session of its own, and return its exit code.
+
+    The parent ends here, when the child listens or has failed.
+    """
     ready, started = os.pipe()
     try:
         child = os.fork()
@@ -214,7 +220,7 @@ def _daemon(place: Place, lock: int, options: argparse.Namespace) -> int:
 
 
 def _serve(place: Place, lock: int, options: argparse.Namespace, started: int) -> int:
-    """Serve as a daemon; write to `started` when the broker listens."""
+    """Serve as a daemon; write to `started` when the broker listens; return the exit code."""
     os.setsid()
     os.chdir("/")
     # Listening must begin in this process: its id is what clients see at the socket.

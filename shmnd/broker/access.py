@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to a broker: for this user alone or, with a group, for its members too.
 
-Three gates stand one behind the other. The directory lets only them reach the socket; the socket
-has its own mode; and each end of a connection asks the kernel which process has the other.
+Access is checked three times. Only the permitted users can enter the directory of the socket; the
+mode of the socket admits only them; and each end of a connection asks the kernel which process has
+the other end.
 """
 
 from __future__ import annotations
@@ -81,7 +82,10 @@ def caller_at(sock: socket.socket) -> Caller:
 
 
 def is_one_user(uid: int) -> bool:
-    """Return whether a number is one user's: not that of all that this user namespace lacks."""
+    """Return whether a user id belongs to one user.
+
+    The kernel reports the overflow id for every user without an id in this user namespace.
+    """
     if uid != _OVERFLOW_UID:
         return True
     try:
@@ -109,7 +113,10 @@ def process_of(pidfd: int) -> int:
 
 
 def access_of(group: int | str | None = None) -> Access:
-    """Return the access for a group, by name or number; SHMND_GROUP, or this user alone."""
+    """Return the access for a group, by name or number.
+
+    Without the argument, SHMND_GROUP names the group; without both, only this user has access.
+    """
     given = group if group is not None else os.environ.get("SHMND_GROUP") or None
     if given is None:
         return Access()
@@ -203,7 +210,10 @@ class Access:
         self._set_mode(path, 0o600, 0o660)
 
     def open_lock(self, path: Path) -> int:
-        """Open the lock file, made if there is none; FileNotFoundError without its directory."""
+        """Open the lock file, or make it, and return its descriptor.
+
+        Raise FileNotFoundError when its directory does not exist.
+        """
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             while True:
@@ -301,7 +311,7 @@ def _refused(directory: Path, why: str) -> NdError:
 
 
 def unusable(path: Path, why: str, exc: OSError) -> NdError:
-    """Make the error of a file or directory that the system does not let us use."""
+    """Return the error of a file or directory that the system does not let this process use."""
     status = _ERRNO_STATUS.get(exc.errno or 0, Status.DEVICE_NOT_READY)
     help_ = remedy(exc, "SHMND_RUNTIME_DIR names another directory")
     return error(status, _CALL, f"{path} {why}; {help_}")

@@ -80,7 +80,7 @@ class BrokerClient(Session):
 
     @property
     def alive(self) -> bool:
-        """False from when the broker was found gone until there is a new session."""
+        """Whether there is a session; not from the loss of the broker until the next session."""
         # Nor where the handler of a signal has ended an exchange, and a second one its clean-up.
         return self._sock is not None and self._unsure <= self._expected
 
@@ -108,10 +108,10 @@ class BrokerClient(Session):
     def call_by(
         self, until: float, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
     ) -> dict[str, Any]:
-        """Call as `call` does, but wait no longer than until a moment: TooLate.
+        """Ask the broker as `call` does and return its reply; TooLate when `until` comes first.
 
-        The broker may do later what it was asked for, unless the caller undoes that by a post: the
-        session continues. A broker that is gone is not replaced: TooLate.
+        The session continues after TooLate, so the broker may still carry out the request, unless
+        the caller undoes it by a post. A broker that is gone is not replaced; that is TooLate too.
         """
         call = caller or f"broker {op}"
         until = min(until, time.monotonic() + self._timeout)
@@ -162,10 +162,10 @@ class BrokerClient(Session):
         self._flush_when_free()
 
     def events(self) -> list[EventWithFds]:
-        """Take all that came unasked, oldest first, without waiting.
+        """Return the events that have come, oldest first, without waiting.
 
-        The descriptors belong to the taker. An event that lost its descriptors on the way (none
-        was free) has `"fds_lost": True` and none.
+        Their descriptors belong to the caller. An event whose descriptors were lost, because none
+        was free in this process, has `"fds_lost": True` and no descriptors.
         """
         if self._closed or self._inherited():
             return []
@@ -320,9 +320,10 @@ class BrokerClient(Session):
     def _exchange_somehow(
         self, call: str, op: str, fds: Sequence[int], fields: dict[str, Any]
     ) -> dict[str, Any]:
-        """Exchange with this broker, or with the next one when this one went before it answered.
+        """Return the reply of this broker, or of the next one if this one ends before it answers.
 
-        What the old one had done of it went with it, or with the session.
+        A request that the old broker had carried out is undone by its end, or by the end of the
+        session; so the next broker may carry it out again.
         """
         for _ in range(_ATTEMPTS):
             try:

@@ -59,7 +59,7 @@ def find_leftovers(base: str | None = None) -> list[Leftover]:
 
 
 def remove_leftovers(found: list[Leftover]) -> list[Leftover]:
-    """Remove those that are stale, each only while its lock proves it; return those that stayed."""
+    """Remove the stale ones, each while its lock proves it stale; return those that stay."""
     return [each for each in found if each.stale and not _REMOVE[each.kind](each.path)]
 
 
@@ -95,7 +95,7 @@ def _only_ours(place: Place) -> bool:
 
 
 def _remove_namespace(path: Path) -> bool:
-    """Remove an unused place; one that another process begins to use now stays."""
+    """Remove an unused place; return False if another process has begun to use it."""
     place = Place(path, access_of())
     if not path.is_dir():
         return True
@@ -135,7 +135,10 @@ def _is_socket(path: Path) -> bool:
 
 
 def _lock_of(place: Place) -> int | None:
-    """Take the lock that a broker holds for its whole life; None when one does, or on failure."""
+    """Take the lock that a broker holds for its whole life, and return its descriptor.
+
+    Return None when a broker holds it, or when it cannot be taken.
+    """
     try:
         return place.try_lock()
     except NdError:
@@ -161,7 +164,10 @@ def _segments() -> Iterator[Leftover]:
 
 
 def _lock_segment(path: Path) -> int | None:
-    """Lock a file that no process has locked and that is too old for one to be about to."""
+    """Lock a segment and return its descriptor; None if it is in use, or may be about to be.
+
+    A process that makes a segment locks it soon after; so a young file is not stale.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -205,7 +211,7 @@ def _records(place: Place) -> Iterator[Leftover]:
 
 
 def _lock_record(path: Path) -> int | None:
-    """Lock the record of a name; None while its maker lives."""
+    """Lock the record of a name and return its descriptor; None while its maker lives."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

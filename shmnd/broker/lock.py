@@ -9,7 +9,10 @@ __all__ = ["take_lock"]
 
 
 def take_lock(lock: threading.RLock, timeout: float) -> bool:
-    """Return whether a lock was taken within some seconds; a handler that raises leaves it free."""
+    """Take a lock within some seconds; return whether it was taken.
+
+    A signal handler that raises meanwhile leaves the lock as it was.
+    """
     owned = _owns(lock)
     try:
         return lock.acquire(timeout=max(0.0, timeout))

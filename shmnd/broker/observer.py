@@ -89,9 +89,9 @@ class Observer:
                 return decode(datagram.data), datagram.fds
 
     def end(self, enough: Callable[[], bool] = lambda: False) -> bool:
-        """End the broker, also one that is stopped; False when it continues nevertheless.
+        """End the broker, also one that is stopped; return False when it continues nevertheless.
 
-        `enough` is asked all the while, and ends the wait too.
+        `enough` is called repeatedly; when it returns true, the wait ends and this returns True.
         """
         if not self.pid:
             raise OSError(f"the broker at {self._path} runs in another PID namespace; end it there")

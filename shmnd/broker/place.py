@@ -78,7 +78,7 @@ def place_of(
     *,
     make: bool = True,
 ) -> Place:
-    """Find the place of a namespace and make its directories; with `make=False` only find it.
+    """Return the place of a namespace, with its directories made unless `make` is False.
 
     The base is the argument, SHMND_RUNTIME_DIR, $XDG_RUNTIME_DIR/shmnd, or /tmp/shmnd-<uid> (in
     /dev/shm where /tmp is read-only); of a group (the argument, or SHMND_GROUP) shmnd-group-<gid>
@@ -194,7 +194,11 @@ class Place:
         self.access.require(self.directory)
 
     def remove(self, lock: int) -> bool:
-        """Remove all of it, as the holder of the lock; False when something else is in it."""
+        """Remove the directory with its files, as the holder of the lock.
+
+        Return False when it stays, because this process does not hold the lock or another file is
+        in the directory.
+        """
         if not self.holds(lock):
             return False
         for path in (self.new_socket, self.socket, self.lock):
@@ -229,7 +233,7 @@ class Place:
             os.close(fd)  # the file was removed meanwhile; lock the present one
 
     def adopt(self, fd: int) -> int:
-        """Take over a lock that was inherited; OSError when it is none."""
+        """Take over an inherited descriptor of the lock and return it; OSError for another file."""
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not self.holds(fd):
             raise OSError(errno.EBADF, f"descriptor {fd} is not the lock", str(self.lock))
@@ -265,7 +269,7 @@ class Place:
         return sock
 
     def connect(self) -> socket.socket | None:
-        """Connect to the broker; None when none runs or it accepts no client now."""
+        """Return a connection to the broker; None when none runs or it accepts no client now."""
         try:
             made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
             sock = socket_clear_of_streams(made)
@@ -289,7 +293,7 @@ class Place:
 
     @contextlib.contextmanager
     def _short(self, path: Path) -> Iterator[str]:
-        """Return a spelling of the path that fits into a socket address."""
+        """Yield a spelling of the path that fits into a socket address."""
         if len(os.fsencode(path)) <= _SUN_PATH:
             yield str(path)
             return

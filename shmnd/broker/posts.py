@@ -33,12 +33,12 @@ class Posts:
 
     @property
     def flushing(self) -> bool:
-        """Whether `flush` runs: for the holder of the session's lock, further down its stack."""
+        """Whether `flush` runs. The holder of the session's lock may ask from a call within it."""
         return self._flushing.locked()
 
     @property
     def too_many(self) -> bool:
-        """Whether more wait than any broker that works leaves unread."""
+        """Whether more posts wait than a broker that still reads would leave."""
         return len(self._left) > _MOST
 
     def append(self, post: bytes) -> None:

@@ -154,9 +154,9 @@ class PassedFd(Owned):
 
 
 def channel() -> tuple[PassedFd, PassedFd]:
-    """Make what one process rings another by: the ringing end and the listening end.
+    """Return the two ends of a new doorbell: the ringing end and the listening end.
 
-    A socket, for it can be rung without waiting whatever is done at the other end.
+    They are sockets, since a send to a socket never has to wait for the other end.
     """
     ringing, listening = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     return PassedFd(ringing.detach()), PassedFd(listening.detach())
@@ -174,7 +174,7 @@ class Datagram(NamedTuple):
 
 
 def receive(sock: socket.socket) -> Datagram:
-    """Take one datagram without waiting. No data means that the other side is gone.
+    """Receive and return one datagram, without waiting. Empty data means that the peer is gone.
 
     BlockingIOError when there is none, OSError when the socket is broken.
     """
@@ -193,8 +193,8 @@ def receive_into(arrived: deque[Arrived], sock: socket.socket) -> None:
     try:
         arrived.extend(starmap(sock.recvmsg, _RECEIVE))
     except ConnectionResetError:
-        # It left without reading all that was sent to it. The kernel says so once, and before the
-        # last words of the other side, which are still there.
+        # The peer has closed with unread data. The kernel reports that once, before the datagrams
+        # that the peer sent last, which can still be received.
         arrived.extend(starmap(sock.recvmsg, _RECEIVE))
     if arrived and arrived[-1][1]:
         _clear_of_streams(arrived)
@@ -249,7 +249,7 @@ def send(
     fds: Sequence[int] = (),
     noted: deque[int] | None = None,
 ) -> None:
-    """Put one datagram on its way without waiting; OSError says why it could not be.
+    """Send one datagram without waiting; raise OSError when it cannot be sent.
 
     Compiled code appends its length to `noted`: a handler of a signal runs behind that, and what it
     raises leaves a datagram that was sent and noted, or neither.

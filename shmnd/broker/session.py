@@ -146,7 +146,7 @@ class Session:
         *,
         brief: bool = False,
     ) -> dict[str, Any]:
-        """Send a request and wait for its reply. Lost when the session ends before it comes.
+        """Send a request, wait for its reply and return it; Lost when the session ends first.
 
         A time-out or an interruption ends the session, unless the request may be abandoned. A
         `brief` caller undoes its request itself: the session continues, and a time-out is TooLate.
@@ -226,7 +226,7 @@ class Session:
         return op in _ABANDONED
 
     def _submit(self, call: str, op: str, fds: Sequence[int], fields: dict[str, Any]) -> int:
-        """Send a request whose reply becomes an event; 0 when there is no room to send it now."""
+        """Send a request whose reply becomes an event; return its number, or 0 without room now."""
         ident = self._next_id
         self._next_id += 1
         data = encode_request(call, {"op": op, "id": ident, **fields})
@@ -240,7 +240,10 @@ class Session:
         return ident if sent else 0
 
     def _send(self, data: bytes, fds: Sequence[int] = (), noted: deque[int] | None = None) -> bool:
-        """Send one datagram; False when there is no room. That it was sent may be noted."""
+        """Send one datagram; return False when there is no room for it now.
+
+        Once it is sent, its length is appended to `noted`.
+        """
         sock = self._sock
         if sock is None:
             raise Lost
@@ -388,7 +391,7 @@ class Session:
                 return
 
     def _flush(self) -> bool:
-        """Send posts as long as there is room, as `Posts.flush`."""
+        """Send posts as `Posts.flush` does; return False if posts are left for lack of room."""
         return self._posts.flush(lambda post, sent: self._send(post, noted=sent))
 
     def _want_room(self, wanted: bool) -> None:

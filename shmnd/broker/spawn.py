@@ -75,7 +75,7 @@ os.register_at_fork(
 
 
 def reach(place: Place, deadline: float, *, idle: float = IDLE_SECONDS) -> socket.socket:
-    """Connect to the broker of a place, or start one; IO_TIMEOUT at the deadline.
+    """Return a connection to the broker of a place, started if needed; IO_TIMEOUT at the deadline.
 
     The broker may be about to leave: until it has answered, the caller must be ready to call again.
     """
@@ -100,7 +100,7 @@ def reach(place: Place, deadline: float, *, idle: float = IDLE_SECONDS) -> socke
 
 
 def _start_if_ours(place: Place, idle: float) -> subprocess.Popen[bytes] | None:
-    """Start the broker if the lock is free; None when another process has it."""
+    """Start the broker and return its process; None when another process has the lock."""
     with Held(_locks_guard):
         fd = place.try_lock()
         if fd is None:
@@ -116,7 +116,7 @@ def _start_if_ours(place: Place, idle: float) -> subprocess.Popen[bytes] | None:
 
 
 def _start(place: Place, lock: int, idle: float) -> subprocess.Popen[bytes]:
-    """Run the broker as a daemon of its own session."""
+    """Start the broker in a session of its own; return a process that ends when it listens."""
     import subprocess  # only a process that starts a broker pays for it
 
     # The program of a frozen application is the application: it would be started once more.
@@ -160,7 +160,10 @@ def _start(place: Place, lock: int, idle: float) -> subprocess.Popen[bytes]:
 
 
 def _await_start(place: Place, process: subprocess.Popen[bytes], deadline: float) -> str:
-    """Wait until the broker listens. Return how it was killed before that, if it was."""
+    """Wait until the broker listens, and return "".
+
+    Return a text that says so if a signal killed it before; raise NdError for another failure.
+    """
     import subprocess
 
     with process:

@@ -23,7 +23,10 @@ __all__ = ["AdapterRequests", "own_adapter"]
 
 
 class AdapterRequests:
-    """Handlers of the requests by which a process declares its adapters and segments."""
+    """Handlers of the requests by which a process declares its adapters and segments.
+
+    Each handler returns the fields of its reply.
+    """
 
     def __init__(
         self,

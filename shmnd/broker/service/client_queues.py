@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connections to clients: what waits for each of them, and which of them have to go.
+"""The connections to clients: the messages queued for each client, and the clients to drop.
 
-A message is sent at once or waits in its client's own bounded queue; while something waits, nothing
-is read from that client. This module does not interpret messages.
+A message is sent at once, or it waits in the bounded queue of its client. While messages wait for a
+client, nothing is read from it. This module does not interpret messages.
 
 Clients have their turns in the order in which their messages came, one message each: if one process
 sends a message and then, by another channel, causes a second process to send one, the first message
@@ -39,7 +39,7 @@ _LATER: Final = 0.005
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """How much patience and memory one client may take."""
+    """How much time and memory one client may take."""
 
     clients: int = 4096
     sockets_per_process: int = 64
@@ -95,7 +95,7 @@ class Clients:
         self._gathering: list[Client] = []
         """Clients that are `going`."""
         self._held: dict[int, float] = {}
-        """Clients for which messages wait that may come later, and until when; the first first."""
+        """Clients with messages that may wait a moment, and until when; the earliest first."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -105,7 +105,7 @@ class Clients:
         return self._epoll.fileno()
 
     def ready(self) -> list[tuple[Client, bool]]:
-        """Return the clients whose turn it is, in order, and whether there is room to send."""
+        """Return the clients whose turn it is, in order, each with whether it has room to send."""
         turns = []
         for fd, events in self._epoll.poll(0, self._limits.batch):
             client = self._by_fd[fd]
@@ -132,7 +132,7 @@ class Clients:
             self._doomed.setdefault(number, why)
 
     def take_doomed(self) -> tuple[Client, str] | None:
-        """Close and return one of those that have to go, and why; None when none is left."""
+        """Close the connection of a doomed client; return the client and the reason, or None."""
         if not self._doomed:
             return None
         number, why = self._doomed.popitem()
@@ -154,7 +154,7 @@ class Clients:
         return numbers
 
     def retry(self, now: float) -> None:
-        """Try again what the kernel had no room for, and send messages that waited long enough."""
+        """Repeat sends that the kernel had no room for; send messages that waited long enough."""
         for number in [number for number, until in self._held.items() if until <= now]:
             self._send_gathered(self._open[number])
         for client in [each for each in self._retrying.values() if each.retry_at <= now]:
@@ -243,10 +243,10 @@ class Clients:
         self.watch(client)
 
     def _try_send(self, client: Client, data: bytes, fds: tuple[PassedFd, ...]) -> bool:
-        """Send one message; False when it has to wait, or when the client is doomed.
+        """Send one message; return False when it has to wait, or when the client is doomed.
 
-        A client that has closed gets none, and is not doomed: what it has sent before, as that a
-        connection has ended, is read first, and then its end.
+        A client that has closed is sent nothing, and it is not doomed here: the messages that it
+        sent before its end, such as the end of a connection, are read first.
         """
         if client.deaf:
             return True

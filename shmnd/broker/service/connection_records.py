@@ -45,7 +45,7 @@ class Ends:
         self.undecided: set[Connection] = set()
         """Those that the passive side has neither accepted nor refused."""
         self.changes = 0
-        """Grows with each connection that begins, and with each that is decided, or gone before."""
+        """The number of connections that have begun, and of those decided or ended undecided."""
         self._tuples: dict[tuple[int, Address, Address], Connection] = {}
         self._vacant: dict[str, dict[tuple[int, str, str], Connection]] = {}
         """By adapter: the connections with an end that waits to be claimed for it."""
@@ -107,7 +107,7 @@ class Ends:
         )
 
     def _new_channel(self, owner: Process, to: Process) -> tuple[PassedFd, PassedFd]:
-        """Make a channel; only the messages yet to be sent keep its ends."""
+        """Return the two ends of a new channel; only the messages yet to be sent keep them open."""
         waiting = owner.channels.setdefault(to.uid, WeakSet())
         if len(waiting) >= self._limits.channels:
             raise Refusal(
@@ -139,7 +139,7 @@ class Ends:
         )
 
     def _withdraw(self, connection: Connection, why: str = "") -> None:
-        """End what the active side has begun, which is gone, and notify the passive side."""
+        """End a connection that its active side has given up; notify the passive side."""
         passive = None if connection.passive.over else connection.passive.process
         if connection.stage is Stage.ACCEPTED:
             self._end(connection, connection.active)
@@ -235,7 +235,7 @@ class Ends:
         self._decide(connection)
 
     def _decide(self, connection: Connection) -> None:
-        """Note that a connection is decided, or gone; the end of a decided one changes nothing."""
+        """Note that a connection is decided or has ended. Changes nothing for a decided one."""
         if connection in self.undecided:
             self.undecided.remove(connection)
             self.changes += 1

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections, from connect to the end of both sides, and their replay after a restart.
 
-A connect waits in the listener's backlog (queued) until a connector asks for it, then it lies with
-the passive side (offered) until that accepts or rejects. From accept on the broker only remembers
-that the two belong together: whether the active side completed, and which one disconnects, they see
-in the memory that they share.
+A connect waits in the listener's backlog (queued) until a connector asks for it. Then it is with
+the passive side (offered) until the passive side accepts or rejects. From accept on the broker only
+remembers which two ends form the connection: whether the active side has completed it, and which
+side disconnects, the two read in the memory that they share.
 
 A process that loses the broker while it holds an accepted connection leaves its end *vacant*: if
 it comes back (or if the other side reports the connection to a new broker first), it claims
@@ -74,7 +74,7 @@ class Connections(Ends):
         if connection is None or connection.active.process is not process:
             return
         if connection.active.over and connection.passive.process is process:
-            # The passive side of the same process was quicker, and its word was taken for this one.
+            # The passive side of the same process was quicker: its `closed` ended the active end.
             self._end(connection, connection.passive)
             return
         self._withdraw(connection, why)
@@ -371,7 +371,7 @@ def _new_number(*parties: Process) -> int:
 
 
 def _from_held(held: Fields) -> Connection:
-    """Make the record of a connection that one side alone has reported."""
+    """Return a new record of a connection that one side alone has reported."""
     mine = End(held["adapter"], held["local"])
     theirs = End(held["peer_adapter"], held["peer"])
     active, passive = (mine, theirs) if held["role"] == "active" else (theirs, mine)

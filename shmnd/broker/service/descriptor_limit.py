@@ -68,7 +68,7 @@ class Reserve:
         """When the shortage began, and its last failure."""
 
     def met(self, failure: OSError, now: float) -> bool:
-        """Note a shortage. Return whether clients have waited for its end long enough."""
+        """Note a shortage; return whether it has lasted so long that clients are turned away."""
         if now > self._last + _PATIENCE:
             self._since = now  # an earlier shortage has ended, without a client to accept
         self._last = now

@@ -14,18 +14,21 @@ __all__ = ["NameRequests"]
 
 
 class NameRequests:
-    """Handlers of the requests by which a process uses the directory."""
+    """Handlers of the requests by which a process uses the directory.
+
+    Each handler returns the fields of its reply.
+    """
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
     def announce(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
-        """Take a record of the process, or its new data."""
+        """Announce a record of the process, or its new data."""
         self._directory.announce(process, own_adapter(process, fields["adapter"]), fields)
         return {}
 
     def retract(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
-        """Forget a record."""
+        """Retract a record."""
         self._directory.retract(process, fields["object"])
         return {}
 
@@ -34,17 +37,17 @@ class NameRequests:
         return self._directory.find(fields)
 
     def watch(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
-        """Report to the process which records come and go."""
+        """Begin to report changes of records to the process."""
         self._directory.watch(process, fields["kind"], fields["name"])
         return {}
 
     def unwatch(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
-        """End that report."""
+        """Report changes of these records no more."""
         self._directory.unwatch(process, fields["kind"], fields["name"])
         return {}
 
     def meet(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
-        """Introduce an adapter of the process to one of another, now or when that comes."""
+        """Introduce an adapter of the process and a peer's, now or once the peer has opened it."""
         adapter = own_adapter(process, fields["adapter"])
         return {"met": self._directory.meet(process, adapter, fields["peer"])}
 

@@ -244,10 +244,10 @@ class Connection:
 
     @property
     def identity(self) -> tuple[int, str, str]:
-        """Return what names it, also to the next broker."""
+        """The key of this connection among all, also at the next broker."""
         return self.number, self.active.adapter, self.passive.adapter
 
     @property
     def key(self) -> tuple[int, Address, Address]:
-        """Return what may exist only once at a time."""
+        """The protocol and both addresses, which only one connection may have at a time."""
         return self.protocol, self.active.address, self.passive.address

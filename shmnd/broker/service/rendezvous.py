@@ -169,9 +169,9 @@ class Rendezvous:
     def _take_from_holders(self, client: int, fields: Fields) -> None:
         """Take what the other holders of an address have sent: it may be free by now.
 
-        A process that has closed its listener may tell another one so, which comes by another
-        socket. Its request must not overtake the close. Each process counts once, whatever the
-        number of its objects.
+        A process may close its listener and then have another process bind the same address, which
+        asks by another socket: that request must not overtake the close. Each process counts once,
+        whatever the number of its objects.
         """
         holders = self._ports.holders(fields["protocol"], fields["host"], fields["port"])
         for owner in {holder.adapter.process.client for holder in holders} - {client}:
@@ -344,7 +344,7 @@ class Rendezvous:
         return {"refused": refused}
 
     def _sync(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
-        """Repeat lost introductions, and name those that cannot be sent yet.
+        """Repeat lost introductions; the reply names those that cannot be sent yet.
 
         The reply follows every earlier message to the client, and the repeated ones.
         """
@@ -355,8 +355,8 @@ class Rendezvous:
     def _unheard(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
         """Note that descriptors were lost: the introduction is repeated when it is needed.
 
-        Where it was one segment, that alone: all of it comes with a doorbell for the owner, of
-        which few wait for one that makes no call.
+        A lost segment is repeated alone. A whole introduction brings a doorbell for the owner, and
+        only a few doorbells may wait for an owner that makes no call.
         """
         uid, segment = fields["adapter"], fields["seg"]
         if uid not in process.knows:

@@ -36,7 +36,7 @@ class Scheduling:
         """When the usual policy is due again; 0.0: it is in force."""
 
     def follow(self, undecided: int, changes: int, now: float) -> None:
-        """Choose the policy by the connections that are undecided, and how many steps were made."""
+        """Choose the policy by the number of undecided connections and the count of changes."""
         if undecided >= MANY and changes != self._changes:
             if not self.until:
                 self._set(os.SCHED_BATCH)

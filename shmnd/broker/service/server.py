@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker's sockets and its loop: one thread, one epoll, nothing that ever blocks.
 
-Every request of a client is answered, or the client is dropped. Messages to a client wait in a
-bounded queue of its own as long as it does not read; meanwhile nothing more is read from it, so a
-client that only sends delays itself and no other. A queue that overflows costs its client
-the connection (it comes back and reports what it holds).
+Every request of a client is answered, or the client is dropped. While a client does not read,
+messages to it wait in a bounded queue of its own, and nothing more is read from it: a client that
+only sends delays no other one. A client whose queue overflows is dropped; it connects again and
+reports what it holds.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class Server:
             pass  # it did not wait for the answer
 
     def _drop_doomed(self) -> None:
-        """Take the doomed out, and what follows from that, which may doom others."""
+        """Remove the doomed clients and send what follows from their end, which may doom others."""
         while (doomed := self._clients.take_doomed()) is not None:
             client, why = doomed
             number = client.number
@@ -336,7 +336,7 @@ class Server:
             self._leave(number)
 
     def _take(self, client: Client) -> bool:
-        """Take and answer one request; False if there is none."""
+        """Receive and answer one request; return False if there is none."""
         try:
             datagram = receive(client.sock)
         except (BlockingIOError, ConnectionResetError):

@@ -160,14 +160,14 @@ def _json_object(limit: int) -> Check:
 
 
 def _reason(value: object) -> str:
-    """Check a text of one process for the errors of another, whose terminal it must not control."""
+    """Return a reason for the peer's error message, cut, and with control characters escaped."""
     text = _opaque_text(value)[:MAX_REASON]
     shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
     return shown[:MAX_REASON]
 
 
 def _opaque_text(value: object) -> str:
-    """Check text of one process for another, which the broker does not read."""
+    """Return a text that the broker passes on unread, after a check of its type and length."""
     if not isinstance(value, str):
         raise ValueError("must be text")
     if _LONGEST_LETTER * len(value) + 2 > MAX_OPAQUE:  # else it fits, whatever it holds
@@ -218,7 +218,7 @@ def _rules(**fields: Check | _Default) -> _Rules:
 
 
 def _fields(rules: _Rules, message: Mapping[str, object]) -> Fields:
-    """Take the fields of a request out of a message; ValueError names the one that is wrong."""
+    """Return the checked fields of a request; raise ValueError that names a wrong one."""
     taken: Fields = {}
     for name, check, default in rules:
         if name in message:
