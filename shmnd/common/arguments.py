@@ -69,7 +69,10 @@ def shown(value: object) -> str:
 
 
 def wrong_kind(value: object, wanted: str) -> str:
-    """Return that an object is not of the class wanted. Both versions have classes of one name."""
+    """Return text that says that an object is not of the wanted class.
+
+    Version 1 and version 2 have classes of the same name.
+    """
     article = "an" if wanted[0] in "AEIOU" else "a"
     name = type(value).__name__
     if name != wanted:
@@ -168,7 +171,7 @@ def flags_given(call: str, flags: object, kind: type[enum.IntFlag]) -> int:
 
 
 def flags_as_context(call: str, flags: enum.IntFlag) -> TypeError:
-    """Make the error for flags that were passed in the place of a request's context."""
+    """Return the error for flags that were passed in the place of a request's context."""
     name = f"{type(flags).__name__}.{flags.name}" if isinstance(flags, OpFlag) else "OpFlag.…"
     return TypeError(
         f"{call}: {flags!r} was passed as the context; pass flags by keyword: flags={name}"

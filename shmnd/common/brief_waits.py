@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brief waits: a thread that may wait for the broker only a moment each time.
 
-A call that finds the broker slow then raises `TooLate`, after it has taken back what it asked for,
-so that all can be done again by a thread that may wait. Only calls that can be taken back ask
+A call of such a thread that finds the broker slow takes back what it asked for and raises
+`TooLate`; then a thread that may wait repeats the call. Only calls that can be taken back ask
 whether the waits of their thread are brief; all others wait as usual. A signal handler that runs
-meanwhile has brief waits too: `TooLate` is an IO_TIMEOUT to it.
+meanwhile has brief waits too, and sees `TooLate` as an IO_TIMEOUT.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class TooLate(NdTimeoutError):
 
 
 def too_late(call: str) -> TooLate:
-    """Make the error of a call."""
+    """Return the error of a call whose brief wait has ended without an answer."""
     text = f"{call}: the broker did not answer within {BRIEF_SECONDS} s [IO_TIMEOUT]"
     return TooLate(Status.IO_TIMEOUT, text)
 
 
 def briefly(call: Callable[[], _T]) -> _T:
-    """Make a call whose waits for the broker are brief."""
+    """Return what a call returns; its waits for the broker are brief."""
     me = threading.get_ident()
     before = _brief.get(me, 0)
     try:
@@ -63,7 +63,7 @@ def brief_until() -> float | None:
 
 
 def refuse_brief_wait(call: str) -> None:
-    """Refuse a thread with brief waits what cannot be taken back: TooLate."""
+    """Raise TooLate in a thread with brief waits, before a step that cannot be taken back."""
     if brief_until() is not None:
         raise too_late(call)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernel descriptors with one owner each: plain ones, counters and timers.
 
-Each closes itself when the last reference goes; closing twice is harmless, and a call
-after the end does nothing. So the order in which objects are released never matters.
+Each closes itself when its last reference is gone. Closing twice is harmless, and a call on a
+closed one does nothing, so the order in which objects are released never matters.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _LIMITS: Final = {
     errno.ENOSPC: "the limit of watched descriptors of a user is fs.epoll.max_user_watches",
     errno.ENODEV: "the kernel has no file system to make it in",
 }
-"""What else a system may be out of, and where that is set."""
+"""For other errors of the system, the limit that was met and where it is set."""
 _FORBIDDEN: Final = (errno.EPERM, errno.ENOSYS)
 _NOT_OURS: Final = (errno.EBADF, errno.EINVAL, errno.EPERM, errno.EEXIST, errno.ENOTSOCK)
-"""What the system says of a number that is closed, or by now that of another file."""
+"""Errors of a descriptor that is closed, or that refers to another file by now."""
 
 
 @contextlib.contextmanager
@@ -95,15 +95,15 @@ def refuse_closed(call: str, failure: BaseException) -> None:
 
 
 def file_of(fd: int) -> tuple[int, int]:
-    """Return what distinguishes an open file from all others, as long as it is open."""
+    """Return the device and inode of an open file, which no other file has while it is open."""
     found = os.fstat(fd)
     return found.st_dev, found.st_ino
 
 
 def is_still(fd: int, file: tuple[int, int]) -> bool:
-    """Return whether a number is still that of a file, which a child inherits and may use.
+    """Return whether a descriptor still refers to a file, also in a child that inherits it.
 
-    A program that becomes a daemon closes all descriptors, and opens others.
+    A program that becomes a daemon closes all descriptors, and then opens others.
     """
     try:
         return file_of(fd) == file
@@ -116,10 +116,10 @@ _open: weakref.WeakSet[Descriptor] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    """Close the copies that fork() made, while their numbers are their own.
+    """Close the copies of descriptors that fork() made, at once.
 
-    Later a child cannot find that out: a program that becomes a daemon closes all descriptors, and
-    opens others, which the end of an object of its parent would close.
+    Later their numbers may belong to other files: a program that becomes a daemon closes all
+    descriptors and opens others, which the end of an object of its parent would close.
     """
     for descriptor in list(_open):
         descriptor.close()
@@ -185,7 +185,7 @@ class Doorbell(Descriptor):
         ring(self)  # a byte the other way; it is never read
 
     def drain(self) -> bool:
-        """Take the rings, or many of them; False when no more will come."""
+        """Take the rings, or up to 256 of them; return False when no more will come."""
         try:
             return bool(os.read(self._fd, _RINGS))
         except BlockingIOError:
@@ -216,8 +216,8 @@ class Timer(Descriptor):
     def __init__(self) -> None:
         self._take(timerfd)
         self._due = _NEVER
-        # The deadline here and the one in the kernel change together. A finaliser may come in
-        # between.
+        # Held while the deadline here and the one in the kernel change. Reentrant: a finaliser may
+        # run in between.
         self._lock = threading.RLock()
 
     def set(self, when: float) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of the interpreter, as daemon threads meet it.
+"""Objects that are closed at the end of the interpreter, and the daemon threads that use them.
 
-A thread whose object is closed by that end stays where it is.
+A thread whose object is closed then sleeps until the process ends.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from shmnd.common.weak import Living
 __all__ = ["AtExit", "Closable", "ClosedAtExit", "stay_at_exit"]
 
 _LONGEST_EXIT: Final = 10.0
-"""Seconds that an exit may take in which a handler waits for what a thread has locked."""
+"""Seconds for which such a thread sleeps, in case an exit handler waits for a lock it holds."""
 _exit_began = threading.Event()
 """Set when the end of the interpreter closes objects."""
 
 
 def stay_at_exit() -> None:
-    """Keep a daemon thread that finds its object closed by the end of the interpreter.
+    """Put a daemon thread to sleep that finds its object closed by the end of the interpreter.
 
-    It ends with the process. An error would be printed, of a program that has made none.
+    The thread ends with the process. Otherwise it would print an error for which the program has
+    given no reason.
     """
     if _exit_began.is_set() and threading.current_thread() is not threading.main_thread():
         time.sleep(_LONGEST_EXIT)
 
 
 class AtExit:
-    """A function that runs when this process ends, and when a child does that has registered it.
+    """A function that runs at the end of this process, and of a child that registers it again.
 
-    A child of multiprocessing forgets, from CPython 3.13 on, what its parent has registered.
+    From CPython 3.13 on, a child of multiprocessing drops the registrations of its parent.
     """
 
     def __init__(self, function: Callable[[], object]) -> None:
@@ -44,11 +45,11 @@ class AtExit:
         self.register()
 
     def register(self) -> None:
-        """Register it in this process, unless that was done: later ones run before it."""
+        """Register it in this process, once. Functions that are registered later run before it."""
         if self._pid != os.getpid():
             atexit.unregister(self._function)
             atexit.register(self._function)
-            self._pid = os.getpid()  # last: what a handler of a signal has interrupted is repeated
+            self._pid = os.getpid()  # last: after an interruption the next call registers again
 
 
 class Closable(Protocol):

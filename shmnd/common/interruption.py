@@ -44,7 +44,10 @@ def may_be_interrupted() -> bool:
 
 
 def is_interruption(exc: BaseException) -> bool:
-    """Return whether an exception is the program's own: none of a fault, or of a signal handler."""
+    """Return whether an exception interrupts the program: of a signal handler, or Ctrl-C, or exit.
+
+    Any other exception is the fault of the step that raised it.
+    """
     if not isinstance(exc, Exception):
         return True  # KeyboardInterrupt, SystemExit
     traceback = exc.__traceback__
@@ -56,9 +59,9 @@ def is_interruption(exc: BaseException) -> bool:
 
 
 def pass_on(exc: BaseException) -> None:
-    """Raise an exception again if it is a signal handler's, before others of its kind are handled.
+    """Raise an exception again if it interrupts the program; otherwise the caller handles it.
 
-    `TimeoutError`, which handlers of SIGALRM raise, is an OSError.
+    A handler of SIGALRM may raise `TimeoutError`, which `except OSError` would catch.
     """
     if is_interruption(exc):
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the loops over the objects of this library have in common."""
+"""The base class of the loops over objects of this library."""
 
 from __future__ import annotations
 

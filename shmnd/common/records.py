@@ -17,7 +17,7 @@ from shmnd.common.held import Held
 __all__ = ["Announcement", "Change", "Entry", "Watch"]
 
 _MOST_UNREAD: Final = 4096
-"""Changes that a watch keeps one by one; more that are not taken are merged."""
+"""Changes that a watch keeps one by one; further ones that are not taken are merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Return the part that no other record shares."""
+        """The adapter and the number, which identify the record."""
         return self.adapter, self.number
 
 
@@ -60,10 +60,10 @@ class Change:
 
 
 def _merged(changes: deque[Change]) -> deque[Change]:
-    """Return the changes without those that a later one makes needless, in their order.
+    """Return the changes without those that a later change replaces, in their order.
 
-    Of a record that came and went there are none. Others keep the last state, behind the end of
-    the one before where the reader has that one.
+    A record that came and went leaves no change. Any other record leaves its last state, and before
+    that its end if the reader knows an earlier record of the same key.
     """
     kept: dict[tuple[tuple[str, int], bool], Change] = {}  # by record, and whether it is its end
     for change in changes:
@@ -106,7 +106,7 @@ class Watch:
 
     @property
     def pending(self) -> bool:
-        """True when `changes` has something to return."""
+        """Whether `changes` has something to return."""
         return bool(self._changes)
 
     def changes(self) -> list[Change]:

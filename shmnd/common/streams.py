@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def clear_of_streams(fd: int) -> int:
     """Return the same open file under a number that is none of the standard streams'.
 
-    A program may have closed those, and something in it writes to them nevertheless. A child
-    process gets others under their numbers.
-    A caller in which a signal must lose no descriptor compares first, and calls for those alone.
+    A program may have closed its standard streams and still write to their numbers; and a child
+    process gets other files under these numbers. A caller in which a signal handler must lose no
+    descriptor calls this only for numbers up to 2.
     """
     if fd > 2:
         return fd
@@ -43,7 +43,7 @@ def socket_clear_of_streams(made: socket.socket) -> socket.socket:
 
 
 def new_epoll() -> select.epoll:
-    """Make one whose number is none of the standard streams'."""
+    """Return a new epoll whose number is none of the standard streams'."""
     made = select.epoll()
     if made.fileno() > 2:
         return made

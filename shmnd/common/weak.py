@@ -13,7 +13,10 @@ _T = TypeVar("_T")
 
 
 def without_owner(hook: Any) -> Any:
-    """Hold a bound method without its object; without the object the call does nothing."""
+    """Return a bound method that does not keep its object alive, and does nothing after its end.
+
+    Anything else is returned as it is.
+    """
     if isinstance(hook, types.MethodType):
         return _WithoutOwner(hook.__self__, hook.__func__)
     if isinstance(hook, types.BuiltinMethodType) and hook.__self__ is not None:
@@ -54,7 +57,7 @@ class _WithoutOwner:
 
 
 class Living(Generic[_T]):
-    """Objects that it does not keep alive, each once, for several threads.
+    """A set of objects that does not keep them alive, for several threads.
 
     A loop over a WeakSet, and its copy, raise RuntimeError where another thread adds an object
     meanwhile, or takes one out.
