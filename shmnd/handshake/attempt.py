@@ -124,7 +124,7 @@ class Attempt:
     peer_adapter: str = ""
 
     def settle(self) -> None:
-        """Drop the terms, which matter until both sides are connected."""
+        """Drop the terms, which are not needed once both sides are connected."""
         self.mine = self.theirs = None
 
 

@@ -48,9 +48,9 @@ class BrokerEvents(ConnectionStateMachine):
             self._engine.follow_object(self._number, self)
 
     def _stop_expecting(self, overlapped: Overlapped, *, released: bool = False) -> bool:
-        """Become as new again; return False if it does not wait any more.
+        """Stop waiting for a request; return False if the connector does not wait for it any more.
 
-        `released`: without an answer of the broker, as the release of the listener does.
+        With `released` this does not wait for an answer of the broker.
         """
         with Held(self._lock):
             if self._request is None or self._request[0] is not overlapped:

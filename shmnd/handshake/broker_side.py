@@ -37,10 +37,10 @@ class BrokerSide:
         self.asked = 0
         """The number of the request for the pending Connect or Accept; 0: no answer is to come."""
         self.unanswered = False
-        """True until the broker has answered that request."""
+        """Whether the broker has yet to answer that request."""
         self.lacking = ""
-        """The shortage for which the last Accept, or the answer to Connect, failed: the reason of
-        the refusal or withdrawal after it."""
+        """The shortage that failed the last Accept or the answer to Connect: the reason given in
+        the refusal or withdrawal that follows."""
 
     def note_request(self, number: int) -> None:
         """Note a request whose answer comes as an event; 0: the broker has answered already."""
@@ -63,10 +63,10 @@ class BrokerSide:
         offer: Terms,
         private: bytes,
     ) -> tuple[int, int, Address]:
-        """Send the offer of a Connect, from a local address to that of the peer.
+        """Send the offer of a Connect from a local address to the peer's.
 
-        Return (request, 0, local address) when the answer comes as an event, which an unbound port
-        permits; (0, connection, local address) when the broker has answered. Raise
+        Return (request, 0, local address) when the answer will come as an event, which is possible
+        for an unbound port; (0, connection, local address) when the broker has answered. Raise
         CONNECTION_REFUSED when there is no listener.
         """
         local, peer = addresses

@@ -39,7 +39,7 @@ class AdapterLike(SegmentOwner, Protocol):
 
     @property
     def _closed(self) -> bool:
-        """True after its `close()`."""
+        """Whether it is closed."""
 
     def _check_open(self, call: str) -> None:
         """Raise DEVICE_REMOVED when it is closed."""
@@ -76,7 +76,7 @@ class QueuePairLike(Protocol):
 
     @property
     def _peer_gave_up(self) -> bool:
-        """True when the other side has ended, or died, before the connection was complete."""
+        """Whether the other side has ended, or died, before the connection was complete."""
 
     def _moved_from(self, state: int) -> bool:
         """Return whether a connector that saw this state may see another; changes nothing."""

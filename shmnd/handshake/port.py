@@ -75,9 +75,9 @@ class Port:
             self._record.backlog = backlog
 
     def forget(self) -> int:
-        """Drop the records of it here.
+        """Drop its records in this process.
 
-        Return the number by which the broker is to close it, 0 if it was not bound.
+        Return the number by which the broker is to close it, or 0 if it was not bound.
         """
         self._engine.unfollow_object(self.object)
         bound = self._engine.broker_state.bound.pop(self.object, None)
@@ -123,7 +123,7 @@ class PortHolder(OverlappedObject):
             )
 
     def _puts_off_close(self) -> bool:
-        """Put a close off to the next poll if it interrupts a call; return whether it does."""
+        """Postpone a close that interrupts a call to the next poll; return whether it does."""
         if not self._lock.held_here:
             return False
         self._closing = True
@@ -142,7 +142,7 @@ class PortHolder(OverlappedObject):
                     self._try_again()
 
     def _try_again(self) -> None:
-        """Let it be polled soon: another thread is in a call of it."""
+        """Let this object be polled again soon, because another thread is in one of its calls."""
         self._engine.pending_operations.hurry(self)
         self._engine.wake_at(time.monotonic() + _RETRY)
 

@@ -99,9 +99,9 @@ class QueuePairLink:
         self._taken = False
         self._released = False
         self.attached = False
-        """True when the queue pair is bound to a link, or was."""
+        """Whether the queue pair is bound to a link, or was."""
         self.given_up = False
-        """True when `give_up` was called."""
+        """Whether `give_up` was called."""
         self._listener: Callable[[], None] | None = None
 
     def take(self, qp: QueuePairLike, call: str) -> None:
@@ -144,7 +144,7 @@ class QueuePairLink:
         return () if qp is None else qp._describe()
 
     def answer(self, attempt: Attempt, peer: PeerLike, limits: ReadLimits) -> LinkLike:
-        """Make the link, bind the queue pair to it, and return it. For the passive side."""
+        """Make the link, bind the queue pair to it, and return the link. For the passive side."""
         qp = self._require_living("Connector.accept")
         assert attempt.theirs is not None
         assert attempt.mine is not None
@@ -198,7 +198,7 @@ class QueuePairLink:
             self._engine.pending_operations.add_link(connector, qp)
 
     def poll(self) -> LinkStatus:
-        """Read the state of the link once."""
+        """Read the state of the link once, and return it."""
         pair = None if self._released else _pairs.get(self._number)
         qp = None if pair is None else pair()
         if qp is None:
@@ -206,7 +206,7 @@ class QueuePairLink:
         qp._progress()
         found = _FOUND[qp._state]
         if found is None:
-            # Since `_progress` the peer may have opened and closed: that is for the next poll.
+            # The peer may have opened and closed since `_progress`; the next poll reads that.
             return LinkStatus.REFUSED if qp._peer_gave_up else UNDECIDED
         return found
 
@@ -272,7 +272,7 @@ def _ended(step: Callable[[], bool]) -> bool:
 
 
 def _release_callback(qp_link: QueuePairLink, kept: object = None) -> Callable[[], None]:
-    """Return what a queue pair calls at its end; by it the pair keeps `kept`, not the link."""
+    """Return a function for the end of a queue pair; it keeps `kept` alive, and not the link."""
     ref = weakref.ref(qp_link)
 
     def released(_kept: object = kept) -> None:

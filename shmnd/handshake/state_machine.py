@@ -270,7 +270,7 @@ class ConnectionStateMachine(PortHolder):
 
     @property
     def _is_new(self) -> bool:
-        """True when it was not used, or its last Connect failed."""
+        """Whether it has not been used, or its last Connect failed."""
         within_another = self._lock.held_here
         with Held(self._lock):
             if not within_another:
@@ -279,7 +279,7 @@ class ConnectionStateMachine(PortHolder):
 
     @property
     def _is_aborted(self) -> bool:
-        """True when the active side gave up before Accept or Reject."""
+        """Whether the active side gave up before Accept or Reject."""
         with Held(self._lock):
             return self._aborted
 
