@@ -127,12 +127,12 @@ def _require_compiled_part() -> None:
             )
 
 
-# Not loaded yet, only searched for: the error that a new user meets first shall come at once.
+# Searched for, not loaded: so a missing build is reported at the import, not at the first use.
 _require_compiled_part()
 
 
 def __getattr__(name: str) -> object:
-    """Load an object of the interface, or version 1, when it is first asked for."""
+    """Return an object of the interface, or version 1, loaded when it is first asked for."""
     home = f"{__name__}.nd1" if name == "nd1" else _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -144,7 +144,7 @@ class Adapter(Closing):
         return replace(self._limits, info_version=INFO_VERSIONS[-1])
 
     def query_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with ND2_ADAPTER_INFO, whose InfoVersion the caller has set in it."""
+        """Fill a buffer with ND2_ADAPTER_INFO; return its size. The caller sets its InfoVersion."""
         call = "Adapter.query_into"
         self._check_open(call)
         with writable_bytes(call, buffer) as octets:
@@ -157,7 +157,7 @@ class Adapter(Closing):
         return [(host, 0) for host in host_addresses()]
 
     def query_address_list_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with a SOCKET_ADDRESS_LIST; BUFFER_OVERFLOW when it does not fit."""
+        """Fill a buffer with a SOCKET_ADDRESS_LIST; return its size. Or BUFFER_OVERFLOW."""
         call = "Adapter.query_address_list_into"
         self._check_open(call)
         return address_list_into(call, buffer, self.query_address_list())
@@ -289,7 +289,7 @@ class Adapter(Closing):
         max_initiator_sge: int = 1,
         inline_size: int = 0,
     ) -> QueuePair:
-        """Make a queue pair. Receives complete on one queue, all else on the other, or the same.
+        """Create a queue pair; `receive_cq` and `initiator_cq` may be one queue.
 
         `context` comes back in each of its results. A depth is how many requests may be
         outstanding, `inline_size` how many bytes one may pass inline. The granted number of
@@ -378,7 +378,7 @@ class Adapter(Closing):
     # -- the end --
 
     def _keep(self, made: _Made) -> _Made:
-        """Note an object that is closed with the adapter at the latest."""
+        """Note an object, to close it with the adapter at the latest, and return it."""
         self._objects.add(made)
         return made
 

@@ -69,7 +69,10 @@ _LIST_ENTRY: Final = struct.Struct("<Qi4x")  # SOCKET_ADDRESS: pointer, length
 
 @functools.lru_cache(1024)
 def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Read a numeric host, without scope and IPv4-in-IPv6 wrapping. ValueError if it is none."""
+    """Return a numeric host as an address, without its scope; ValueError if it is not numeric.
+
+    An IPv4 address that is wrapped in IPv6 is returned as IPv4.
+    """
     ip = ipaddress.ip_address(host)
     if isinstance(ip, ipaddress.IPv6Address):
         return ip.ipv4_mapped or ipaddress.IPv6Address(int(ip))
@@ -149,8 +152,8 @@ def is_any(host: str) -> bool:
 
 def _interface_hosts() -> list[str]:
     """Return the addresses of the present interfaces, in their normal form."""
-    # Here: a process whose addresses are the loops has no use for it, and it takes as long to load
-    # as a quarter of shmnd.
+    # Imported here: a process that uses loopback addresses alone never needs psutil, which takes a
+    # quarter as long to load as shmnd.
     import psutil
 
     return [
@@ -162,7 +165,7 @@ def _interface_hosts() -> list[str]:
 
 
 def host_addresses() -> list[str]:
-    """Return the hosts that an adapter reports: the first loops, every interface's, `::1`.
+    """Return the hosts that an adapter reports: 127.0.0.1, 127.0.0.2, every interface's, `::1`.
 
     Link-local addresses are served, but not listed: without a scope they mean nothing to the
     other programs that a user would hand the list to.
@@ -176,7 +179,7 @@ def host_addresses() -> list[str]:
 
 def is_local(host: str) -> bool:
     """Return whether this host answers to a normalised host: every 127.x.y.z, `::1`, its own."""
-    # The loops first, because asking the system for all interfaces takes its time.
+    # Loopback addresses first: they need no system call for the list of interfaces.
     return _is_loopback(host) or host in _interface_hosts()
 
 
@@ -201,7 +204,10 @@ def pack_sockaddr(address: Address) -> bytes:
 
 
 def unpack_sockaddr(data: Buffer, call: str = "unpack_sockaddr", parameter: int = 1) -> Address:
-    """Return the address in a sockaddr. Too short: bad parameter; other family: bad address."""
+    """Return the address in a sockaddr.
+
+    A sockaddr that is too short is an invalid parameter; one of another family is INVALID_ADDRESS.
+    """
     octets = bytes(data)
     if len(octets) < _SOCKADDR_MIN:
         raise error(
@@ -288,7 +294,7 @@ def writable_bytes(call: str, buffer: Buffer | None, parameter: int = 1) -> memo
 
 
 def _require_room(call: str, room: memoryview, needed: int) -> None:
-    """Raise BUFFER_OVERFLOW with the size that is needed unless the buffer has it."""
+    """Raise BUFFER_OVERFLOW, with the needed size as `.required`, if the buffer is too small."""
     if room.nbytes < needed:
         raise error(
             Status.BUFFER_OVERFLOW,
@@ -325,7 +331,7 @@ def into(
 def address_list_into(
     call: str, buffer: Buffer | None, addresses: Sequence[Address], *, parameter: int = 1
 ) -> int:
-    """Fill a caller's buffer with SOCKET_ADDRESS_LIST, its pointers pointing into that buffer."""
+    """Fill a buffer with SOCKET_ADDRESS_LIST, whose pointers point into it; return its size."""
     needed = address_list_size(addresses)
     with writable_bytes(call, buffer, parameter) as room:
         _require_room(call, room, needed)

@@ -13,14 +13,14 @@ __all__ = ["group", "namespace"]
 
 
 def namespace(text: str) -> str:
-    """Read the name of a namespace."""
+    """Return the name of a namespace, checked."""
     from shmnd.broker.place import namespace_name
 
     return _checked(text, namespace_name, "namespace ")
 
 
 def group(text: str) -> str:
-    """Read the name or the number of a group, which this process must be in."""
+    """Return the name or the number of a group, after a check that this process is in it."""
     from shmnd.broker.access import access_of
 
     return _checked(text, access_of, "group ")

@@ -135,7 +135,7 @@ class _Attempt:
             raise
 
     def _late(self, timeout: float | None) -> TimeoutError:
-        """Make the error of a time-out that has ended."""
+        """Return the error of a time-out that has ended."""
         call = self._call
         if self.asking.over:
             return TimeoutError(
@@ -151,7 +151,7 @@ class _Attempt:
         )
 
     def connection(self) -> Connection:
-        """Complete the connection, when the peer has accepted."""
+        """Complete the connection that the peer has accepted, and return it."""
         ends, shared = self._ends, self._shared
         assert ends is not None
         assert shared is not None

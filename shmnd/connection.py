@@ -108,12 +108,12 @@ class Connection(Closing):
 
     @property
     def closed(self) -> bool:
-        """True after `close()`."""
+        """Whether this end is closed."""
         return bool(self._refusal)
 
     @property
     def connected(self) -> bool:
-        """True until either side closes, or the peer dies."""
+        """Whether neither side has closed and the peer lives."""
         return not (self._refusal or self._messages.ended or self._disconnected.done())
 
     def __repr__(self) -> str:
@@ -310,7 +310,7 @@ class Connection(Closing):
             raise self._ended(call, sending=True)
 
     def _pushed(self, out: Outgoing, call: str) -> bool:
-        """Send as much as the peer has room for; True when the whole message is sent."""
+        """Send as much as the peer has room for; return whether the whole message is sent."""
         if self._refusal:
             raise refused(call, self._refusal)
         if self._messages.goodbye or self._messages.ended:
@@ -328,7 +328,7 @@ class Connection(Closing):
         return False
 
     def _next(self, timeout: float | None, maxlength: int | None, call: str) -> bytes:
-        """Wait for the next message and take it, unless it is too long."""
+        """Wait for the next message and return it; one that is too long stays in the inbox."""
         end = end_of(timeout, call)
         while True:
             if not self._wait(lambda: self._arrived(call), end):
@@ -346,7 +346,7 @@ class Connection(Closing):
                 return message
 
     def _wait(self, ready: Callable[[], bool], end: float) -> bool:
-        """Wait for a step to succeed; False when the time ends first.
+        """Wait until `ready` returns True; return False when the time ends first.
 
         One thread waits for the queue; the others wait for that thread.
         """

@@ -75,8 +75,9 @@ class Connector(BrokerEvents):
     ) -> Overlapped:
         """Ask the listener at an address for a connection with this queue pair.
 
-        Completes when the peer has accepted (`complete_connect` comes next) or refused. A refused
-        connector is as new, but has what the peer sent along.
+        The operation completes when the peer has accepted, or refused. After an accept,
+        `complete_connect` comes next. A refused connector can connect again; it keeps the private
+        data of the refusal.
         """
         call = "Connector.connect"
         self._check(call)
@@ -104,7 +105,7 @@ class Connector(BrokerEvents):
     def _ask(
         self, call: str, qp_link: QueuePairLink, peer: Address, offer: Terms, private: bytes
     ) -> Overlapped:
-        """Send the offer. A refusal is the end of the operation; other errors are raised."""
+        """Send the offer and return the Connect. A refusal completes it; other errors raise."""
         port = self._port
         if port is None:
             # The broker binds it together with the Connect.
@@ -287,7 +288,7 @@ class Connector(BrokerEvents):
         return self._attempt_now("Connector.get_local_address").local
 
     def get_local_address_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with the sockaddr of this end; BUFFER_OVERFLOW when it does not fit."""
+        """Fill a buffer with the sockaddr of this end; return its size. Or BUFFER_OVERFLOW."""
         call = "Connector.get_local_address_into"
         return into(call, buffer, pack_sockaddr(self._attempt_now(call).local))
 
@@ -296,7 +297,7 @@ class Connector(BrokerEvents):
         return self._attempt_now("Connector.get_peer_address").peer
 
     def get_peer_address_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with the sockaddr of the other end; BUFFER_OVERFLOW when it is short."""
+        """Fill a buffer with the sockaddr of the peer; return its size. Or BUFFER_OVERFLOW."""
         call = "Connector.get_peer_address_into"
         return into(call, buffer, pack_sockaddr(self._attempt_now(call).peer))
 
@@ -313,9 +314,7 @@ class Connector(BrokerEvents):
     # -- the end of a connection --
 
     def notify_disconnect(self) -> Overlapped:
-        """Request a notification of the connection's end, by either side; at once when it has
-        ended.
-        """
+        """Request a notification of the end of the connection; at once when it has ended."""
         call = "Connector.notify_disconnect"
         self._check(call)
         with Held(self._lock):
@@ -400,7 +399,7 @@ class Connector(BrokerEvents):
         return private_bytes(data, self._adapter._limits.max_callee_data, "MaxCalleeData", call)
 
     def _await_decision(self, overlapped: Overlapped) -> Overlapped:
-        """Leave the decision to the peer, or to the release of the queue pair."""
+        """Return an operation that the peer, or the release of the queue pair, completes."""
         assert self._qp_link is not None
         self._deciding = overlapped
         self._qp_link.when_released(self._act_on_release)
@@ -411,7 +410,7 @@ class Connector(BrokerEvents):
 
 
 def _at_once() -> Status:
-    """End an operation; a poll does so where the handler of a signal has interrupted its call."""
+    """Return SUCCESS. A poll calls this again where a signal handler interrupted the call."""
     return Status.SUCCESS
 
 

@@ -23,7 +23,7 @@ __all__ = ["Announcement", "Change", "Changes", "Directory", "Entry", "Watch"]
 
 
 class Changes:
-    """The changes of a watch, in order. Each is there until it has been taken in."""
+    """The changes of a watch, in order. Each stays here until it has been handled."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch: Final = watch
@@ -31,15 +31,15 @@ class Changes:
         self._taking: Final = threading.RLock()
 
     def append(self, change: Change) -> None:
-        """Take this one in, too, behind all that have come."""
+        """Add a change behind all others."""
         self._left.append(change)
 
     def take_in(
         self, take: Callable[[Change], None], then: Callable[[], None] | None = None
     ) -> None:
-        """Call `take` for each that has come, and `then`; not where another thread is at it.
+        """Call `take` for each change, then `then`; do nothing while another thread does so.
 
-        A handler of a signal that interrupts the thread which is may begin again.
+        A signal handler that interrupts that thread may call this, and begins from the start.
         """
         left = self._left
         with Attempted(self._taking) as free:
@@ -66,7 +66,7 @@ class Directory:
         return f"<Directory of {self._adapter!r}>"
 
     def announce(self, kind: str, name: str, data: Mapping[str, Any] | None = None) -> Announcement:
-        """Announce a record.
+        """Announce a record, and return the announcement, whose `close` retracts it.
 
         `kind` has up to 32 lower-case letters, digits, dots and hyphens, `name` up to 255 bytes,
         `data` up to 4,096 bytes as JSON.

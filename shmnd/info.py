@@ -94,12 +94,12 @@ class AdapterInfo:
 
     @classmethod
     def unpack(cls, data: Buffer) -> AdapterInfo:
-        """Read ND2_ADAPTER_INFO; bytes beyond the structure are a vendor's own and left out."""
+        """Return the fields of ND2_ADAPTER_INFO; further bytes, a vendor's own, are left out."""
         return cls._unpack(_LAYOUT64, data, "AdapterInfo.unpack")
 
     @classmethod
     def unpack32(cls, data: Buffer) -> AdapterInfo:
-        """Read ND2_ADAPTER_INFO32."""
+        """Return the fields of ND2_ADAPTER_INFO32."""
         return cls._unpack(_LAYOUT32, data, "AdapterInfo.unpack32")
 
     @classmethod

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["Listener"]
 
 _BACKLOG_MAX: Final = 2**31 - 1
-"""More is silently taken for this."""
+"""A longer backlog is silently cut to this."""
 _CERTAINLY_TAKEN: Final = 1024
-"""So many outstanding requests of a listener the broker takes in any case."""
+"""The number of outstanding requests of a listener that the broker accepts in any case."""
 
 
 @made_by("Adapter.create_listener")
@@ -87,7 +87,7 @@ class Listener(PortHolder):
         return self._require_listening("Listener.get_local_address").address
 
     def get_local_address_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with the sockaddr of the listener; BUFFER_OVERFLOW when it is short."""
+        """Fill a buffer with the sockaddr of the listener; return its size. Or BUFFER_OVERFLOW."""
         call = "Listener.get_local_address_into"
         return into(call, buffer, pack_sockaddr(self._require_listening(call).address))
 
@@ -121,7 +121,8 @@ class Listener(PortHolder):
     def _arm(self, call: str, listener: int, connector: int) -> None:
         """Let the broker offer a request to a connector.
 
-        There is nothing to wait for, unless the broker is gone, or may refuse for their number.
+        This waits for the broker only if the broker is gone, or may refuse because of the number of
+        requests.
         """
         if self._engine.client.alive and len(self._numbers) <= _CERTAINLY_TAKEN:
             self._engine.post("request", object=listener, connector=connector)
@@ -130,7 +131,7 @@ class Listener(PortHolder):
             self._engine.call("request", caller=call, object=listener, connector=connector)
 
     def _cancel_request(self, overlapped: Overlapped) -> bool:
-        """Take a request back; one whose offer is on its way ends with that instead."""
+        """Take a request back; return False if its offer was on its way, which completes it."""
         connector = self._connector_of(overlapped)
         if connector is None:
             return True

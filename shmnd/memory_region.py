@@ -80,7 +80,7 @@ class MemoryRegion(OverlappedObject):
         self._held: HeldBuffer | _Bare | None = None
         self._leaving = False
         self._left: dict[int, HeldBuffer | _Bare | None] = {}
-        """What `_let_go` has yet to release, by token."""
+        """The buffers that `_let_go` has yet to release, by token."""
         self._windows: Living[_Window] = Living()
         self._revoked: list[int] = []  # window tokens that a peer may still be copying by
 

@@ -72,19 +72,19 @@ class Neighbour(Closing):
 
     @property
     def dead(self) -> bool:
-        """True as soon as its process has died."""
+        """Whether its process has died."""
         return self._peer.dead
 
     @property
     def same_user(self) -> bool:
-        """True when the broker has found that its process belongs to the user of this one."""
+        """Whether the broker has proof that its process belongs to the user of this process."""
         return self._peer.same_user
 
     def ring(self) -> None:
-        """Wake what waits in its process: calls, event loops and descriptors.
+        """Wake the calls, event loops and descriptors that wait in its process, so that they poll.
 
-        They poll then what they wait for. A process that is not asleep notices it at its next poll.
-        Never waits and never fails; a dead process receives nothing.
+        A process that is not asleep notices the ring at its next poll. Never waits and never fails;
+        a dead process receives nothing.
         """
         if not self._closed:
             self._peer.ring()
@@ -101,11 +101,11 @@ class Neighbour(Closing):
     ) -> memoryview:
         """Return a view of memory that its adapter allocated, by what `Adapter.locate` returned.
 
-        Without `nbytes` all that follows the offset is shown. The memory is mapped only if its
-        size is sealed, and the range is checked; it stays mapped
-        until the last view of it is gone. What it shows later is its owner's business. With
-        `writable`, for memory of `peers="write"`. DEVICE_NOT_READY: a new broker does not know the
-        memory yet, as its owner has made no call since; try again.
+        Without `nbytes` the view extends from the offset to the end. The memory is mapped only if
+        its size is sealed, and the range is checked; it stays mapped until the last view of it is
+        gone. Its owner may change its content, or use it for something else. A `writable` view
+        needs memory of `peers="write"`. DEVICE_NOT_READY: a new broker does not know the memory
+        yet, as its owner has made no call since; try again.
         """
         call = "Neighbour.view"
         self._check(call)
@@ -166,7 +166,7 @@ class Neighbour(Closing):
             raise error(Status.INVALID_HANDLE, call, "the neighbour is closed")
 
     def close(self) -> None:
-        """Part from it: segments that it announces later are not mapped here. Harmless twice."""
+        """End the meeting: segments that it announces later are not mapped here. Harmless twice."""
         if self._closed:
             return
         self._adapter._engine.meetings.part(self._adapter, self.uid, id(self))

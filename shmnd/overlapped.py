@@ -169,7 +169,7 @@ class OverlappedObject(Closing):
         self._cancel_pending()
 
     def _poll_window(self) -> float:
-        """Return the seconds for which a task polls before it sleeps; none, if a poll is dear."""
+        """Return the seconds for which a task polls before it sleeps; 0 where a poll is costly."""
         return 0.0
 
     def _begin_turns(self) -> None:
@@ -190,10 +190,10 @@ class OverlappedObject(Closing):
         *,
         delivered: bool = True,
     ) -> Overlapped:
-        """Accept an operation: from here on it is delivered exactly once, whatever happens.
+        """Return a new operation. From here on it is delivered exactly once, whatever happens.
 
         `step` is called now and at every poll of the progress engine; the status that it
-        returns ends the operation. `cancel` undoes the beginning and returns whether it could.
+        returns ends the operation. `cancel` takes the operation back and returns whether it could.
         Bound methods of the object do not keep it alive. `waits_for` is named in a TimeoutError.
         The file does not deliver one that the library begins for itself (`delivered`).
         """
@@ -226,7 +226,7 @@ class OverlappedFile(Deliveries, Closing):
 
     @property
     def closed(self) -> bool:
-        """True after `close()`."""
+        """Whether the file is closed."""
         return self._closed
 
     def fileno(self) -> int:

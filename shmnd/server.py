@@ -53,7 +53,7 @@ def listen(
     namespace: str | None = None,
     group: int | str | None = None,
 ) -> Server:
-    """Listen at an address; port 0 takes a free one, which `Server.address` names.
+    """Return a server that listens at an address; port 0 takes a free one, see `Server.address`.
 
     Each connection has `nbytes` of memory for the program's own use, and about as many in each
     direction for messages, in `depth` pieces.
@@ -114,7 +114,7 @@ class Server(Closing):
 
     @property
     def closed(self) -> bool:
-        """True after `close()`."""
+        """Whether the server is closed."""
         return self._closed
 
     def accept(self, timeout: float | None = None) -> Connection:
@@ -227,7 +227,9 @@ class Server(Closing):
             self._rest()
 
     def _complete(self) -> Arrival | None:
-        """Make the connection of an arrival whose peer has completed it; drop those that failed to.
+        """Return an arrival whose peer has completed the connection, with its connection made.
+
+        Arrivals that failed, or took too long, are dropped.
 
         It stays an arrival until a call returns it: the handler of a signal may raise before.
         """
@@ -323,7 +325,7 @@ class Server(Closing):
             self._drop()
 
     def _accepted(self, offer: Offer) -> Arrival | None:
-        """Accept a request; None when its peer gave up, or does not speak this way."""
+        """Accept a request and return its arrival; None if the peer gave up or is no `connect`."""
         connector = offer.connector
         ends: Ends | None = None
         try:
@@ -354,7 +356,7 @@ class Server(Closing):
             raise
 
     def _ring(self) -> None:
-        """Let a poll ask for news: one that ended an operation may have done so before."""
+        """Let another poll look for news: a poll that ended an operation may have looked before."""
         engine = self._shared.adapter._engine
         if engine.alive:
             engine.ring()

@@ -212,7 +212,7 @@ class NdError(Exception):
     """After BUFFER_OVERFLOW of an `..._into` call: the size in bytes that is needed."""
 
     def __new__(cls, status: int, message: str, *, required: int | None = None) -> Self:
-        """Choose the family of the status, unless a subclass was asked for by name."""
+        """Return an instance of the family of the status; a subclass makes its own instances."""
         family = _FAMILY.get(Status(status), NdError) if cls is NdError else cls
         # CPython requires the __new__ of the base that determines the memory layout of the object.
         if issubclass(family, OSError):
@@ -337,12 +337,12 @@ def _fill_errno(err: OSError, status: Status, message: str) -> None:
 
 
 def _rebuild(cls: type[NdError], status: int, message: str, required: int | None) -> NdError:
-    """Make an error again in another process (pickle has no way to pass keywords)."""
+    """Return an error as it was in the process that pickled it; pickle passes no keywords."""
     return cls(status, message, required=required)
 
 
 def error(status: int, call: str, detail: str, *, required: int | None = None) -> NdError:
-    """Make the error of a status; `raise error(Status.X, "QueuePair.send", "flags 0x40 …")`."""
+    """Return the error of a status: `raise error(Status.X, "QueuePair.send", "flags 0x40 …")`."""
     return NdError(status, f"{call}: {detail} [{Status(status).name}]", required=required)
 
 
@@ -380,7 +380,7 @@ def _may_not_be_executed(failure: BaseException) -> bool:
 
 
 def renamed(err: NdError, call: str) -> NdError:
-    """Make an error again under the name of the call that the program made."""
+    """Return an error with the name of the call that the program made."""
     return error(err.status, call, detail_of(err), required=err.required)
 
 

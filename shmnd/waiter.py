@@ -68,7 +68,10 @@ class Waiter(Closing):
     # -- threads --
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is ready; False when `timeout` seconds end first. Ctrl-C interrupts it."""
+        """Wait until it is ready; return False when `timeout` seconds end first.
+
+        Ctrl-C interrupts the wait.
+        """
         if timeout is not None:
             timeout = seconds("Waiter.wait", 1, "timeout", timeout)
         if self._poll():
@@ -83,7 +86,7 @@ class Waiter(Closing):
             self._end()
 
     def sleep(self, poll: Callable[[], _T], timeout: float | None = None) -> _T | bool:
-        """Sleep until `poll` returns something true, and return that; False when the time ends.
+        """Sleep until `poll` returns a true value, and return that value; False when the time ends.
 
         `poll` is called in place of `ready` and `arm`: it polls, arms, and polls once more.
         """
@@ -103,9 +106,9 @@ class Waiter(Closing):
         return await self._within(timeout, self._tasks)
 
     async def _wait_in_line(self, timeout: float | None) -> bool:
-        """Wait as `wait_in_loop` does, in a line of its loop: one task of it wakes at a time.
+        """Wait as `wait_in_loop` does, in a queue of the loop's tasks: one of them wakes at a time.
 
-        Its caller calls `_wake_next` when it has taken what it found, or ends in another way.
+        The caller calls `_wake_next` when it has taken what it waited for, or gives up.
         """
         loop = asyncio.get_running_loop()
         line = self._lines.setdefault(loop, [])
@@ -116,7 +119,7 @@ class Waiter(Closing):
                 del self._lines[loop]
 
     def _wake_next(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Wake the next task of a line that a task has left, if that one finds something.
+        """Wake the next task of a line that a task has left, if this waiter is ready for it.
 
         Without a loop the task has not slept. The collector may end a task while its
         loop does not run.
@@ -233,9 +236,8 @@ class Waiter(Closing):
 
     @property
     def waited_for(self) -> bool:
-        """True while a thread or a task sleeps for it, or a program has its descriptor.
-
-        So it is while that is true of a group in which it is.
+        """Whether a thread or a task sleeps for it or for its group, or a program has a descriptor
+        of either.
         """
         if self._sleepers > 0 or self._groups is None:
             return self._sleepers > 0
@@ -309,7 +311,7 @@ class WaiterGroup(Waiter):
         self.add(first)
 
     def add(self, waiter: Waiter) -> bool:
-        """Take one more; False for one of another namespace."""
+        """Add a waiter; return False for a waiter of another namespace, which is not added."""
         if waiter._engine is not self._engine:
             return False
         self._members.append(waiter)
@@ -320,7 +322,7 @@ class WaiterGroup(Waiter):
         return True
 
     def remove(self, waiter: Waiter) -> bool:
-        """Take one out; return whether it was the last one, after which the group is closed."""
+        """Remove a waiter; return whether it was the last one, which closes the group."""
         if waiter in self._members:
             self._members.remove(waiter)
             if waiter._groups is not None:
@@ -339,10 +341,10 @@ class WaiterGroup(Waiter):
 
 
 class Attendant(Closing):
-    """Calls `poll` at the next poll of this process after it was asked to.
+    """Calls `poll` once after each `ask`, at the next poll of this process, in any thread.
 
-    That is in any call of any thread. `poll` must not wait for other processes; it may ask the
-    broker. A method is held without its object.
+    `poll` must not wait for other processes; it may ask the broker. A method is held without its
+    object.
     """
 
     def __init__(self, adapter: Adapter, poll: Callable[[], None]) -> None:
@@ -352,7 +354,7 @@ class Attendant(Closing):
         self._closed = False
 
     def ask(self) -> None:
-        """Let `poll` be called, now by a thread that sleeps. Never waits; safe in a finaliser."""
+        """Let `poll` be called; a thread that sleeps wakes up for it. Never waits, never raises."""
         if not self._closed:
             self._engine.pending_operations.hurry(self)
             self._engine.ring()
