@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process waits on, what it makes progress on, and its peers and its broker."""
+"""The progress engine of a process: its waits, its polls, its peers and its broker."""

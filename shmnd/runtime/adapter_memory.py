@@ -26,7 +26,7 @@ _ALLOCATE: Final = "Adapter.allocate"
 
 
 class AdapterMemory:
-    """Behind `allocate`, `allocate_segment`, `attach` and `locate`; the adapter itself is open."""
+    """Carries out `allocate`, `allocate_segment`, `attach` and `locate` of an open adapter."""
 
     def __init__(self, arena: Arena, place: Place, most: int) -> None:
         self._arena: Final = arena
@@ -40,7 +40,7 @@ class AdapterMemory:
         return self._piece(nbytes, peers, alone=False)
 
     def allocate_segment(self, nbytes: int, peers: Literal["write", "read"]) -> SharedArray:
-        """Return a segment of its own."""
+        """Return memory in a segment of its own."""
         nbytes = self._wanted(nbytes, peers, "Adapter.allocate_segment")
         return self._piece(nbytes, peers, alone=True)
 

@@ -25,16 +25,16 @@ __all__ = ["DataPlane"]
 
 
 class DataPlane:
-    """Makes and maps what two processes share."""
+    """Makes and maps the objects that two processes share."""
 
     def create_link(self, local: PairDescription, remote: PairDescription) -> LinkLike:
-        """Make the link of a connection, on the passive side."""
+        """Return a new link of a connection, for the passive side."""
         return Link.create(local, remote)
 
     def attach_link(
         self, fd: int, size: int, local: PairDescription, remote: PairDescription
     ) -> LinkLike:
-        """Map a link that the other side made. The descriptor stays the caller's."""
+        """Map a link that the other side made, and return it. The descriptor stays the caller's."""
         return Link.attach(fd, size, local, remote)
 
     def peer_adapter(
@@ -46,9 +46,9 @@ class DataPlane:
         table: Description,
         same_user: bool,
     ) -> PeerLike:
-        """Make the record of an adapter of another process."""
+        """Return a new record of an adapter of another process."""
         return PeerAdapter(uid, pid, doorbell_fd, pidfd, dict(table), same_user)
 
     def attach_segment(self, fd: Owned, size: int, writable: bool) -> SegmentLike:
-        """Map a segment of another process; takes the descriptor in any case."""
+        """Map a segment of another process and return it; takes the descriptor in any case."""
         return Segment.attach(fd, size, writable=writable)

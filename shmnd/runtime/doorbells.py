@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Doorbells that the broker hands to this process, and the repair when one is lost.
+"""Doorbells that this process receives from the broker, and the repair of a lost one.
 
-Every process that may have to wake this one has a channel to it: it rings at one end, we listen at
-the other. The channel belongs to the two alone. The ringing side decides how long it lasts: we
-listen until the other end is closed.
+Every process that may have to wake this one has a channel to it: the other process rings at one
+end, this one listens at the other. No third process has an end. This process listens until the
+ringing end is closed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PAUSE: Final = 1.0
 
 
 class Doorbells:
-    """Takes doorbells, and asks for another one when there was no descriptor for one.
+    """Takes doorbells, and requests a new one when no descriptor was free for one.
 
-    Until it has asked, this process polls every `_PAUSE`, since its peer may ring in vain. `ask`
-    asks the broker for the doorbell of a process; it returns False when there is no broker.
+    Until it has requested one, this process polls every `_PAUSE`, since its peer may ring in vain.
+    `ask` requests the doorbell of a process from the broker, and returns False without a broker.
     """
 
     def __init__(
@@ -44,7 +44,8 @@ class Doorbells:
     def take(self, process: str, fds: list[int]) -> None:
         """Listen to a process. Takes the descriptor, if it has arrived.
 
-        It has an owner at once: one that a handler of a signal left open would be rung for ever.
+        The descriptor has an owner at once: if an interruption left it open, the peer would ring it
+        for ever.
         """
         try:
             if fds and self._wait_set.listen(Doorbell.of(fds.pop), process):

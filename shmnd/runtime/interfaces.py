@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of what the progress engine uses of other rooms.
+"""Types of the objects of other rooms that the progress engine uses.
 
-It is written against these, not against the compiled data plane or the broker's socket, so that
-its every state can be tested without either.
+The engine is written against these types, not against the compiled data plane or the broker's
+socket, so that each of its states can be tested without either.
 """
 
 from __future__ import annotations
@@ -69,22 +69,22 @@ class PolledQueue(Protocol):
 
     @property
     def _busy(self) -> bool:
-        """It has requests in progress."""
+        """Whether it has requests in progress."""
 
     @property
     def _attended(self) -> bool:
-        """A thread sleeps for it, or waits for a Notify."""
+        """Whether a thread sleeps for it, or waits for a Notify."""
 
     @property
     def _notify_mode(self) -> int:
         """Not 0 while a Notify is pending."""
 
     _announcing: bool
-    """Ring once when a request is posted that does not end at once: a thread sleeps."""
+    """Whether to ring once when a request is posted that does not end at once, for a sleeper."""
 
     @property
     def _polls(self) -> int:
-        """Grows with every call that takes results."""
+        """The number of calls that took results."""
 
     @property
     def _connected(self) -> int:
@@ -159,7 +159,7 @@ class PeerLike(Protocol):
 
     @property
     def dead(self) -> bool:
-        """Its process has died."""
+        """Whether its process has died."""
 
     def add_segment(self, seg: int, segment: Any) -> None:
         """Keep a mapped segment under its number."""
@@ -174,14 +174,14 @@ class PeerLike(Protocol):
         """Ring its process no more, in a forked child."""
 
     def ring(self) -> None:
-        """Wake what waits in its process."""
+        """Wake its process."""
 
     def segment(self, seg: int) -> Any:
         """Return a segment of its data that is mapped here now, or None."""
 
     @property
     def same_user(self) -> bool:
-        """Its process belongs to our own user."""
+        """Whether its process belongs to the user of this process."""
 
 
 class SegmentLike(Protocol):
@@ -195,12 +195,12 @@ class DataPlaneLike(Protocol):
     """The data plane."""
 
     def create_link(self, local: PairDescription, remote: PairDescription) -> LinkLike:
-        """Make the link of a connection, on the passive side."""
+        """Return a new link of a connection, for the passive side."""
 
     def attach_link(
         self, fd: int, size: int, local: PairDescription, remote: PairDescription
     ) -> LinkLike:
-        """Map a link that the other side made. The descriptor stays the caller's."""
+        """Map a link that the other side made, and return it. The descriptor stays the caller's."""
 
     def peer_adapter(
         self,
@@ -211,13 +211,13 @@ class DataPlaneLike(Protocol):
         table: Description,
         same_user: bool,
     ) -> PeerLike:
-        """Make the record of an adapter of another process.
+        """Return a new record of an adapter of another process.
 
         With a `pidfd` of -1 the private memory of the process is left alone.
         """
 
     def attach_segment(self, fd: Owned, size: int, writable: bool) -> SegmentLike:
-        """Map a segment of another process; takes the descriptor in any case."""
+        """Map a segment of another process and return it; takes the descriptor in any case."""
 
 
 class EngineOfNames(Protocol):
@@ -289,13 +289,13 @@ class NamesLike(Protocol):
     def announce(
         self, adapter: SegmentOwner, kind: str, name: str, data: dict[str, Any]
     ) -> Announcement:
-        """Announce a record of an adapter."""
+        """Announce a record of an adapter, and return the announcement."""
 
     def find(self, kind: str, name: str) -> list[Entry]:
         """Return the records that exist."""
 
     def watch(self, kind: str, name: str) -> Watch:
-        """Follow the records of a kind, or of a name."""
+        """Return a new watch on the records of a kind, or of a name."""
 
 
 class _HasNames(Protocol):
@@ -320,11 +320,11 @@ class BrokerLike(Protocol):
     broker: str
     """Names the broker of the present session, or of the last one."""
     unsorted: list[Sized]
-    """Containers of what it has read and no call has taken."""
+    """Containers of the messages that it has read and no call has taken."""
 
     @property
     def alive(self) -> bool:
-        """False after the broker was found gone, until a call or `reconnect` finds a new one."""
+        """Whether there is a session; not from the loss of the broker until the next session."""
 
     def broker_runs(self) -> bool:
         """Return whether a broker takes connections now; never waits, never starts one."""
@@ -335,21 +335,24 @@ class BrokerLike(Protocol):
     def call(
         self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
     ) -> dict[str, Any]:
-        """Ask and wait for the reply. Raise NdError for an error reply."""
+        """Ask the broker and return its reply; raise NdError for an error reply."""
 
     def call_by(
         self, until: float, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
     ) -> dict[str, Any]:
-        """Ask and wait until a moment: TooLate, and the session continues."""
+        """Return the reply, or raise TooLate at a moment; the session continues then."""
 
     def ask(self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any) -> int:
-        """Ask without a wait; the reply comes as an event `answer`. 0: it could not be asked."""
+        """Ask without waiting; return the number of the request, or 0 if it could not be sent.
+
+        The reply comes as an event `answer`.
+        """
 
     def post(self, op: str, **fields: Any) -> None:
         """Send a message that needs no reply; never waits, never raises for a broker gone."""
 
     def events(self) -> list[tuple[dict[str, Any], list[int]]]:
-        """Take unsolicited messages, without waiting; the descriptors belong to the caller."""
+        """Return unsolicited messages, without waiting; their descriptors belong to the caller."""
 
     def reconnect(self) -> None:
         """Find or start another broker and report to it what this process holds."""

@@ -20,11 +20,11 @@ def lent_segments(
     read_only: Sequence[_Numbered],
     withdraw: Callable[[int], None],
 ) -> Iterator[tuple[int, int, int, bool]]:
-    """Yield the number of each, its bytes, its descriptor, and whether peers may write it.
+    """Yield of each segment: number, bytes, descriptor, and whether peers may write it.
 
-    The descriptor is open until the next one is asked for. Where another thread ends a segment
-    while the caller has it, the broker hears of its end before the caller announces it. So this
-    withdraws it once more, behind the caller's announcement.
+    The descriptor is open until the next segment is requested. If another thread ends a segment
+    while the caller has it, the broker learns of the end before the caller announces the segment.
+    Therefore it is withdrawn once more, after the caller's announcement.
     """
     for segments, may_write in ((written, True), (read_only, False)):
         for seg, segment in segments:

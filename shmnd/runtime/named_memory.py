@@ -47,7 +47,7 @@ _NEEDED: Final = f"memory with a name needs {_SHM}, memory without one does not"
 
 
 def open_segment(segment: Any, writable: bool, call: str) -> Descriptor:
-    """Return a descriptor of one's own of what a caller names as shared memory."""
+    """Return a new descriptor of the shared memory that a caller names."""
     name = segment
     try:
         descriptor = _descriptor_of(segment)
@@ -88,7 +88,7 @@ def _is_path(name: str) -> bool:
 
 
 def _path_of(name: str) -> str:
-    """Return the path of what shm_open would open, which returns a number that no object owns."""
+    """Return the path that shm_open would open. A call of it returns a number without an owner."""
     return name if _is_path(name) else f"{_SHM}/{name.lstrip('/')}"
 
 
@@ -203,7 +203,7 @@ _all: Final[Living[NamedMemory]] = Living()
 
 
 def forget_all(memories: list[NamedMemory]) -> None:
-    """Remove the names, each surely; what the last handler of a signal raised is raised then."""
+    """Remove the names, all of them; then raise what the last signal handler has raised."""
     raised = None
     for each in memories:
         try:

@@ -39,19 +39,19 @@ class _Process:
         self.doorbell = doorbell
         self.pidfd = pidfd
         self.near = near
-        """True when its private memory may be copied by its process id: it is of our own user, as a
-        broker of that user or root reports, and its pidfd has that id here."""
+        """Whether its private memory may be copied by its process id: the process belongs to our
+        own user, as a broker of that user or root reports, and its pidfd has that id here."""
         self.introduced: set[str] = set()
         """Its adapters that the broker reports as open."""
         self.known: weakref.WeakValueDictionary[str, PeerLike] = weakref.WeakValueDictionary()
-        """Those and its adapters that queue pairs still refer to."""
+        """The introduced adapters, and those that queue pairs still refer to."""
         self._living: set[int] = set()
         self._wait_set = wait_set
         wait_set.include(pidfd.fileno())
         self.watched = True
 
     def has_ended(self) -> bool:
-        """Return whether the kernel reports its end."""
+        """Return whether the kernel reports that the process has ended."""
         return bool(_poll(self.pidfd, select.POLLIN))
 
     def listens_no_more(self) -> bool:
@@ -59,7 +59,7 @@ class _Process:
         return bool(_poll(self.doorbell, 0) & select.POLLHUP)
 
     def has_hung_up(self) -> bool:
-        """Return whether it has closed the other end, and not lost the doorbell on the way."""
+        """Return whether the process has closed the other end, which it had received."""
         return self.listens_no_more() and was_listened_at(self.doorbell)
 
     def ring_by(self, doorbell: Descriptor) -> None:
@@ -78,8 +78,8 @@ class _Process:
     def adopt(self, peer: PeerLike) -> None:
         """Keep the descriptors of the process as long as the record of this adapter lives."""
         self.known[peer.uid] = peer
-        # It refers to this process, and so keeps its descriptors open for the peer. First: a peer
-        # that is counted and has no end, as a handler of a signal has raised, would count for ever.
+        # The callback refers to this object, and so keeps the descriptors open for the peer. First:
+        # a peer that is counted without it, after an interruption, would count for ever.
         when_dropped(peer, self._left, id(peer))
         self._living.add(id(peer))
 
@@ -115,7 +115,7 @@ class Peers:
         return None if found is None else found[0]
 
     def meet(self, event: Event, fds: list[int]) -> None:
-        """Note an adapter that a broker introduces, or a new broker again. Takes the fds."""
+        """Note an adapter that a broker introduces, perhaps once more. Takes the descriptors."""
         with Held(self._lock):
             self._meet(event, fds)
 
@@ -219,7 +219,7 @@ class Peers:
                     self.forget(adapter)
 
     def take_dead(self, readable: list[int]) -> None:
-        """End what the processes had that have ended, by the descriptors that became readable."""
+        """Mark as dead the adapters of processes that have ended, by their readable pidfds."""
         with Held(self._lock):
             for process in list(self._processes.values()):
                 ended = process.watched and process.pidfd.fileno() in readable
@@ -230,7 +230,7 @@ class Peers:
                     process.unwatch()  # last: where this is interrupted, the next poll repeats it
 
     def close_in_child(self) -> None:
-        """Forget all of it after fork: it is the parent's."""
+        """Forget all peers after fork: they are the parent's."""
         self._lock = threading.RLock()  # its holder is not here
         for process in list(self._processes.values()):
             process.hang_up()
@@ -245,7 +245,7 @@ class Peers:
 
 
 def _poll(fd: Descriptor, events: int) -> int:
-    """Return the pending ones of these events at a descriptor; a closed other end is one."""
+    """Return which of these events are pending at a descriptor, and whether its peer is closed."""
     poll = select.poll()
     poll.register(fd, events)
     found = poll.poll(0)

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects that every poll visits: those with operations pending, and those that end by
-themselves.
-"""
+"""The objects that every poll visits: those with pending operations, and unfinished ends."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ class PendingOperations(PendingCore):
         self._lingering.clear()
 
     def close_in_child(self) -> None:
-        """Forget all of it after fork: it is the parent's."""
+        """Forget all pending operations after fork: they are the parent's."""
         self._lingering.clear()
         self._tickers.clear()
         self._links.clear()

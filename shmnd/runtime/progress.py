@@ -138,7 +138,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
         self, join: Callable[[ProgressEngine], BrokerLike], data_plane: DataPlaneLike
     ) -> None:
         self.key: Final = os.urandom(16).hex()
-        """Only this process and the broker have it; peers get the name made of it."""
+        """A secret of this process and the broker; peers receive the name that is made of it."""
         self.process: Final = name_of(self.key)
         self.data_plane: Final = data_plane
         self.attempts = threading.RLock()
@@ -147,11 +147,11 @@ class ProgressEngine(BrokerExchange, EngineCore):
         self._users: set[str] = set()  # changed in place: a finaliser may change it meanwhile
         self._has_left = False
         self.alive = True
-        """False after the end, and in a process that was forked off."""
+        """Whether it can be used: not after its end, and not in a forked child."""
         self._ended = ""
         wait_set = WaitSet()
         self.news: Final = wait_set.news
-        """Wake sleeping threads: an operation has ended, and one of them may wait for it."""
+        """Wakes sleeping threads: an operation has ended, and one of them may wait for it."""
         self.pending_operations = PendingOperations(wait_set)
         super().__init__(wait_set, data_plane, self.pending_operations)
         self._numbers = itertools.count(1)
@@ -185,7 +185,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
 
     @property
     def closed(self) -> bool:
-        """True when its last adapter was closed; False in a forked child of its process."""
+        """Whether its last adapter was closed; never in a forked child of its process."""
         return self._ended == _CLOSED
 
     @property
@@ -195,7 +195,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
 
     @property
     def doorbell_fd(self) -> int:
-        """What this process rings itself by."""
+        """The descriptor by which this process rings itself."""
         return self._wait_set.doorbell_fd
 
     @property
@@ -219,29 +219,29 @@ class ProgressEngine(BrokerExchange, EngineCore):
         poll_once(self)
 
     def progress_by_calls(self) -> None:
-        """Poll as `progress`, in calls that a program may make by the hundred.
+        """Poll as `progress` does, in a call that a program may make for hundreds of connections.
 
-        The broker answers each. Where many answers follow each other, they are taken together.
+        The broker answers each call; many answers in a row are taken together.
         """
         poll_once(self, one_of_many=True)
 
     @property
     def wait_set(self) -> WaitSet:
-        """What its threads sleep on."""
+        """The wait set on which its threads sleep."""
         return self._wait_set
 
     def attend(self, found: list[tuple[int, int]] | None, rung: bool) -> None:
-        """Poll after a sleep in compiled code, which took the rings and left what else it found.
+        """Poll after a sleep in compiled code, which has taken the rings.
 
-        None before that sleep.
+        `found` are the other descriptors that it found readable; None before the sleep.
         """
         poll_once(self, others=False, found=found, rung=rung)
 
     def wait(self, predicate: Callable[[], object], timeout: float | None = None) -> Any:
-        """Poll, and sleep in the kernel between polls, until the predicate returns something true,
-        and return that.
+        """Poll, and sleep between polls, until the predicate returns a true value; return that.
 
-        False when `timeout` seconds end first. Ctrl-C ends it, as any signal handler that raises.
+        Return False when `timeout` seconds end first. Ctrl-C ends the wait, as does any other
+        signal handler that raises.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         until = 0 if deadline is None else max(1, int(min(deadline, _FAR) * 1e9))
@@ -307,7 +307,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
     def wake_at(self, when: float) -> None:
         """Let every waiter poll again at a moment of `time.monotonic()`.
 
-        At an earlier poll, ask again: only the earliest moment is kept.
+        Only the earliest moment is kept: a poll before its own moment calls this again.
         """
         self._wait_set.wake_at(when)
 
@@ -315,7 +315,7 @@ class ProgressEngine(BrokerExchange, EngineCore):
         broker = self.client.fileno()
         if readable != [broker]:
             self._peers.take_dead(readable)
-        # Another thread that is speaking with the broker leaves the events readable for later.
+        # While another thread exchanges messages with the broker, the events stay readable.
         if broker in readable:
             self.map_announced()
 

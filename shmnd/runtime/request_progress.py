@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["RequestProgress"]
 
 _ROUND_NS: Final = 5_000_000
-"""Between two rounds over all queues, whichever queue's poll begins them."""
+"""Nanoseconds between two rounds over all queues, whichever queue's poll begins them."""
 _GRACE: Final = 0.01
 """Seconds without a poll of a queue after which sleeping threads poll it."""
 
@@ -47,15 +47,17 @@ class RequestProgress(Sleepers):
         """The queue whose call began the last round, until another one has polled it."""
 
     def add(self, queue: PolledQueue) -> None:
-        """Let threads that sleep continue its requests. It is held weakly."""
+        """Let sleeping threads continue the requests of a queue, which is held weakly."""
         key = id(queue)
         self._forget(key)  # an earlier one that was there may have left its entries
         self._queues[key] = weakref.ref(queue, lambda _: self._forget(key))
         queue._announcing = bool(self._sleepers)
 
     def _forget(self, key: int) -> None:
-        """Drop the entries of a queue. The handler of a signal may raise before it does: where a
-        weak reference ends, the interpreter drops that exception, and the entries stay.
+        """Drop the entries of a queue.
+
+        If a signal handler raises before that, at the end of a weak reference, the interpreter
+        drops the exception and the entries stay.
         """
         self._queues.pop(key, None)
         self._watched.discard(key)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process sleeps on: its doorbells, one epoll, and an order among its sleeping threads.
+"""The sleep of a process: its doorbells, one epoll, and the leader among its sleeping threads.
 
 Several threads may wait at once, but only one of them, the leader, sleeps in the kernel; the
 others sleep on a condition. An epoll that several threads sleep on wakes just one of them, and
@@ -52,7 +52,7 @@ class WaitSet(WaitSetCore):
     def __init__(self) -> None:
         self._epoll = new_epoll()
         self._own = EventCount()  # rung by this process alone
-        # Closed by the thread that lets go of one last: another may be about to drain it.
+        # Closed by the thread that drops the last reference: another may be about to drain it.
         self._doorbells = {}
         self._timer = Timer()
         self._nudge = EventCount()  # wakes the leader; unlike a ring it brings no news
@@ -64,7 +64,7 @@ class WaitSet(WaitSetCore):
 
     @property
     def doorbell_fd(self) -> int:
-        """What this process rings itself by; a counter that no other process holds."""
+        """The counter by which this process rings itself; no other process holds it."""
         return self._own.fileno()
 
     @property
@@ -96,7 +96,8 @@ class WaitSet(WaitSetCore):
     def listen(self, doorbell: Doorbell, process: str) -> bool:
         """Let another process ring here, until it closes its end.
 
-        False for a process that keeps too many open: it might use up the descriptors of this one.
+        Return False, without listening, for a process that keeps too many doorbells open: it could
+        use up the descriptors of this one.
         """
         doorbell.begin(process)
         known = [each for each in list(self._doorbells.values()) if each.process == process]
@@ -110,7 +111,7 @@ class WaitSet(WaitSetCore):
         return True
 
     def _hear(self, doorbell: Doorbell) -> bool:
-        """Take the rings of a doorbell; False when no more will come."""
+        """Take the rings of a doorbell; return False, and drop it, when no more will come."""
         if doorbell.drain():
             return True
         if self._doorbells.pop(doorbell.fileno(), None) is not None:
@@ -185,7 +186,7 @@ class WaitSet(WaitSetCore):
                 self._cond.notify_all()
 
     def _lead(self, seen: int, timeout: float) -> bool:
-        """Become the leader, or stay it; False when there was news, or the time is over."""
+        """Become or stay the leader; return False when there was news, or when the time ended."""
         deadline = 0.0
         with self._following():
             while self._generation == seen:
@@ -198,7 +199,7 @@ class WaitSet(WaitSetCore):
 
     @contextlib.contextmanager
     def _following(self) -> Iterator[None]:
-        """Hold the condition, and be counted before anything is read that a leader changes."""
+        """Hold the condition, and count as a follower before the state of the leader is read."""
         with Held(self._lock):
             self._followers += 1
             try:
@@ -207,7 +208,7 @@ class WaitSet(WaitSetCore):
                 self._followers -= 1
 
     def leave(self) -> None:
-        """End the lead of this thread, if it led. A thread that sleeps becomes the leader."""
+        """Stop being the leader, if this thread is; a thread that sleeps becomes the next one."""
         if self._leader != threading.get_ident():
             return
         with Held(self._lock):
@@ -217,8 +218,8 @@ class WaitSet(WaitSetCore):
     def close(self) -> None:
         """Release the descriptors, once no thread sleeps on them.
 
-        A leader that was woken and does not run yet would find nothing to wake up for, and sleep
-        on, when its descriptors are gone.
+        A leader that was woken and does not run yet would otherwise find its descriptors gone, and
+        continue to sleep.
         """
         with self._following():
             deadline = time.monotonic() + _PATIENCE
@@ -259,7 +260,7 @@ class _Watched(Protocol):
 
 
 _readable: weakref.WeakSet[Readiness] = weakref.WeakSet()
-"""Those whose descriptors are open: a child that is forked off closes its copies."""
+"""Objects whose descriptors are open: a forked child closes its copies."""
 
 
 class Readiness:
@@ -319,7 +320,7 @@ class Readiness:
         return epoll
 
     def close_in_child(self) -> None:
-        """Release the copy that fork() made, while its number is still its own."""
+        """Release the copy that fork() made, while its number still refers to it."""
         if self._epoll is not None:
             close_epoll(self._epoll)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this process announces and watches at the broker, and reports to a new broker.
 
-After a restart of the broker processes come back one by one. A record that is known and that the
-new broker has not heard of yet is therefore kept: while its adapter is a neighbour that lives, and
+After a restart of the broker its clients come back one by one. A known record that is not yet
+announced to the new broker is therefore kept: while its adapter is a neighbour that lives, and
 otherwise for a few seconds.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Names"]
 
 _GRACE: Final = 5.0
-"""Seconds after which a record that a new broker has not heard of counts as gone."""
+"""Seconds after which a record that is not announced to a new broker counts as gone."""
 
 _Watched = tuple[str, str]
 _Announced = tuple["weakref.ref[SegmentOwner]", dict[str, Any]]
@@ -49,7 +49,7 @@ class Names:
     def announce(
         self, adapter: SegmentOwner, kind: str, name: str, data: dict[str, Any]
     ) -> Announcement:
-        """Announce a record of an adapter."""
+        """Announce a record of an adapter, and return the announcement."""
         number = self._engine.new_number()
         fields: dict[str, Any] = {"object": number, "kind": kind, "name": name, "data": data}
         announcement = Announcement(lambda: self._retract(number), kind, name)
@@ -74,17 +74,17 @@ class Names:
     # -- what others announce --
 
     def find(self, kind: str, name: str) -> list[Entry]:
-        """Ask the broker for the records that exist."""
+        """Return the records that exist, from the broker."""
         with Held(self._engine.rpc):
             return _find_all(self._engine.client, kind, name)
 
     def watch(self, kind: str, name: str) -> Watch:
-        """Follow the records of a kind, or of a name."""
+        """Return a new watch on the records of a kind, or of a name."""
         watch = Watch(kind, name, self._progress)
         key = kind, name
         with Held(self._engine.rpc):
             try:
-                # First: another thread that ends the last one of this name notifies the broker.
+                # First: another thread that ends the last watch of this name notifies the broker.
                 self._enter(key, watch)
                 self._engine.call("watch", caller="Directory.watch", kind=kind, name=name)
                 self._broker = self._engine.client.broker
@@ -134,7 +134,7 @@ class Names:
     # -- a new broker --
 
     def awaits(self, adapter: str) -> bool:
-        """Return whether an adapter has a record that the present broker has not heard of yet."""
+        """Return whether an adapter has a record that the present broker does not have yet."""
         return any(uid == adapter for uid, _ in list(self._unconfirmed))
 
     def replay(self, client: BrokerLike) -> None:
@@ -192,7 +192,7 @@ class Names:
                     watch.forget(key)
 
     def close_in_child(self) -> None:
-        """Forget all of it after fork: it is the parent's."""
+        """Forget all names after fork: they are the parent's."""
         self._watching = threading.RLock()  # its holder is not here
         self._announced.clear()
         self._watches.clear()
@@ -200,7 +200,7 @@ class Names:
 
 
 def _find_all(client: BrokerLike, kind: str, name: str) -> list[Entry]:
-    """Ask the broker for all records of a kind and name, page by page."""
+    """Return all records of a kind and name, requested from the broker page by page."""
     found: dict[tuple[str, int], Entry] = {}
     after = 0
     while True:

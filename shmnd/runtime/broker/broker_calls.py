@@ -2,10 +2,10 @@
 """Calls that may wait for the broker: made at once if it answers, else in a thread of their own.
 
 A call is first made by its caller, with brief waits (`brief_waits`). If the broker does not answer
-at once, what the call did is taken back, and a thread makes it again. The caller then waits as long
-as it wants to, whatever locks such a call waits for, and its event loop runs meanwhile. A call that
-is abandoned continues to its end: ended during an exchange, it would take the session of
-the whole process along.
+at once, the effects of the call are taken back, and a thread makes the call again. The caller then
+waits as long as it wants to, whatever locks such a call waits for, and its event loop runs
+meanwhile. An abandoned call continues to its end, because ending it during an exchange would end
+the session of the whole process.
 
 The thread is the exception, because it and its caller take turns with the lock of the interpreter,
 each turn after the switch interval of 5 ms. It exists as long as there are calls that wait, one
@@ -42,7 +42,7 @@ class BrokerCall(Generic[_T]):
 
     def __init__(self, call: Callable[[], _T]) -> None:
         self.over = False
-        """True from when its outcome is known."""
+        """Whether its outcome is known."""
         self._call: Callable[[], _T] | None = call
         self._value: _T | None = None
         self._error: BaseException | None = None
@@ -61,7 +61,7 @@ class BrokerCall(Generic[_T]):
         self._call_back()
 
     def run_briefly(self, take_back: Callable[[], object]) -> bool:
-        """Make the call with brief waits; return whether it is over. If not, it can be repeated."""
+        """Make the call with brief waits; return whether it is over, or can be made again."""
         assert self._call is not None
         try:
             self._value = briefly(self._call)
@@ -86,7 +86,7 @@ class BrokerCall(Generic[_T]):
             self._call_back()
 
     def _call_back(self) -> None:
-        """Call each function once, whichever of two threads comes to it."""
+        """Call each function once, in one of the threads that come here."""
         while self._callbacks:
             try:
                 callback = self._callbacks.pop()
@@ -95,7 +95,7 @@ class BrokerCall(Generic[_T]):
             callback()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until it is over, or the time ends; return whether it is over."""
+        """Wait until the call is over or the time ends; return whether it is over."""
         if not self.over:
             done = threading.Lock()
             done.acquire()
@@ -104,7 +104,7 @@ class BrokerCall(Generic[_T]):
         return self.over
 
     def result(self) -> _T:
-        """Return what the call returned, or raise what it raised. It is over."""
+        """Return what the call returned, or raise what it raised. The call must be over."""
         assert self.over
         exc, self._error = self._error, None
         try:
@@ -134,7 +134,7 @@ class BrokerCalls:
 
     @classmethod
     def of(cls, place: Place) -> BrokerCalls:
-        """Return the one of a namespace."""
+        """Return the thread of a namespace."""
         return cls._all.setdefault(place.directory, cls())
 
     def begin(

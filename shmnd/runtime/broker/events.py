@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The event queue: what the broker says to connectors and listeners, delivered in order, one at a
-time.
-"""
+"""The event queue: messages of the broker to connectors and listeners, delivered in order."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ ASKED: Final = "asked"
 
 
 class EventTarget(Protocol):
-    """A connector or listener that the broker has something to say to."""
+    """A connector or listener that receives events of the broker."""
 
     def _on_event(self, event: Event, fds: list[int]) -> None:
         """Take an event. The caller owns and closes its descriptors.
@@ -40,8 +38,8 @@ class EventTarget(Protocol):
 class EventDispatch(abc.ABC):
     """Events that wait for their objects, and which object each is for.
 
-    Objects are known by their ends of connections and by their numbers, and held weakly, but for
-    those that are to live until the broker has answered.
+    Objects are found by their ends of connections and by their numbers. They are held weakly,
+    except for those that must live until the broker has answered.
     """
 
     def __init__(self, wait_set: WaitSet) -> None:
@@ -61,11 +59,11 @@ class EventDispatch(abc.ABC):
         self._ends[role, connection] = weakref.ref(end)
 
     def unfollow(self, role: str, connection: int) -> None:
-        """Deliver no more of them: the end is over, or only its link changes from here on."""
+        """Deliver no more events about an end: it is over, or only its link changes now."""
         self._ends.pop((role, connection), None)
 
     def follow_answer(self, request: int, end: EventTarget, hold: bool) -> None:
-        """Deliver the answer to a request to this object; `hold` keeps that alive until then."""
+        """Deliver the answer to a request to an object, which `hold` keeps alive until then."""
         self._asking[request] = end if hold else None
         self.follow(ASKED, request, end)
 
@@ -84,7 +82,7 @@ class EventDispatch(abc.ABC):
         return None if ref is None else ref()
 
     def unfollow_object(self, number: int) -> None:
-        """Deliver no more of them: the object is bound no more, or waits no more."""
+        """Deliver no more events about a number: its object is neither bound nor waiting now."""
         self._objects.pop(number, None)
 
     def _deliver(self) -> None:
@@ -104,7 +102,10 @@ class EventDispatch(abc.ABC):
             interruption = None  # it refers to this frame
 
     def _hand_over(self, event: Event, fds: list[int]) -> BaseException | None:
-        """Deliver the first event, and take it out of the queue. Return what a handler raised."""
+        """Deliver the first event and take it out of the queue; return what a handler raised.
+
+        Return None if no signal handler raised meanwhile.
+        """
         targets: Iterable[EventTarget] | None = None
         interruption: BaseException | None = None
         try:

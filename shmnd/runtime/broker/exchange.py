@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conversation of a process with the broker: requests, and the tables that its events change.
+"""The exchange of a process with the broker: requests, and the tables that its events change.
 
 `rpc` is held while this process asks the broker, and while the broker's messages are sorted; no
 method of an object is called under it. An event that concerns the tables of peers, doorbells or
@@ -42,8 +42,8 @@ __all__ = ["BrokerExchange"]
 _MOST_ASKED: Final = 1024
 """Requests without an answer, beyond which a request waits for it."""
 _SORTING_SECONDS: Final = 0.001
-"""How long a poll waits for another thread that sorts messages of the broker. Until these are
-read, it would begin again and again, and take the interpreter from that thread."""
+"""How long a poll waits for another thread that sorts messages of the broker. Without the wait it
+would poll again and again until they are read, and keep that thread from running."""
 _INTRODUCTIONS: Final = ("peer", "segment")
 """Events whose descriptors are taken out of them, so that they cannot be sorted again."""
 _LOG: Final = logging.getLogger("shmnd.broker")
@@ -82,11 +82,10 @@ class BrokerExchange(EventDispatch):
     def call(
         self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
     ) -> dict[str, Any]:
-        """Ask the broker and wait for its reply. Raise NdError, naming `caller`, for an error
-        reply.
+        """Ask the broker and return its reply; raise NdError, naming `caller`, for an error reply.
 
-        A broker that is gone is replaced first, and receives what this process holds. A call within
-        that, of a signal handler or a finaliser, cannot do so when this broker goes, too.
+        A broker that is gone is replaced first, and this process reports to the next one what it
+        holds. A signal handler or a finaliser that calls during the report cannot replace a broker.
         """
         self.check(caller or op)
         with Held(self.rpc):
@@ -100,16 +99,14 @@ class BrokerExchange(EventDispatch):
                 raise error(Status.DEVICE_NOT_READY, caller or f"broker {op}", text) from None
 
     def conversing(self, call: str) -> AbstractContextManager[Any]:
-        """Return `rpc` for a `with` block. TooLate if it is not free and the waits are brief."""
+        """Return `rpc` for a `with` block; TooLate if it is not free and waits are brief."""
         until = brief_until()
         return Held(self.rpc) if until is None else InTime(self.rpc, until, call)
 
     def _call_or_undo(
         self, undo: Callable[[], None], op: str, fds: Sequence[int], caller: str, **fields: Any
     ) -> None:
-        """Call. One that is interrupted, or with brief waits finds the broker slow (TooLate), calls
-        `undo`.
-        """
+        """Ask the broker. Call `undo` if that is interrupted, or ends with TooLate."""
         until = brief_until()
         self.check(caller)
         with Held(self.rpc) if until is None else InTime(self.rpc, until, caller):
@@ -131,7 +128,7 @@ class BrokerExchange(EventDispatch):
     def connect(
         self, end: EventTarget, caller: str, bound: Callable[[int], None], **fields: Any
     ) -> int:
-        """Ask for a connection; messages about it go to `end` from then on.
+        """Ask for a connection and return its number; messages about it go to `end` from then on.
 
         `bound` takes the local port, before anything else can happen.
         """
@@ -155,11 +152,12 @@ class BrokerExchange(EventDispatch):
         hold: bool = False,
         **fields: Any,
     ) -> int:
-        """Ask the broker and do not wait: the answer is an event for `end`. 0: not asked.
+        """Ask the broker and do not wait; return the number of the request, or 0: not asked.
 
-        With `hold`, `end` lives until the answer has come, so that it receives a refusal.
-        Nothing is asked without a broker: `call` finds one. Nor while so many answers are to come
-        that they, and what follows from them, might fill the broker's queue for this process.
+        The answer is an event for `end`. With `hold`, `end` lives until the answer has come, so
+        that it receives a refusal. Nothing is asked without a broker, since only `call` finds one,
+        nor while so many answers are outstanding that they might fill the broker's queue for this
+        process.
         """
         self.check(caller)
         if not self.client.alive or len(self._asking) >= _MOST_ASKED:
@@ -172,15 +170,16 @@ class BrokerExchange(EventDispatch):
             return ident
 
     def map_announced(self) -> None:
-        """Map the segments that were announced to us. Wait neither for the broker nor, longer than
-        a moment, for a thread that does so.
+        """Map the segments that were announced to this process, without waiting for the broker.
+
+        Another thread that maps them is waited for, but only for a moment.
         """
         with Attempted(self.rpc, _SORTING_SECONDS) as free:
             if free:
                 self._intake()
 
     def _sort_rest(self) -> None:
-        """Sort what an exchange or a poll that the handler of a signal has ended left behind."""
+        """Sort the messages that were left by an interrupted exchange or poll."""
         with Attempted(self.rpc) as free:
             if free:
                 self._intake()
@@ -265,7 +264,7 @@ class BrokerExchange(EventDispatch):
         self._doorbells.take(event["process"], fds)
 
     def _ask_for_doorbell(self, process: str) -> bool:
-        """Return False when there is no broker; the next one makes all anew from our replay."""
+        """Ask for a doorbell; return False without a broker: the next one makes new doorbells."""
         if self.client.alive:
             self.post("doorbell_lost", process=process)
             return True
@@ -319,7 +318,7 @@ class BrokerExchange(EventDispatch):
     # -- the end of a broker, and the next one --
 
     def _lose_broker(self) -> None:
-        """Let undecided connections fail, and nothing else: the broker is gone."""
+        """Let undecided connections fail, because the broker is gone; nothing else changes."""
         _LOG.debug("the broker is gone; established connections do not notice")
         if self._ends:
             self._undelivered.append(({"ev": "broker_lost", "ends": list(self._ends)}, []))
@@ -327,7 +326,7 @@ class BrokerExchange(EventDispatch):
     def on_reconnect(self, client: BrokerLike) -> None:
         """Replay the records of this process to a new broker. The client calls this."""
         _LOG.debug("a broker answers; this process announces itself")
-        self._intake()  # the last words of the old one
+        self._intake()  # the last messages of the old one
         self._lose_broker()
         for number in self.broker_state.replay(client):
             self._undelivered.append(({"ev": "port_lost", "object": number}, []))

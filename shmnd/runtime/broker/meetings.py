@@ -28,8 +28,8 @@ _SETTLING: Final = 5.0
 class Meetings:
     """The meetings of one progress engine. Several neighbours may share one.
 
-    Each has a token of its own, so that an end which comes twice, or where a handler of a signal
-    has ended the beginning, takes nothing from the others.
+    Each neighbour has a token of its own, so that an end that comes twice, or after an interrupted
+    beginning, does not end the meeting for the others.
     """
 
     def __init__(self, engine: EngineOfMeetings) -> None:
@@ -41,9 +41,9 @@ class Meetings:
         self._came: dict[str, float | None] = {}
 
     def meet(self, adapter: SegmentOwner, peer: str, token: int, call: str) -> PeerLike:
-        """Introduce an adapter to another one; return the record of that.
+        """Introduce an adapter to another one, and return the record of the other one.
 
-        `part` with the same token ends it, also where this raises.
+        `part` with the same token ends the meeting, also where this raises.
         """
         key = adapter.uid, peer
         try:
@@ -88,7 +88,7 @@ class Meetings:
                 self._tokens.pop(key, None)
 
     def replay(self, client: BrokerLike) -> None:
-        """Replay to a new broker, in whatever order the processes come back."""
+        """Replay the meetings to a new broker, in whatever order its clients come back."""
         for own, peer in list(self._tokens):
             ref = self._own.get(own)  # another thread may part at any time
             owner = None if ref is None else ref()
@@ -116,7 +116,7 @@ class Meetings:
         return came is None or time.monotonic() < came + _SETTLING
 
     def close_in_child(self) -> None:
-        """Forget all of it after fork: it is the parent's."""
+        """Forget all meetings after fork: they are the parent's."""
         self._lock = threading.RLock()
         self._tokens.clear()
         self._own.clear()

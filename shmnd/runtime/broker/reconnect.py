@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Join the next broker when one is gone, without a call of the program.
 
-A process that listens is to be found by others while it calls nothing, so it starts a broker where
-none runs. Any other process joins the broker that another one has started: tools and a restarted
-broker then detect it soon. Until one is there, it tries to connect once a second.
+Other processes must find a process that listens, also while it makes no call, so such a process
+starts a broker where none runs. Any other process only joins a broker that is there, so that tools
+and a restarted broker see it soon. Until there is one, it tries to connect once a second.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAUSE: Final = 1.0
 class Reconnect:
     """Attempts, one at a time, each in a thread of its own.
 
-    In the thread of a caller a message would wait for a broker that is slow to start, or stopped.
+    In the thread of a caller, a message would have to wait for a broker that is slow or stopped.
     """
 
     def __init__(

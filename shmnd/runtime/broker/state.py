@@ -50,7 +50,7 @@ class Live(NamedTuple):
     protocol: int
 
     def wire(self) -> dict[str, Any]:
-        """Return it as a request `holds` names it."""
+        """Return its fields in a `holds` request."""
         return {
             "connection": self.connection,
             "adapter": self.adapter,
@@ -75,11 +75,11 @@ class BrokerState:
 
     @property
     def listens(self) -> bool:
-        """True while other processes must be able to find an object of this one."""
+        """Whether other processes must be able to find a listener of this process."""
         return any(bound.backlog is not None for bound in self.bound.copy().values())
 
     def replay(self, client: BrokerLike) -> list[int]:
-        """Replay everything to a new broker; return the objects whose ports were lost to others."""
+        """Replay everything to a new broker; return the objects that lost their ports."""
         for uid, (ref, table) in self.adapters.copy().items():
             adapter = ref()
             if adapter is None:
@@ -152,10 +152,11 @@ def report(
     fds: Sequence[int] = (),
     **fields: Any,
 ) -> None:
-    """Report to a new broker a record that another thread may end meanwhile: `held` is false then.
+    """Report a record to a new broker. Another thread may end the record meanwhile; see `held`.
 
-    A refusal counts only while it is held: the broker may have heard of its end, or of the end of
-    its adapter. The end may have been posted before this report: the caller posts it again.
+    `held` returns False once the record has ended. A refusal counts only while the record is held,
+    because the broker may have learned of its end, or of the end of its adapter. The end may have
+    been posted before this report, so the caller posts it again.
     """
     try:
         client.call(op, fds, **fields)
