@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a connection that carries messages is made of, and the adapter that several may share."""
+"""The objects of a connection that carries messages, and the adapter that connections share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LEAST: Final = 4096
 class SharedAdapter:
     """An adapter that is closed with its last user.
 
-    It holds its users weakly: one whose construction the handler of a signal ends counts no more.
+    It holds its users weakly, so that a user whose construction is interrupted does not count.
     """
 
     def __init__(self, adapter: Adapter) -> None:
@@ -60,7 +60,7 @@ class Plan:
 
     @classmethod
     def checked(cls, nbytes: object, depth: object, call: str) -> Plan:
-        """Check what the program passed."""
+        """Return a plan with the program's numbers, after a check of each."""
         return cls(
             within(call, 0, "nbytes", nbytes, _LEAST, 1 << 40),
             within(call, 0, "depth", depth, 1, MOST_DEPTH),
@@ -69,7 +69,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Ends:
-    """The objects of one end. `theirs` is what the peer sent of its own."""
+    """The objects of one end, and `theirs`: the terms that the peer sent."""
 
     qp: QueuePair
     cq: CompletionQueue
@@ -82,7 +82,7 @@ class Ends:
 
     @classmethod
     def made(cls, adapter: Adapter, connector: Connector, plan: Plan) -> Ends:
-        """Make all objects, and post the receives."""
+        """Return the ends with all objects made and the receives posted."""
         cq = adapter.create_completion_queue(2 * plan.depth)
         receive_cq = adapter.create_completion_queue(2 * plan.depth)
         messages = Messages(adapter, plan.nbytes, plan.depth)
@@ -109,7 +109,7 @@ class Ends:
         ).pack()
 
     def agree(self, theirs: EndTerms) -> None:
-        """Take what the peer sent."""
+        """Take the terms that the peer sent."""
         self.theirs = theirs
         self.messages.agree(theirs.depth, theirs.piece)
 
@@ -119,7 +119,7 @@ class Ends:
         self.close_queues()
 
     def close_queues(self) -> None:
-        """Close all of them but the connector."""
+        """Close all objects but the connector."""
         self.qp.close()
         self.messages.close()
         self.region.close()

@@ -21,7 +21,7 @@ _open: Final[ClosedAtExit[_Ending]] = ClosedAtExit()
 
 
 def remember(connection: _Ending) -> None:
-    """Close it at the end of the process, and have it refuse all calls in a child."""
+    """Close a connection at the end of the process; in a forked child it refuses all calls."""
     _open.add(connection)
 
 

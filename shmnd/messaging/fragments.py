@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two ends that carry messages agree on, and a message on its way. See `messages.pyx`."""
+"""The terms of two ends that carry messages, and a message being sent. See `messages.pyx`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_PIECE: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class EndTerms:
-    """What each side states of itself in the private data of the connection."""
+    """The terms that each side sends of itself, in the private data of the connection."""
 
     depth: int
     """Fragments that may be on the way to it, which has a receive for each."""
@@ -29,7 +29,8 @@ class EndTerms:
     address: int
     length: int
     token: int
-    """With the two before it: the memory that the peer may read and write, `Connection.memory`."""
+    """The token of the `length` bytes at `address`: `Connection.memory`, which the peer may read
+    and write."""
 
     _layout: ClassVar = struct.Struct("<8sIIQQI")
     _mark: ClassVar = b"shmnd-1\n"
@@ -40,7 +41,7 @@ class EndTerms:
 
     @classmethod
     def unpack(cls, data: bytes) -> EndTerms | None:
-        """Return what the peer sent; None when it did not come from such a connection."""
+        """Return the terms that the peer sent; None when the peer is no `listen` or `connect`."""
         if len(data) < cls._layout.size or not data.startswith(cls._mark):
             return None
         terms = cls(*cls._layout.unpack_from(data)[1:])
@@ -50,7 +51,7 @@ class EndTerms:
 
 @dataclass(slots=True)
 class Outgoing:
-    """A message on its way: its bytes, and how many of them were sent."""
+    """A message being sent: its bytes, and how many of them were sent."""
 
     data: memoryview
     sent: int = 0

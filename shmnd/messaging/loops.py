@@ -16,7 +16,7 @@ _C = TypeVar("_C")
 
 
 class _Server(Protocol[_C_co]):
-    """What a loop needs of its server."""
+    """The part of a server that a loop uses."""
 
     @property
     def closed(self) -> bool: ...
@@ -25,7 +25,7 @@ class _Server(Protocol[_C_co]):
 
 
 class _Connection(Protocol):
-    """What a loop needs of its connection."""
+    """The part of a connection that a loop uses."""
 
     def recv_bytes(self) -> bytes: ...
     async def arecv_bytes(self) -> bytes: ...

@@ -27,9 +27,10 @@ class SendTurns:
         self._tasks: asyncio.Lock | None = None
 
     def of_thread(self, call: str, left: float | None) -> Attempted:
-        """Return the turn of a thread, a `with` block whose `as` is False when the time ended.
+        """Return the turn of a thread, for a `with` block: `as` is False if the time ends first.
 
-        RuntimeError in an event loop that has begun another message: it would wait for itself.
+        Raise RuntimeError in an event loop that has begun another message: the thread would wait
+        for itself.
         """
         loop = running_loop()
         tasks = self._tasks
@@ -51,8 +52,9 @@ class SendTurns:
         return tasks
 
     def of_task(self, call: str) -> Attempted:
-        """Return the turn of the task that has the lock of its loop. RuntimeError if a thread, or a
-        task of another loop, has begun a message and not ended it.
+        """Return the turn of the task that has the lock of its loop.
+
+        Raise RuntimeError while a thread, or a task of another loop, sends a message.
         """
         if self._lock.locked():
             raise RuntimeError(
