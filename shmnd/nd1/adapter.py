@@ -46,9 +46,9 @@ class _Region(MemoryRegion):
 
 
 class Adapter(OverlappedObject):
-    """An open adapter. Every operation on it, and on all made from it, comes out of its one file.
+    """An open adapter. Its one file delivers every operation on it and on the objects made from it.
 
-    Before the first `get_file_handle` the file keeps the last 4,096 that have ended.
+    Before the first `get_file_handle` the file keeps the last 4,096 operations that have ended.
 
     Registering allows local use only; peers reach memory through bound windows.
     """
@@ -77,7 +77,7 @@ class Adapter(OverlappedObject):
         self._leaving: list[tuple[_Region, Overlapped2]] = []
 
     def cancel_overlapped_requests(self) -> None:
-        """Leave registrations under way to finish, and cancel no operation of another object."""
+        """Cancel nothing: registrations under way finish, and other objects have their own call."""
         self._core._check_open("Adapter.cancel_overlapped_requests")
         super().cancel_overlapped_requests()
 
@@ -93,7 +93,7 @@ class Adapter(OverlappedObject):
         return FileHandle(self._overlapped_file)
 
     def query(self, version: int = ND_VERSION_1) -> AdapterInfo:
-        """Return what this adapter can do. There is version 1 of it."""
+        """Return the limits of this adapter. The only known version of the structure is 1."""
         call = "Adapter.query"
         self._core._check_open(call)
         if integer(version) != ND_VERSION_1:
@@ -101,7 +101,7 @@ class Adapter(OverlappedObject):
         return AdapterInfo._of(self._core._limits)
 
     def query_into(self, version: int, buffer: Buffer | None) -> int:
-        """Fill a buffer with ND_ADAPTER_INFO; BUFFER_OVERFLOW when it does not fit."""
+        """Fill a buffer with ND_ADAPTER_INFO; return its size. Or BUFFER_OVERFLOW."""
         call = "Adapter.query_into"
         self._core._check_open(call)
         if integer(version) != ND_VERSION_1:
@@ -113,7 +113,7 @@ class Adapter(OverlappedObject):
         return self._core.query_address_list()
 
     def query_address_list_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with a SOCKET_ADDRESS_LIST; BUFFER_OVERFLOW when it does not fit."""
+        """Fill a buffer with a SOCKET_ADDRESS_LIST; return its size. Or BUFFER_OVERFLOW."""
         return address_list_into(
             "Adapter.query_address_list_into", buffer, self.query_address_list()
         )
@@ -152,9 +152,9 @@ class Adapter(OverlappedObject):
         return handle, overlapped
 
     def deregister_memory(self, handle: int) -> Overlapped2:
-        """Release a registration; over when nothing touches the memory any more.
+        """Release a registration. Completes when no request accesses the memory any more.
 
-        The handle is dead when this returns. DEVICE_BUSY while windows are bound to it.
+        The handle is invalid when this returns. DEVICE_BUSY while windows are bound to it.
         """
         call = "Adapter.deregister_memory"
         self._core._check_open(call)
@@ -179,10 +179,10 @@ class Adapter(OverlappedObject):
         return self._regions.get(memory_handle) if isinstance(memory_handle, int) else None
 
     def create_memory_window(self, invalidate_result: Result | None = None) -> MemoryWindow:
-        """Make a window, to let one peer read or write a part of registered memory.
+        """Create a window, to let one peer read or write a part of registered memory.
 
-        `invalidate_result` comes out of the inbound completion queue each time the peer ends a
-        binding; without one that goes unreported.
+        The inbound completion queue returns `invalidate_result` each time the peer ends a binding;
+        without it, that is not reported.
         """
         call = "Adapter.create_memory_window"
         self._core._check_open(call)
@@ -196,7 +196,7 @@ class Adapter(OverlappedObject):
     # -- queues and connections --
 
     def create_completion_queue(self, entries: int) -> CompletionQueue:
-        """Make a completion queue for so many results."""
+        """Create a completion queue for `entries` results."""
         call = "Adapter.create_completion_queue"
         self._core._check_open(call)
         entries = within(
@@ -205,14 +205,14 @@ class Adapter(OverlappedObject):
         return self._core._keep(CompletionQueue(self, entries, self._overlapped_file))
 
     def create_connector(self) -> Connector:
-        """Make a connector, for one endpoint and its connection."""
+        """Create a connector, for one endpoint and its connection."""
         self._core._check_open("Adapter.create_connector")
         connector = Connector(self)
         self._core._keep(connector._core)
         return connector
 
     def listen(self, backlog: int = 0, protocol: int = 6, port: int = 0) -> Listen:
-        """Listen at the adapter's address. Backlog 0 has no limit, port 0 lets it choose one.
+        """Return a listen at the adapter's address. Backlog 0: no limit; port 0: any free one.
 
         A port may be used under several protocols; a Connect reaches the one of its own.
         """
@@ -242,7 +242,7 @@ def _not_supported(call: str, version: object) -> NdError:
 
 
 def _is_read_only(buffer: object) -> bool:
-    """Return whether it is read-only memory; an object without memory is refused later."""
+    """Return whether a buffer is read-only; an object without memory is refused later."""
     try:
         with memoryview(buffer) as view:  # type: ignore[arg-type]  # a TypeError refuses it
             return view.readonly

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An adapter of version 1, as a type, for what it has made."""
+"""The type of an adapter of version 1, for the objects that it has made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AdapterLike"]
 
 
 class AdapterLike(Protocol):
-    """What windows, queues, connectors and endpoints ask of the adapter that made them."""
+    """The part of an adapter that its windows, queues, connectors and endpoints use."""
 
     @property
     def _core(self) -> Adapter:
@@ -22,7 +22,7 @@ class AdapterLike(Protocol):
 
     @property
     def _overlapped_file(self) -> OverlappedFile:
-        """Where every operation on it comes out."""
+        """The file that delivers every operation on it."""
 
     def _region(self, memory_handle: object) -> MemoryRegion | None:
         """Return the registration of a handle; None when there is none."""

@@ -20,7 +20,7 @@ __all__ = ["CompletionQueue"]
 @direct_calls
 @made_by("Adapter.create_completion_queue")
 class CompletionQueue(ReapingCore, CompletionQueue2):
-    """Shared by any number of endpoints, for either direction."""
+    """A queue of results for any number of endpoints, for either direction."""
 
     _depth_name = "entries"
 

@@ -52,7 +52,7 @@ class Connector(Front):
         inbound_read_limit: int = 0,
         outbound_read_limit: int = 0,
     ) -> Endpoint:
-        """Make the endpoint of this connector; it has one at a time."""
+        """Create the endpoint of this connector, which has one at a time."""
         call = "Connector.create_endpoint"
         self._nd1_adapter._core._check_open(call)
         self._check_queue(inbound_cq, Status.INVALID_PARAMETER_1, call)
@@ -114,8 +114,8 @@ class Connector(Front):
     ) -> Overlapped2:
         """Ask the listen at an address for a connection with this connector's endpoint.
 
-        Over when the peer has accepted (`complete_connect` comes next) or refused. After a
-        failure the connector and the endpoint are as they were.
+        The operation completes when the peer has accepted, or refused. After an accept,
+        `complete_connect` comes next. After a failure the connector and the endpoint are as before.
         """
         call = "Connector.connect"
         own = self._own(endpoint, call)
@@ -146,7 +146,10 @@ class Connector(Front):
         return peer
 
     def _bind(self, local_port: int, protocol: int) -> bool:
-        """Take the local port; the core checks the rest, and so a connector in use first."""
+        """Bind the local port, if one was chosen; return whether it was bound here.
+
+        A connector in use is not bound: the core refuses its Connect.
+        """
         if not self._core._is_new:
             return False
         self._core._protocol = protocol
@@ -156,7 +159,7 @@ class Connector(Front):
         return True
 
     def complete_connect(self) -> Overlapped2:
-        """Take the connection that the peer has accepted; both sides are connected then."""
+        """Confirm the connection that the peer has accepted; both sides are then connected."""
         with in_words_of_version_1("Connector.complete_connect"):
             return self._core.complete_connect()
 
@@ -170,7 +173,7 @@ class Connector(Front):
             return self._core.accept(own._pair, *own._limits, private_data)
 
     def reject(self, private_data: Buffer = b"") -> None:
-        """Refuse: instead of Accept, or instead of CompleteConnect."""
+        """Reject a request in place of Accept, or an answer in place of CompleteConnect."""
         with in_words_of_version_1("Connector.reject"):
             self._core.reject(private_data)
 
@@ -179,7 +182,7 @@ class Connector(Front):
     def get_connection_data(self) -> tuple[int, int, bytes]:
         """Return (inbound read limit, outbound read limit, private data) of the peer.
 
-        The limits are already crossed over: they fit this side's endpoint unchanged.
+        The limits are already exchanged: they fit this side's endpoint unchanged.
         CONNECTION_ABORTED when the active side has withdrawn its request.
         """
         limits, data = self._peer_data("Connector.get_connection_data")
@@ -212,7 +215,7 @@ class Connector(Front):
             return self._core.get_local_address()
 
     def get_local_address_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with the sockaddr of this end; BUFFER_OVERFLOW when it does not fit."""
+        """Fill a buffer with the sockaddr of this end; return its size. Or BUFFER_OVERFLOW."""
         call = "Connector.get_local_address_into"
         with in_words_of_version_1(call):
             return into(call, buffer, pack_sockaddr(self._core.get_local_address()))
@@ -223,7 +226,7 @@ class Connector(Front):
             return self._core.get_peer_address()
 
     def get_peer_address_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with the sockaddr of the other end; BUFFER_OVERFLOW when it is short."""
+        """Fill a buffer with the sockaddr of the peer; return its size. Or BUFFER_OVERFLOW."""
         call = "Connector.get_peer_address_into"
         with in_words_of_version_1(call):
             return into(call, buffer, pack_sockaddr(self._core.get_peer_address()))

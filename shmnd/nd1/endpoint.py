@@ -57,7 +57,7 @@ def _make_staging(nd1_adapter: AdapterLike, pieces: int, size: int) -> Staging:
 @direct_calls
 @made_by("Connector.create_endpoint")
 class Endpoint(EndpointCore, Front):
-    """Where requests are posted, and how many there may be. Made by `Connector.create_endpoint`."""
+    """A queue of requests to the peer of one connection. Made by `Connector.create_endpoint`."""
 
     def __init__(
         self, nd1_adapter: AdapterLike, pair: QueuePair, limits: ReadLimits, outbound_entries: int
@@ -65,7 +65,7 @@ class Endpoint(EndpointCore, Front):
         super().__init__(pair)
         self._nd1_adapter: Final = nd1_adapter
         self._limits: Final = limits
-        """How many Reads it takes and makes at a time, before the peer has its say."""
+        """How many Reads it allows at a time, in each direction, before the peer's limits apply."""
         self.max_inline_data: Final = nd1_adapter._core._limits.max_inline_data_size
         """The bytes of inline data that one request may carry."""
         self._outbound_entries: Final = outbound_entries
@@ -73,7 +73,7 @@ class Endpoint(EndpointCore, Front):
 
     @property
     def _alive(self) -> bool:
-        """True until it is released, or its connector has disconnected."""
+        """Whether it is neither released nor disconnected by its connector."""
         return self._pair._state != QpState.CLOSED
 
     # -- windows --
@@ -136,15 +136,16 @@ class Endpoint(EndpointCore, Front):
     # -- batches, the end --
 
     def start_request_batch(self) -> None:
-        """Hold the requests that follow back until they can be published together.
+        """Begin a batch: the requests that follow are published together.
 
-        A hint: each call still says whether its request was taken, and nothing waits for ever. A
-        call that is refused ends the batch, and so do `flush`, a disconnect and `close`.
+        This is a hint: each call still reports whether its request was accepted, and no request is
+        held back for ever. A call that is refused ends the batch, and so do `flush`, a disconnect
+        and `close`.
         """
         self._pair._begin_batch()
 
     def submit_request_batch(self) -> None:
-        """Publish the requests held back. Harmless when there are none."""
+        """Publish the requests of the batch. Harmless when there are none."""
         self._pair._submit_batch()
 
     def flush(self) -> None:

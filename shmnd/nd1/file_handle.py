@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file handle of an adapter: where everything that was started on it comes out."""
+"""The file handle of an adapter, which delivers every operation that was started on it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FileHandle(Closing):
         return self._open("FileHandle.fileno").fileno()
 
     def poll(self, max: int | None = None) -> list[Overlapped]:
-        """Take the operations that completed since the last call on any handle. Never waits."""
+        """Return the operations that completed since the last call on any handle. Never waits."""
         return self._open("FileHandle.poll").poll(max)
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ class AdapterInfo:
 
     @classmethod
     def _of(cls, limits: AdapterInfo2) -> AdapterInfo:
-        """Return, in the words of version 1, what an adapter of version 2 can do."""
+        """Return the limits of an adapter of version 2 in the structure of version 1."""
         return cls(
             vendor_id=limits.vendor_id,
             device_id=limits.device_id,
@@ -76,6 +76,6 @@ class AdapterInfo:
 
     @classmethod
     def unpack(cls, data: Buffer) -> AdapterInfo:
-        """Read ND_ADAPTER_INFO; bytes beyond the structure are a vendor's own and left out."""
+        """Return the fields of ND_ADAPTER_INFO; further bytes, a vendor's own, are left out."""
         values = unpack_structure("AdapterInfo.unpack", _LAYOUT, data)
         return cls(**dict(zip((f.name for f in dataclasses.fields(cls)), values, strict=True)))

@@ -19,8 +19,8 @@ __all__ = ["MemoryWindow"]
 class MemoryWindow(Front):
     """A part of registered memory that a peer may read or write while it is bound.
 
-    `invalidate_result` comes out of the inbound completion queue each time the peer ends the
-    binding by SendAndInvalidate.
+    The inbound completion queue returns `invalidate_result` each time the peer ends the binding by
+    SendAndInvalidate.
     """
 
     def __init__(
@@ -35,5 +35,5 @@ class MemoryWindow(Front):
         return repr(self._core)
 
     def close(self) -> None:
-        """Release it; a binding ends without a word."""
+        """Release it; the end of a binding is not reported."""
         self._core.close()

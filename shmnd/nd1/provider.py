@@ -34,7 +34,7 @@ class Provider(Closing):
         return self._core.query_address_list()
 
     def query_address_list_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with a SOCKET_ADDRESS_LIST; BUFFER_OVERFLOW when it does not fit."""
+        """Fill a buffer with a SOCKET_ADDRESS_LIST; return its size. Or BUFFER_OVERFLOW."""
         return self._core.query_address_list_into(buffer)
 
     def open_adapter(
@@ -48,9 +48,8 @@ class Provider(Closing):
     ) -> Adapter:
         """Open the adapter that serves a local address; a port is ignored.
 
-        The other parameters are those of `shmnd.open_adapter`.
-
-        INVALID_ADDRESS when it is not an address of this host.
+        The other parameters are those of `shmnd.open_adapter`. INVALID_ADDRESS for a `host` that
+        is not an address of this host.
         """
         call = "Provider.open_adapter"
         with in_words_of_version_1(call):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statuses of the core in the words of version 1, whether a call, an operation or a request ends.
+"""Translation of the core's statuses to those of version 1, for calls, operations and requests.
 
 Some statuses came with version 2. A program of version 1 does not expect them and would take them
 for something fatal.
@@ -35,7 +35,7 @@ _WORDS: Final[Mapping[Status, Status]] = MappingProxyType(
 _OF_ACCEPT: Final = MappingProxyType({Status.CONNECTION_REFUSED: Status.CONNECTION_ABORTED})
 
 
-# What the core calls by the names of version 2, in what it says to users.
+# Names of version 2 in the core's messages to users, and those of version 1.
 _NAMES: Final = (
     ("create_queue_pair", "create_endpoint"),
     ("QueuePair", "Endpoint"),
@@ -63,9 +63,9 @@ def translated(status: Status) -> Status:
 def in_words_of_version_1(
     call: str, special: Mapping[Status, Status] = MappingProxyType({})
 ) -> Iterator[None]:
-    """Let an error of the core out under the name of a call of version 1.
+    """Raise an error of the core as an error of a call of version 1.
 
-    `special` says what becomes of statuses that this call has another word for.
+    `special` translates the statuses for which this call has another one.
     """
     try:
         yield
