@@ -95,7 +95,7 @@ class ObjectCollectives:
     def _bcast_to_other_group(
         self, make: Callable[[], Any], root: int, context: int, tag: int
     ) -> Any:
-        """Broadcast from the root to the ranks of the other group; None but in these."""
+        """Broadcast from the root to the other group; return the object there, else None."""
         state = self.ob
         if root == constants.ROOT:
             given = Outgoing(state.rank, lambda: [dump(make())])
@@ -172,7 +172,7 @@ class ObjectCollectives:
         return [load(self, each, "alltoall") for each in came]
 
     def _tree(self, sendobj: Any, op: Any, call: str, context: int, tag: int) -> Partial:
-        """Reduce within the local group; the result is at its first rank."""
+        """Return this rank's part of a reduction in the local group; at the first, the result."""
         state = self.ob
         own, rank = state.group, state.rank
         result = Partial(self, op, call)

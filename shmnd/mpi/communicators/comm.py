@@ -174,7 +174,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         return new
 
     def _complete(self, twin: CommState) -> CommState:
-        """Set what the duplicate of a program has: attributes, and a handler."""
+        """Return a duplicate with its attributes and its error handler set."""
         self._copy_attrs_to(twin)
         twin.errhandler = for_new(twin.errhandler)
         return twin
@@ -372,7 +372,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         return room_to_buffer(self, state.buffering, nbytes, call)
 
     def _news(self, context: int, tag: int, leader: int, members: tuple[int, ...]) -> int:
-        """Agree on a new communicator's contexts among `members`, by their leader."""
+        """Return the first context of a new communicator; the leader chooses it for `members`."""
         if engine.rank() != leader:
             return int.from_bytes(exchange(self, context, tag, [], [leader])[0], "little")
         first = reserve_contexts(2)
@@ -382,7 +382,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
 
 def _by_key(each: tuple[int, int, int, int]) -> int:
-    """Order by the key of a split; equal ones keep the order of ranks."""
+    """Return the key of a split, to sort by; a stable sort keeps ranks of equal keys in order."""
     return each[1]
 
 

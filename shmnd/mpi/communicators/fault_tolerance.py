@@ -134,7 +134,7 @@ class FaultCalls:
         return sorted(set(self.ob.group + (self.ob.remote or ())))
 
     def _asked(self: Any, call: str, flag: int, put: Callable[[int], None]) -> Request:
-        """Ask the launcher to agree on a number, and put the answer when it is there."""
+        """Return a request for a number that the launcher agrees on; `put` receives the number."""
         state = self._communicating(call)
         known = state.failed()[: state.acknowledged]
         question = _question(state.context, self._members(), flag, known)

@@ -161,7 +161,7 @@ def _context(group: tuple[int, ...], leader: int, other: int, tag: int, call: st
 def _swap_by(
     peers: Comm, remote_leader: int, tag: int, group: tuple[int, ...], outer: OuterCall
 ) -> tuple[int, tuple[int, ...]]:
-    """Exchange groups with the other leader, a rank of the communicator `peers`."""
+    """Exchange groups with the other leader, a rank of `peers`; return what `_swap` returns."""
     if not isinstance(peers, Comm):
         raise TypeError(f"Comm.Create_intercomm: peer_comm {peers!r} is not a communicator")
     bridge = peers._state("Create_intercomm")

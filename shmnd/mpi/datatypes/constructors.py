@@ -34,7 +34,7 @@ def _list(values: Sequence[int]) -> list[int]:
 def _contents(
     state: TypeState, ints: Sequence[int], addrs: Sequence[int], types: Types, small: int = 0
 ) -> TypeState:
-    """Note the contents; the last `small` integers are never counts."""
+    """Return a type with its contents noted; the last `small` integers are never counts."""
     if all(-_INT_MAX - 1 <= number <= _INT_MAX for number in ints):
         return describe(state, tuple(ints), tuple(addrs), (), types)
     counts = ints[: len(ints) - small]

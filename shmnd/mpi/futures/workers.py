@@ -247,7 +247,7 @@ class Ranks:
                 team.failure = value
 
     def _take(self) -> bool:
-        """Take a result, if there is one."""
+        """Take a result, if there is one; return whether there was."""
         status = Status()
         found = Message.iprobe(self.comm, ANY_SOURCE, RESULT, status) if self._given else None
         if found is None:

@@ -79,7 +79,7 @@ class Ending:
     # -- signals to the launcher --
 
     def take_signals(self) -> signals.Taken:
-        """Have the signals of the launcher end the job, stop it, or reach the ranks."""
+        """Let signals of the launcher end the job, stop it, or reach the ranks (`signals.take`)."""
         return signals.take(
             {
                 signal.SIGINT: self._interrupted,

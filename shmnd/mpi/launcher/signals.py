@@ -41,9 +41,9 @@ class Taken(NamedTuple):
 
 
 def take(handlers: Mapping[signal.Signals, Handler]) -> Taken:
-    """Have signals call functions.
+    """Let signals call functions; return the handlers that they had before.
 
-    One that is ignored, such as a hangup under nohup, stays so.
+    A signal that is ignored, such as a hangup under nohup, stays ignored.
     """
     return Taken(
         {

@@ -40,7 +40,7 @@ class Offer(NamedTuple):
 
 
 def _offer(memory: Any, size: int, unit: int, info: Info | None, comm: Comm, call: str) -> Offer:
-    """Check the arguments of a call that makes a window."""
+    """Return the checked arguments of a call that makes a window."""
     for role, given in ("disp_unit", unit), ("size", size):
         if not isinstance(given, SupportsIndex):
             raise TypeError(f"{call}: {role} {given!r} is not an integer")

@@ -32,7 +32,7 @@ class Buffering:
 
     @property
     def attached(self) -> bool:
-        """Whether there is a buffer."""
+        """Whether a buffer is attached."""
         return self._held is not None
 
     @property

@@ -136,7 +136,7 @@ class Mutex:
         return self._take("Mutex.acquire", blocking)
 
     def _take(self, call: str, blocking: bool = True) -> bool:
-        """Acquire it; a wait for it is one of this call."""
+        """Acquire the mutex for a call, which errors name; return whether it was acquired."""
         turns = self._there("acquire")
         if turns.count:
             if not self._recursive:
