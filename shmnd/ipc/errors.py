@@ -51,7 +51,7 @@ def require_process(pid: int, call: str, what: str, exc: BaseException | None = 
 async def in_process(
     pid: int, call: str, what: str, wait: Callable[..., Awaitable[_T]], *args: Any
 ) -> _T:
-    """Await `wait(*args)`, and raise as `require_process` does, whatever that ends with."""
+    """Return what `wait(*args)` returns; in another process raise as `require_process` does."""
     try:
         found = await wait(*args)
         require_process(pid, call, what)

@@ -121,5 +121,5 @@ class Board:
 
     @property
     def lives(self) -> bool:
-        """Whether the writer does."""
+        """Whether the writer lives."""
         return self.table is not None and holds_lock(self.table.fd, WRITER)

@@ -72,7 +72,7 @@ def make_member_table(call: str) -> Descriptor:
 
 
 def take_lock(fd: int, at: int) -> bool:
-    """Take the lock of a byte; False when another file has it."""
+    """Take the lock of a byte; return False when another file has it."""
     wanted = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)

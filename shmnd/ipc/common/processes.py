@@ -152,7 +152,7 @@ def _exists(pid: int) -> bool:
 
 
 def _search(process: Process, likely: int) -> int:
-    """Find it in /proc, first at the number that is likely."""
+    """Return the number of a process in /proc, `likely` first; 0 if it is not there."""
     if likely > 0 and _is(process, str(likely)):
         return likely
     names = (entry.name for entry in _PROC.iterdir())

@@ -204,9 +204,9 @@ class Bell:
             surely(self._remove_task, loop, made)
 
     def _add_task(self, loop: asyncio.AbstractEventLoop, task: TaskSleeper) -> bool:
-        """Have a loop poll the bell, by a descriptor of its own: the program may poll `fd`.
+        """Have a loop poll the bell for a task; return False where no descriptor is free.
 
-        False where no descriptor is free.
+        The loop polls a descriptor of its own, since the program may poll `fd`.
         """
         found = self._loops.get(loop)
         if found is None:

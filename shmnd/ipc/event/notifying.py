@@ -62,7 +62,7 @@ class _End(Closing):
 
     @property
     def closed(self) -> bool:
-        """Whether it has left its name."""
+        """Whether it is closed."""
         return self._table is None
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class Listener(_End):
         return set()
 
     def _take(self, table: MemberTable) -> set[int]:
-        """Take the numbers there are, also those taken for a call that was interrupted."""
+        """Return the signalled numbers, also those that an interrupted call has taken."""
         none: set[int] = set()
         table.words.take_signals(table.signals, self._taken)
         # No calls from here on, behind which a handler could raise.

@@ -223,7 +223,7 @@ class SharedName:
         yield from self.unannounced()
 
     def found(self, heir: Heir | None = None) -> Owned | None:
-        """Take a descriptor from another that has the memory; None when there is none."""
+        """Return a descriptor of the memory, from another process that has it; None without one."""
         deadline = time.monotonic() + _ENDING
         while True:
             entries = [each for each in self.entries() if each.adapter != self.adapter.uid]
@@ -274,7 +274,7 @@ class SharedName:
     def open_from(
         self, entry: Entry, which: str, flags: int, heir: Heir | None = None
     ) -> Owned | None:
-        """Take a descriptor from one process; None when it has just ended or closed it."""
+        """Return a descriptor from one process; None when it has just ended or closed it."""
         try:
             number = int(entry.data[f"{which}fd"])
             wanted = entry.data[f"{which}dev"], entry.data[f"{which}ino"]
@@ -335,7 +335,7 @@ def identity(which: str, fd: int) -> dict[str, Any]:
 def open_of_process(
     pid: int, number: int, wanted: tuple[Any, Any], flags: int, heir: Heir | None = None
 ) -> Owned | None:
-    """Open a file that a process holds under a descriptor; None when it is another file by now.
+    """Return a file that a process has open under a number; None when it is another one by now.
 
     FileNotFoundError when that process is not seen (a number of 0), or has closed it.
     PermissionError also where the kernel lets root have the file of another user, or one that such

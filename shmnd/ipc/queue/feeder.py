@@ -37,7 +37,7 @@ class Feeder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether items are left to be put."""
+        """Whether items wait to be put."""
         return self._thread is not None
 
     def keep(self, box: list[int], wait_for_room: Callable[[float, bool], None]) -> None:

@@ -214,7 +214,7 @@ class Queue(QueueCalls, Waits):
         return end_after(None if timeout is None else timeout - PAUSE)
 
     def _await_item(self, end: float) -> bool:
-        """Sleep until there may be an item; False at the end of the wait."""
+        """Sleep until there may be an item; return False when the time of the wait has ended."""
         self._require_open()
         if (left := end - time.monotonic()) <= 0:
             return False
@@ -249,7 +249,7 @@ class Queue(QueueCalls, Waits):
         traceback.print_exception(exc)
 
     def _put_or_drop(self, obj: object, wake: bool = True) -> bool:
-        """Put without waiting, whatever there is; return False without room."""
+        """Put without waiting; return False if there is no room."""
         return self._core.put_or_drop(obj, wake)
 
     def ready(self) -> bool:

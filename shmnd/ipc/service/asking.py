@@ -83,7 +83,7 @@ def is_open(answers: QueueCore, member: int, pid: int) -> bool:
 def open_answers(
     process: tuple[Process, int], number: int, key: tuple[int, int], name: str
 ) -> Queue | None:
-    """Open the queue of a client's answers; None when it has gone."""
+    """Return the queue of a client's answers, opened; None when the client is gone."""
     try:
         with taking_from_the_system(f"Server {name!r}"):
             found: Holder | None = core_here(*key)  # a client of this process

@@ -101,7 +101,7 @@ class Client(Answers, Closing):
         return self._sent(value, timeout, 1, "Client.send")
 
     def _sent(self, value: Any, timeout: float | None, most: int, call: str) -> Pending:
-        """Send a request of whose answer so many values are kept until they are read."""
+        """Send a request and return it; `most` values of its answer wait until they are read."""
         end = end_of(timeout, call)
         loop = running_loop() if timeout is None else None
         pending, item = self._begun(value, call, most)

@@ -110,7 +110,7 @@ class Pending(Ending):
         raise RuntimeError(f"{call}: the server answered with an empty stream")
 
     def _taken(self) -> Answer | None:
-        """Take the next value of a stream; None at its end."""
+        """Return the next value of a stream; None at its end."""
         self._see()
         if self._answers:
             answer = self._answers[0]

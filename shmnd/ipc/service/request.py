@@ -84,7 +84,7 @@ class Request(Ending):
 
     @property
     def answered(self) -> bool:
-        """Whether it needs no answer any more."""
+        """Whether the request is answered, or needs no answer any more."""
         return self._answers is None or self._rest is not None
 
     def _send(self, kind: str, value: Any) -> None:
@@ -169,7 +169,7 @@ class Request(Ending):
         each: Iterator[Any],
         timeout: float | None,
     ) -> asyncio.Task[None]:
-        """Have an event loop send the rest of a stream, and not wait."""
+        """Return a task of an event loop that sends the rest of a stream."""
         self._rest = rest = loop.create_task(self._send_rest(values, each, timeout))
         _UNDER_WAY.add(rest)
         rest.add_done_callback(lambda task: self._end_rest(task, values))

@@ -254,7 +254,7 @@ class Server(Closing):
         return RequestLoop(self)
 
     def _next(self, timeout: float | None, call: str) -> Request | None:
-        """Take a request; None when none comes in time or can be read, or the server was closed."""
+        """Return a request; None when none comes in time or can be read, or after a close."""
         try:
             return self._received(timeout)
         except (Closed, TimeoutError) as exc:
@@ -274,7 +274,7 @@ class Server(Closing):
             warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     async def _anext(self) -> Request | None:
-        """Take a request; None when the server was closed."""
+        """Return a request; None when the server was closed."""
         while not self._closed:
             try:
                 return await self._areceived(None)

@@ -65,7 +65,7 @@ class StreamTurns:
         )
 
     def take(self) -> bool:
-        """Take a value of each stream whose client has room; return whether there was one."""
+        """Send a value of each stream whose client has room; return whether any may have more."""
         if self._parked and time.monotonic() >= self._next_check:
             self._check_parked()
         for _ in range(len(self._ready)):
@@ -150,7 +150,7 @@ def _has_room(requests: list[Request]) -> bool:
 
 
 def _continue(request: Request, values: Generator[Any, Any, Any]) -> bool:
-    """Send the next value of a stream; False when that was the end of it."""
+    """Send the next value of a stream; return False when the stream has ended."""
     try:
         value = next(values, _END)
         if value is not _END:

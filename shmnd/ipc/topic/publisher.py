@@ -172,7 +172,7 @@ class Publisher(SenderInLoops, Closing):
     # -- memory --
 
     def _grow(self, number: int) -> bool:
-        """Make more slots of a class; False where no more are allowed."""
+        """Make more slots of a class; return False where no more are allowed."""
         each = (class_bytes(number) + 63) // 64 * 64
         count = max(1, min(8, _GROUP_BYTES // each), min(self._present // 16, _GROUP_BYTES // each))
         if self._most_slots is not None:

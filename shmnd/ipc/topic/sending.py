@@ -37,7 +37,7 @@ class Sender(Lender):
         return self._form
 
     def _send_other(self, value: Any, header: Any, timeout: float | None) -> int:
-        """Send what takes more than a copy of its bytes."""
+        """Send a value that takes more than a copy of its bytes; return as `send` does."""
         call = "Publisher.send"
         form = self._form
         if isinstance(value, Loan):

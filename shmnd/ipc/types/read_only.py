@@ -30,7 +30,10 @@ class _Shown:
 
 
 def reduced(array: np.ndarray[Any, Any]) -> Any:
-    """Reduce an array as numpy does; the buffer of a read-only one, as one that may be written."""
+    """Return the reduction of an array as numpy does it, for pickle.
+
+    The buffer of a read-only array is passed as one that may be written.
+    """
     found = array.__reduce_ex__(_PROTOCOL)
     if array.flags.writeable or not isinstance(buffer := found[1][0], PickleBuffer):
         return found
