@@ -38,7 +38,7 @@ class Column:
 
 
 def text(heading: str, name: str = "", *, right: bool = False) -> Column:
-    """Show a field as it is; one that is not known is a dash."""
+    """Return a column that shows a field as it is, and a dash for an unknown one."""
     name = name or heading
 
     def cell(row: Mapping[str, Any]) -> str:
@@ -48,24 +48,24 @@ def text(heading: str, name: str = "", *, right: bool = False) -> Column:
 
 
 def counted(number: int, one: str, more: str = "") -> str:
-    """Write a number of things with their noun."""
+    """Return a number of things with their noun, as text."""
     return f"{number} {one if number == 1 else more or f'{one}s'}"
 
 
 def amounts(heading: str, name: str = "") -> Column:
-    """Show a field with three digits and a unit."""
+    """Return a column that shows a field with three digits and a unit."""
     name = name or heading
     return Column(heading, lambda row: amount(row[name]), right=True)
 
 
 def sizes(heading: str, name: str = "") -> Column:
-    """Show a number of bytes in the unit that people use."""
+    """Return a column that shows a number of bytes in a binary unit."""
     name = name or heading
     return Column(heading, lambda row: size(row[name]), right=True)
 
 
 def draw(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Lay out a table; on a terminal as wide as that, with its states in colour."""
+    """Return the text of a table; on a terminal it has its width, and states are in colour."""
     cells = [[column.cell(row) for column in columns] for row in rows]
     right = "".join("r" if column.right else " " for column in columns)
     table: str = render([column.heading for column in columns], cells, right=right)
@@ -76,7 +76,7 @@ def draw(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _coloured(lines: list[str]) -> list[str]:
-    """Colour the cells of the columns of states; the second line shows where columns lie."""
+    """Return the lines with the states coloured; the second line shows where columns are."""
     spans = [
         found.span()
         for found in re.finditer("-+", lines[1])
@@ -93,7 +93,7 @@ def _coloured(lines: list[str]) -> list[str]:
 
 
 def amount(value: float | None) -> str:
-    """Write a number with three digits and a unit."""
+    """Return a number with three digits and a unit, as text."""
     if value is None:
         return "-"
     size, unit = float(value), 0
@@ -103,7 +103,7 @@ def amount(value: float | None) -> str:
 
 
 def size(nbytes: float | None) -> str:
-    """Write a number of bytes with three digits and the unit that people use."""
+    """Return a number of bytes with three digits and a binary unit, as text."""
     if nbytes is None:
         return "-"
     value, unit = float(nbytes), 0
@@ -113,7 +113,7 @@ def size(nbytes: float | None) -> str:
 
 
 def moment(seconds: float | None) -> str:
-    """Write a moment of the wall clock; of an earlier day, the day."""
+    """Return a moment of the wall clock as text: the time, or the date of an earlier day."""
     if seconds is None:
         return "-"
     try:

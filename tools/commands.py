@@ -140,7 +140,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _nearest(word: str, words: Iterable[str]) -> str:
-    """Name the word that was probably meant, if one is near: the dashes of options do not count."""
+    """Return a hint with the word that was probably meant, if one is near, ignoring dashes."""
     bare = {each.lstrip("-"): each for each in words}
     found = difflib.get_close_matches(word.lstrip("-"), bare, 1, _NEAR)
     letters = [each for each in bare if len(each) == 1 and each != "h"]
@@ -150,7 +150,7 @@ def _nearest(word: str, words: Iterable[str]) -> str:
 
 
 def in_order(given: Sequence[str]) -> list[str]:
-    """Reorder a command for its parser: options before the noun are moved behind it.
+    """Return a command in the order of its parser: options before the noun are moved behind it.
 
     A noun without its verb gets its usual verb, or prints its help.
     """

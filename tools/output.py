@@ -68,13 +68,13 @@ def show_rows(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], *name
 
 
 def headed(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay out a table whose long texts stay whole: on a terminal its heading fits in the width."""
+    """Return the text of a table with long texts whole; its heading fits into the terminal."""
     heading, ruler, *lines = render(headings, rows).splitlines()
     return "\n".join((fitted(heading), fitted(ruler), *lines))
 
 
 def fitted(line: str) -> str:
-    """Cut a line to the width of the terminal, if the output is one."""
+    """Return a line, cut to the width of the terminal if the output is one."""
     if not sys.stdout.isatty() or len(line) <= (width := _width()):
         return line
     mark = "…" if encodable("…") == "…" else "~"

@@ -19,7 +19,7 @@ __all__ = [
 
 
 def how_many(text: str) -> int:
-    """Read the number of things to show."""
+    """Return a number of things to show, checked."""
     return _whole(text, "whole number")
 
 
@@ -36,7 +36,7 @@ def at_most(most: int) -> Callable[[str], int]:
 
 
 def process_id(text: str) -> int:
-    """Read the id of a process."""
+    """Return the id of a process, checked."""
     return _whole(text, "process id")
 
 
@@ -63,7 +63,7 @@ def number(what: str, least: float, most: float) -> Callable[[str], float]:
 
 
 def address(text: str) -> str:
-    """Read an address, written as the tables write it."""
+    """Return an address in the spelling of the tables."""
     host, _, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Can processes find each other: the runtime directory, the broker, and what crashes left."""
+"""Can processes find each other: checks of the runtime directory, the broker, and leftovers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check(namespace: str | None, group: str | None = None) -> Iterator[Finding]:
 
 
 def _processes(namespace: str | None, group: str | None) -> str:
-    """Count the processes of the namespace, registered with the broker or not."""
+    """Return the number of processes of the namespace and of connections, as text."""
     reader = CounterReader(namespace, group)
     reader.refresh()
     scene = Scene()
@@ -107,7 +107,7 @@ def _descriptors_of(pid: int) -> int:
 
 
 def _obstacle(check: str, place: Place) -> Finding | None:
-    """Find what stops the start of a broker; None when nothing does."""
+    """Return the problem that stops the start of a broker; None without one."""
     for path in (place.lock, place.socket, place.new_socket):
         try:
             mode = path.lstat().st_mode

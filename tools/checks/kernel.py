@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel and the interpreter must be able to do, each thing tried."""
+"""Checks of the kernel and the interpreter: each required ability is tried."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check(host: Host) -> Iterator[Finding]:
 
 
 def _opened(check: str, name: str, call: Callable[[], int], meaning: str, remedy: str) -> Finding:
-    """Try a call that returns a descriptor."""
+    """Return the finding of a call that returns a descriptor."""
     try:
         os.close(call())
     except OSError as exc:

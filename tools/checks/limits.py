@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limits of this process that a program with many peers may meet.
 
-RLIMIT_MEMLOCK is none of them: registering memory locks nothing.
+RLIMIT_MEMLOCK is not among them: registering memory locks nothing.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def _own_limit() -> Finding:
 
 
 def _named(host: Host) -> Finding:
-    """Check /dev/shm, where only segments with a name lie."""
+    """Return the finding about /dev/shm, where only segments with a name lie."""
     check = "named shared memory"
     try:
         shm = os.statvfs(host.path("/dev/shm"))

@@ -31,7 +31,7 @@ class Rule(NamedTuple):
 
 
 def rule_of(host: Host, path: PurePosixPath) -> Rule | None:
-    """Find the line that lets `path` age away; None if there is none, or another protects it."""
+    """Return the rule that removes `path` when old; None if there is none, or one protects it."""
     above = [str(each) for each in (path, *path.parents)]
     first: dict[str, Rule] = {}
     for rule in _rules(host):

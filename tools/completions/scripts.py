@@ -15,7 +15,7 @@ from .tree import Command, Option, Takes
 
 
 def bash(commands: Sequence[Command]) -> str:
-    """Write the script for bash."""
+    """Return the script for bash."""
     arms = [
         *(_arm(lines, f"words={shlex.quote(words)}") for words, lines in _after(commands).items()),
         _arm(_before(commands, Takes.FILE), "compopt -o default; return"),
@@ -53,7 +53,7 @@ complete -F _shmnd shmnd
 
 
 def zsh(commands: Sequence[Command]) -> str:
-    """Write the script for zsh."""
+    """Return the script for zsh."""
     arms = [
         *(_arm(lines, f"compadd -- {words}; return") for words, lines in _after(commands).items()),
         _arm(_before(commands, Takes.FILE), "_files; return"),
@@ -105,7 +105,7 @@ def _described(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def fish(commands: Sequence[Command]) -> str:
-    """Write the script for fish."""
+    """Return the script for fish."""
     lines = [line for command in commands for line in _fish_lines(command)]
     return f"""\
 # Completion of shmnd for fish. Load it with: shmnd completion fish | source
@@ -150,7 +150,7 @@ def _fish_takes(option: Option) -> str:
 
 
 def _fish(text: str) -> str:
-    """Quote a text for fish, which has two escapes between single quotes and no others."""
+    """Return a text quoted for fish, which has only two escapes between single quotes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -188,7 +188,7 @@ def _following(command: Command) -> str:
 
 
 def _arm(lines: Iterable[str], do: str) -> str:
-    """Write an arm of a case statement; nothing where it would stand for no line."""
+    """Return an arm of a case statement; nothing if no line would match it."""
     patterns = " | ".join(shlex.quote(line) for line in lines)
     return f"            {patterns}) {do} ;;" if patterns else ""
 

@@ -60,7 +60,7 @@ class ByHand:
         self.qp.send(self.outgoing, flags=_SILENT)
 
     def receive(self) -> bytes:
-        """Wait for a message, copy it out, and post its receive again."""
+        """Wait for a message, post its receive again, and return a copy of its bytes."""
         (result,) = self.cq.wait(1)
         place = result.request_context
         begin = place * _PIECE
@@ -70,7 +70,7 @@ class ByHand:
 
 
 def inlined(one: ByHand, other: ByHand, data: bytes) -> Round:
-    """Run the same loop without calls of our own, as fast as it can be written in Python."""
+    """Return a round of the same loop without own functions, as fast as Python can be."""
 
     def run(count: int) -> None:
         for _ in range(count):
@@ -102,7 +102,7 @@ def messages(one: shmnd.Connection, other: shmnd.Connection, data: bytes) -> Rou
 def bounce(
     send: Callable[[bytes], None], receive: Callable[[], bytes], first: bool, data: bytes
 ) -> Round:
-    """Run one side of a ping-pong."""
+    """Return a round of one side of a ping-pong."""
 
     def run(count: int) -> None:
         for _ in range(count):

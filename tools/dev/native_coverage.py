@@ -35,7 +35,7 @@ def run(program: Path) -> dict[str, Any]:
 
 
 def count(programs: Iterable[Path]) -> Counts:
-    """Add up what all programs ran of each header."""
+    """Return the lines of each header, with how often all programs together ran them."""
     counts: Counts = defaultdict(lambda: defaultdict(int))
     for program in programs:
         for file in run(program)["files"]:

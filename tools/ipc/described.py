@@ -35,7 +35,7 @@ class Recorded:
 
     @property
     def place(self) -> tuple[int, int, int, int]:
-        """What the index says of it."""
+        """Its entry in the index."""
         return self.at, self.topic, self.kind | self.layout << KIND_BITS, self.timestamp_ns
 
 

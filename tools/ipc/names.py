@@ -23,7 +23,7 @@ def written(text: str) -> str:
 
 
 def topic(text: str) -> str:
-    """Read the name of a topic."""
+    """Return the name of a topic, checked."""
     try:
         return checked_name(written(text), "topic")
     except ValueError as exc:

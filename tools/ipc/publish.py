@@ -96,7 +96,7 @@ def _type_of(text: str) -> Any:
 
 
 def _known_type(text: str) -> forms.TopicType:
-    """Read the type of a topic."""
+    """Return the type of a topic."""
     try:
         return forms.form_of(_type_of(text), "publish")
     except (TypeError, ValueError) as exc:

@@ -91,7 +91,7 @@ class _Recorder:
 
     @property
     def is_over(self) -> bool:
-        """Whether all is recorded that was asked for."""
+        """Whether the recording is complete: by its time, its number of samples, or its topics."""
         ended = self._samples == self._most or time.monotonic() >= self._ends
         return ended or len(self.changed) == len(self._subs)
 
@@ -127,7 +127,7 @@ class _Recorder:
         self._samples += 1
 
     def _describe(self, sub: ipc.Subscriber) -> None:
-        """Write what a topic is, where that is new: a publisher of it has come."""
+        """Write the description of a topic if it has changed, as a publisher has come."""
         before = self._descriptions.get(sub, {})
         description = _described(sub, before)
         if sub not in self._numbers:
@@ -186,7 +186,7 @@ def _is_readable(sample: ipc.Sample, name: str) -> bool:
 
 
 def _described(sub: ipc.Subscriber, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a topic is by all publishers that were seen: those that end take nothing away."""
+    """Return the description of a topic by all publishers seen, also those that have ended."""
     assert sub.type is not None  # a sample has come
     attributes, history = before.get("attributes", {}), before.get("history", 0)
     with open_adapter() as adapter:

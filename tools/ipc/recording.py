@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file of samples: plain numpy arrays one after another, and an index at the end.
 
-`SHMNDREC`, then items. An item is a structured array of numpy's format (`np.save`) with one element
-of `ENTRY`, the header of the sample, and its value as another such array; an item of a topic has
-its description as JSON there, and its time is that at which the recording began; what a publisher
-that came later has changed in it is one more item, of the kind `CHANGE`. A type that the
-format has no words for, whose fields overlap or are out of order, is an item of its own, and the
-elements of such arrays are plain bytes. The index is an array of `PLACE`, behind it 16 bytes: where
-it begins, and `SHMNDEND`. A file without its end, as of a recorder that was killed, is read
-through. A sample that could not be written whole, because the disk was full, is cut off again.
+The file begins with `SHMNDREC`, and items follow. An item has three parts: an array of numpy's
+format (`np.save`) with one element of `ENTRY`, the header of the sample, and the value as another
+such array.
+
+The item of a topic has the description of the topic as JSON in place of the value, and the time at
+which the recording began. When a later publisher changes the description, an item of kind `CHANGE`
+follows. A type that numpy's format cannot express, because its fields overlap or are out of order,
+has an item of its own (`LAYOUT`), and arrays of it are stored as plain bytes.
+
+The index is an array of `PLACE`; 16 bytes follow it: the offset of the index, and `SHMNDEND`. A
+file without this end, for example of a recorder that was killed, is read item by item. A sample
+that was not written whole, because the disk was full, is cut off again.
 """
 
 from __future__ import annotations
@@ -83,17 +87,17 @@ class Writer:
             raise
 
     def add_topic(self, description: dict[str, Any]) -> int:
-        """Write what a topic is; return its number."""
+        """Write the description of a topic; return its number."""
         self._topics += 1
         self._add(TOPIC, self._topics, 0, self._began, b"", _text(description))
         return self._topics
 
     def change_topic(self, number: int, description: dict[str, Any]) -> None:
-        """Write what a topic is from here on."""
+        """Write a new description of a topic, for the samples that follow."""
         self._add(CHANGE, number, 0, self._began, b"", _text(description))
 
     def _layout(self, dtype: np.dtype[Any]) -> int:
-        """Write a type that numpy's format cannot say; return its number, 0 for all others."""
+        """Write a type that numpy's format cannot express; return its number, 0 for all others."""
         if dtype.names is None:
             return 0
         try:
@@ -179,8 +183,8 @@ def _text(description: Any) -> Any:
 class Recording:
     """A file of samples; iterate over it: all in the order of their times, topics in their own.
 
-    Damage is left out, and `complain` is called with a line that says what and where: once
-    for each place. OSError and ValueError name the file where all of it cannot be read.
+    Damaged items are left out, and `complain` is called once for each with a line that names the
+    place and the damage. OSError and ValueError name a file that cannot be read at all.
     """
 
     def __init__(self, path: Path, complain: Callable[[str], object] = lambda _: None) -> None:
@@ -248,7 +252,7 @@ class Recording:
         return samples[np.argsort(times, kind="stable")]
 
     def _take(self, place: Any, what: str, take: Callable[[Recorded, Any], None]) -> None:
-        """Pass an item of JSON to `take`. Where it makes no sense, report `what` as damaged."""
+        """Pass an item of JSON to `take`; report `what` as damaged if the item is invalid."""
         found = self._item(place)
         if found is not None:
             try:
@@ -295,7 +299,7 @@ class Recording:
         return self._read_through(end, ended=tail[8:] == END)
 
     def _read_through(self, end: int, *, ended: bool) -> Any:
-        """Find the items of a file that has no index, or whose index makes no sense."""
+        """Return the index of a file without a valid one, found by reading its items."""
         places = []
         at = 8
         while at < end:

@@ -82,7 +82,7 @@ class Link:
             each.start()
 
     def _declare(self) -> list[Any]:
-        """Listen to the other links: their offers, their wishes, and how far they have come."""
+        """Listen to the offers, wishes and progress of other links; return the declarations."""
         words: tuple[tuple[str, tuple[str, ...]], ...]
         words = (("pub", ()), ("srv", ()), ("want", (self.origin,)))
         declared = [
@@ -93,7 +93,7 @@ class Link:
         declared.append(self._session.listen(taken, self._on_taken))
         return declared
 
-    # -- what happens comes as events, from any thread, and is handled by one
+    # -- events come from any thread, and one thread handles them
 
     def _token(self, key: str, there: bool) -> None:
         self._events.put(("token", key, there))
@@ -132,10 +132,10 @@ class Link:
                 self._report(exc)
 
     def _take(self, key: str, *, there: bool) -> None:
-        """Take what another link says; what fails is tried again until it is withdrawn.
+        """Act on a token of another link; after a failure, try again until it is withdrawn.
 
         A topic here may have publishers of another type, which are about to end, or memory and
-        descriptors may be short: the second failure is the first one that is worth a line.
+        descriptors may be short: only the second failure is reported.
         """
         try:
             self._take_token(key, there=there)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of a link share: its session, its name, what it counts, and its complaints."""
+"""The state that the parts of a link share: session, name, counts and complaints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Carrier", "Traffic", "matches"]
 
 
 class Traffic:
-    """What went over a link for one name in one direction."""
+    """The counts of a link for one name in one direction."""
 
     def __init__(self, direction: str, kind: str, name: str) -> None:
         self.direction: Final = direction
@@ -37,7 +37,10 @@ class Traffic:
 
 
 class Carrier:
-    """One for each link. `objects` allows pickled objects; `complain` is called once a text."""
+    """The shared state of one link.
+
+    `objects` allows pickled objects; `complain` is called once for each different text.
+    """
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ class Chosen(ipc.Subscriber):
 
     @property
     def chosen(self) -> set[str]:
-        """Return the publishers that it receives from, by their adapters."""
+        """The publishers that it receives from, by their adapters."""
         return set(self._starts)
 
     def choose(self, uid: str, start: Start) -> None:

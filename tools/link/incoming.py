@@ -77,7 +77,7 @@ class Incoming:
 
     @property
     def publisher_uid(self) -> str:
-        """Return the adapter of the publisher here."""
+        """The adapter of the publisher here."""
         return self.publisher._adapter.uid
 
     def seat(self, found: set[tuple[str, int]]) -> None:

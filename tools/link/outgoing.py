@@ -341,10 +341,10 @@ class Outgoing:
             self._closed.wait(_POLL_SECONDS)
 
     def _await_room(self, uid: str, sequence: int) -> list[str]:
-        """Wait until few samples are on the way; return the links that are waited for then.
+        """Wait until few samples are unacknowledged; return the links that are waited for then.
 
-        One that is silent is asked once: its zenoh may have refused all, as messages that are
-        too long, of which this side does not hear.
+        A silent link is asked once how far it has come: its zenoh may have refused messages, for
+        example because they are too long, and this side gets no notice of that.
         """
         ask_at = time.monotonic() + _SILENCE
         while True:
@@ -358,7 +358,7 @@ class Outgoing:
                 ask_at = math.inf if self._ask_progress(uid) else time.monotonic() + _SILENCE
 
     def _ask_progress(self, uid: str) -> bool:
-        """Ask each link, behind all other messages, how far it has come; False if that fails."""
+        """Ask each link how far it has come, after all other messages; return False on failure."""
         message = wire.pack(Message(wire.BEGIN, self._publishers[uid].sent + 1))
         try:
             self._session.send(wire.key("data", self._here, uid), b"", message, block=True)

@@ -86,7 +86,7 @@ class Session:
 
     @property
     def far(self) -> int:
-        """How many other sessions it is connected to."""
+        """The number of other sessions that it is connected to."""
         return len(list(self._session.info.peers_zid()))
 
     def send(self, key: str, payload: bytes, attachment: bytes = b"", *, block: bool) -> None:
@@ -106,7 +106,7 @@ class Session:
             raise OSError(f"zenoh did not send: {_WHERE.sub('', str(exc))}") from exc
 
     def listen(self, key: str, heard: Callable[[str, bytes, bytes], None]) -> Any:
-        """Set a function that is called, in any thread, with the messages sent to keys."""
+        """Call a function, in any thread, with the messages to keys; return the declaration."""
 
         def hear(sample: Any) -> None:
             attachment = sample.attachment.to_bytes() if sample.attachment else b""
@@ -115,11 +115,14 @@ class Session:
         return self._session.declare_subscriber(key, hear)
 
     def token(self, key: str) -> Any:
-        """Declare a key that others see as long as this session lives, or until it is ended."""
+        """Declare a key that others see while this session lives; return it, for `end`."""
         return self._session.liveliness().declare_token(key)
 
     def follow(self, key: str, seen: Callable[[str, bool], None]) -> Any:
-        """Set a function that is called for tokens that are there, come and go (False)."""
+        """Call a function for each token that is there or comes (True), or goes (False).
+
+        Return the declaration.
+        """
         put = self._zenoh.SampleKind.PUT
 
         def see(sample: Any) -> None:
@@ -128,7 +131,7 @@ class Session:
         return self._session.liveliness().declare_subscriber(key, see, history=True)
 
     def serve(self, key: str, asked: Callable[[Any], None]) -> Any:
-        """Set a function that is called with each query of a key."""
+        """Call a function with each query of a key; return the declaration."""
         return self._session.declare_queryable(key, asked)
 
     def ask(

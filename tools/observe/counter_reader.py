@@ -60,7 +60,7 @@ class CounterReader:
 
     @property
     def pages(self) -> list[Page]:
-        """Return them as of the last `refresh`."""
+        """The pages as of the last `refresh`."""
         return list(self._known.values())
 
     def refresh(self) -> None:
@@ -85,7 +85,7 @@ class CounterReader:
             print(f"shmnd: {note}: only processes of this user are shown", file=sys.stderr)
 
     def _ask(self, place: Place) -> dict[_File, Page]:
-        """Ask the broker for its adapters; nothing where none answers."""
+        """Return the pages of the broker's adapters; none where no broker answers."""
         self.processes, self.connects, self.note = {}, [], ""
         try:
             with visit(place, _PATIENCE) as observer:
@@ -108,7 +108,7 @@ class CounterReader:
             return {}
 
     def _search(self, mark: int) -> dict[_File, Page]:
-        """Search the processes of this user for counters of one place."""
+        """Return the pages of one place that processes of this user have."""
         return {
             file: page
             for file, page in self._map(_in_proc())

@@ -40,7 +40,7 @@ class Rank:
 
     @property
     def waits(self) -> str | None:
-        """What it waits for, in words, or that it has not begun to."""
+        """The reason why the rank makes no progress, as text; None when there is none."""
         if not self.begun:
             return "has not initialized MPI"
         return None if self.wait is None else waiting.words(self.wait)

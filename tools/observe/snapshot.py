@@ -38,7 +38,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        """Read its state; a process that is gone, or of another PID namespace, has only its id."""
+        """Return a process with its state; one that is gone, or not visible, has only its id."""
         try:
             found = psutil.Process(pid)
             with found.oneshot():
@@ -67,12 +67,12 @@ class End:
 
     @property
     def identity(self) -> tuple[str, int, int]:
-        """What distinguishes it from all others, also in a later snapshot."""
+        """The key that identifies it, also in a later snapshot."""
         return self.adapter, self.index, self.words["name"]
 
     @property
     def state(self) -> str:
-        """How far its connection is."""
+        """The state of its connection."""
         number = self.words["state"]
         return QpState(number).name.lower() if number in list(QpState) else f"state {number:#x}"
 
@@ -95,7 +95,7 @@ class End:
 
     @property
     def status(self) -> str:
-        """How the last request ended that did not succeed; empty when all did."""
+        """The status of the last request that failed; empty when none did."""
         if not self.words["failures"]:
             return ""
         number = self.words["status"]
@@ -123,7 +123,7 @@ class Scene:
 
     @classmethod
     def of(cls, reader: CounterReader) -> Scene:
-        """Read all counters."""
+        """Return a scene of all counters."""
         scene = cls()
         scene.read(reader)
         for connect in reader.connects:
@@ -202,7 +202,7 @@ class Scene:
 
 
 def place(address: tuple[str, int] | list[Any] | None) -> str:
-    """Write an address, or that there is none."""
+    """Return an address as text; a dash if there is none."""
     return "-" if address is None else written((address[0], address[1]))
 
 

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _readable(args: argparse.Namespace, row: dict[str, Any]) -> dict[str, Any]:
-    """Write addresses and ends the way people do, in tables."""
+    """Return a record with its addresses and ends as text, for tables."""
     if args.format == "json":
         return row
     return {name: _text(value) for name, value in row.items()}
