@@ -65,7 +65,7 @@ def refuse_options(parser: argparse.ArgumentParser, reason: str) -> None:
 
 
 def address(text: str) -> tuple[str, int]:
-    """Read where a server listens."""
+    """Return the address of a server."""
     host, colon, port = text.rpartition(":")
     if not colon:
         host, port = text, str(DEFAULT[1])
@@ -86,7 +86,7 @@ def describe(args: argparse.Namespace) -> str:
 
 
 def stage(args: argparse.Namespace, cpus: Sequence[int]) -> Stage:
-    """Make the stage of a run: with a server elsewhere if one was named."""
+    """Return the stage of a run, with a server on another host if one was named."""
     if args.client is None:
         return Stage(cpus)
     import shmnd
@@ -119,7 +119,7 @@ def _reason(channel: Any) -> str:
 
 
 def serve(args: argparse.Namespace) -> int:
-    """Serve one client."""
+    """Serve one client, and return the exit code."""
     import shmnd
 
     from ..workers.connection import WireChannel
@@ -145,7 +145,10 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def _welcome(adapter: Any, listener: Any, channel: Any, command: str) -> Any:
-    """Wait for a client of the same command; other clients get an error that names it."""
+    """Wait for a client of the same command, and return its connector.
+
+    Other clients get an error that names the command.
+    """
     while True:
         connector = adapter.create_connector()
         listener.get_connection_request(connector).result()
@@ -172,7 +175,7 @@ class _Guarded(Worker):
         self._namespace = namespace
 
     def open(self, end: str, options: dict[str, Any]) -> object:
-        """Open one of the ends that a client may ask for."""
+        """Return one of the ends that a client may ask for, opened."""
         if end not in _ENDS:
             raise ValueError(f"no end {end!r} can be used from afar")
         mine = {"engine": str(options.get("engine")), "namespace": self._namespace}

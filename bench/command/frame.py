@@ -45,7 +45,7 @@ class Extent:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Extent":
-        """Read the options, with their defaults."""
+        """Return the extent that the options name, with their defaults."""
         return cls(
             args.rounds or (options.QUICK_ROUNDS if args.quick else options.ROUNDS),
             args.seconds or (options.QUICK_SECONDS if args.quick else options.SECONDS),
@@ -67,7 +67,7 @@ def perform(
     record: Record = Record.NEVER,
     together: Callable[[Question], object] | None = None,
 ) -> int:
-    """Run a benchmark as the options say, and print and write its report; or be a server.
+    """Run a benchmark or a server as the options say; return the exit code.
 
     `record` says whether each round of a loop is timed by itself. Questions in a row of which
     `together` returns the same are measured in the rounds of one run, and the next ones after it.

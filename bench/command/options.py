@@ -223,7 +223,7 @@ def add_rate(parser: argparse.ArgumentParser) -> None:
 
 
 def how_of(args: argparse.Namespace) -> How:
-    """Gather the manner of the traffic from what a command has of these options."""
+    """Return the manner of the traffic, from the options that a command has."""
     known = vars(args)
     return How(
         wait=Wait(known.get("wait", Wait.HYBRID)),
@@ -240,7 +240,7 @@ def how_of(args: argparse.Namespace) -> How:
 
 
 def sizes(text: str) -> list[int]:
-    """Read a list of sizes."""
+    """Return a list of sizes."""
     found = []
     for word in text.split(","):
         match = _SIZE.fullmatch(word.strip())

@@ -46,7 +46,7 @@ class CacheLineEnd:
         self._turns = 0
 
     def describe(self) -> dict[str, str]:
-        """Name nothing: this is the machine itself."""
+        """Return nothing: the report names the machine."""
         return {}
 
     def offer(self, question: Question) -> dict[str, Any]:

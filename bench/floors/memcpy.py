@@ -57,7 +57,7 @@ class MemcpyEnd:
         self._copy = copy
 
     def describe(self) -> dict[str, str]:
-        """Name the C library, whose memcpy it is."""
+        """Return the version of the C library, which has the memcpy."""
         return {"libc": os.confstr("CS_GNU_LIBC_VERSION") or "unknown"}
 
     def offer(self, question: Question) -> dict[str, Any]:
@@ -102,6 +102,6 @@ def _map_private(nbytes: int) -> mmap.mmap:
 
 
 def _touch(area: mmap.mmap) -> mmap.mmap:
-    """Write every page, so that each is there."""
+    """Write to every page, so that it is committed, and return the area."""
     area[:] = bytes(len(area))
     return area

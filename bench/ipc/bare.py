@@ -48,7 +48,7 @@ class BareCallsEnd(TopicEnd):
         self._theirs: Any = None
 
     def describe(self) -> dict[str, str]:
-        """Name nothing: this is the interpreter itself."""
+        """Return nothing: the report names the interpreter."""
         return {}
 
     def offer(self, question: Question) -> dict[str, Any]:

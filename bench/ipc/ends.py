@@ -119,7 +119,7 @@ class TopicEnd(abc.ABC):
         return Reading(seconds)
 
     def _play_woken(self, question: Question, count: int, record: bool) -> Reading:
-        """Time the way to a subscriber that sleeps: it answers when it was awake."""
+        """Time the way to a sleeping subscriber, which answers with the time of its wake-up."""
         times = []
         for _ in range(count):
             if self._leads:

@@ -42,7 +42,7 @@ class IceoryxTopicsEnd(TopicEnd):
         self._event: Any = None
 
     def describe(self) -> dict[str, str]:
-        """Name the package."""
+        """Return the version of the package."""
         return self._node.describe()
 
     def offer(self, question: Question) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class IceoryxTopicsEnd(TopicEnd):
         self._send(question, when.to_bytes(8, "little"))
 
     def receive_time(self, question: Question) -> int:
-        """Poll for a time."""
+        """Poll until a time arrives, and return it."""
         take = self._ports[question][1].receive
         while (sample := take()) is None:
             pass

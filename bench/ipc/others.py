@@ -35,7 +35,7 @@ class ZeroMqTopicsEnd(ZeroMqEnd):
     """One end. Large arrays are sent and received without a copy in Python."""
 
     def calls(self, question: Question) -> tuple[Call, Call]:
-        """Send an array, and make one of the message received."""
+        """Return a call that sends an array, and one that makes an array of a message."""
         if question.kind is Kind.VALUE:
             return super().calls(question)
         import numpy
@@ -87,7 +87,7 @@ class FillEnd:
         self._numpy: Any = importlib.import_module("numpy")
 
     def describe(self) -> dict[str, str]:
-        """Name numpy."""
+        """Return the version of numpy."""
         return {"numpy": str(self._numpy.__version__)}
 
     def offer(self, question: Question) -> dict[str, Any]:

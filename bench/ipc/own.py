@@ -50,11 +50,11 @@ class TopicsEnd(TopicEnd):
         self._others: dict[Question, list[ipc.Subscriber]] = {}
 
     def describe(self) -> dict[str, str]:
-        """Name the version."""
+        """Return the version of shmnd."""
         return {"shmnd": self._version}
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Open the server's publisher and its subscribers."""
+        """Open the server's publisher and its subscribers; return the name of the topic."""
         name = f"shmnd-bench/{os.getpid()}/{len(self._topics)}"
         self._open(question, name)
         return {"name": name}
@@ -158,7 +158,7 @@ class TopicsEnd(TopicEnd):
         self._topics[question][0].send(when.to_bytes(8, "little"))
 
     def receive_time(self, question: Question) -> int:
-        """Poll for a time."""
+        """Poll until a time arrives, and return it."""
         take = self._topics[question][1].try_receive
         while (sample := take()) is None:
             pass

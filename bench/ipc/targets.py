@@ -77,7 +77,7 @@ def verdicts(answers: Answers, asked: Sequence[Question]) -> list[Verdict]:
 
 
 def judge_crowd(answers: Answers, question: Question) -> Verdict:
-    """Compare a publish to many idle subscribers with one to a single subscriber."""
+    """Return the verdict on a publish to many idle subscribers, compared with one."""
     base = Verdict(f"{question.label}, {TOPICS}", f"≤ {CROWD_BOUND:g} µs more", "", TOPICS)
     many, alone = answers.get(TOPICS, question), answers.get(TOPICS, PUBLISH[0])
     if many is None or alone is None or many.spread is None or alone.spread is None:

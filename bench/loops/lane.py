@@ -45,8 +45,8 @@ class Depths:
 
     @classmethod
     def of(cls, question: Question) -> Depths:
-        """Choose depths for a question: few for a ping-pong, and for a stream enough that
-        neither side waits for the other's turn to post.
+        """Return the depths for a question: few for a ping-pong; for a stream, so many that
+        neither side waits for the other to post.
         """
         if not question.is_stream:
             depths = cls(8, 8, by_default=bool(question.idle))
@@ -239,7 +239,7 @@ def _write_inline(qp: QueuePair) -> Callable[[Elements, int, int], None]:
 
 
 def check(results: Sequence[Result | Ticket]) -> int:
-    """Count completions; a failed one ends the benchmark with its status."""
+    """Return the number of completions; raise RuntimeError for a failed one."""
     for result in results:
         if result.status:
             raise RuntimeError(f"a {result.request_type.name} ended with {result.status.name}")

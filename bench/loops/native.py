@@ -68,7 +68,7 @@ def paced_read(lane: Lane, count: int, rate: float, times: Stamps) -> None:
 
 
 def stream(lanes: Sequence[Lane], *, credit: bool) -> Callable[[int, bool], object]:
-    """Send in turn over all lanes, until the other side has everything."""
+    """Return a loop that sends over all lanes in turn, until the other side has everything."""
     lane, together = lanes[0], _together(lanes)
     step = quota(lane) if credit else 0
     sender = lane.depths.sends, lane.depths.receives, step, lane.flags
@@ -84,7 +84,7 @@ def stream(lanes: Sequence[Lane], *, credit: bool) -> Callable[[int, bool], obje
 
 
 def rdma(lanes: Sequence[Lane], *, reading: bool) -> Callable[[int, bool], object]:
-    """Read or Write in turn over all lanes; the other side waits for the end."""
+    """Return a loop of Reads or Writes over all lanes; the other side waits for its end."""
     lane, together = lanes[0], _together(lanes)
     limits = lane.depths.sends, 0 if reading else lane.flags
 

@@ -48,7 +48,7 @@ class Environment:
 
     @classmethod
     def collect(cls, pinned: Sequence[int]) -> "Environment":
-        """Describe the machine; measuring the noise of the CPUs takes some tenths of a second."""
+        """Return the description of this machine; measuring the noise takes some 0.1 s."""
         info = _read("/proc/cpuinfo")
         model = re.search(r"model name\s*:\s*(.*)", info)
         shm = os.statvfs(_SHM)
@@ -101,7 +101,7 @@ class Environment:
 
 
 def measure_noise(cpu: int, seconds: float = _NOISE_SECONDS) -> Noise:
-    """Measure the pauses of one CPU, which must be idle, as before a run."""
+    """Return the measured pauses of one CPU, which must be idle."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:

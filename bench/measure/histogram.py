@@ -46,22 +46,22 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Return the number of rounds."""
+        """The number of rounds."""
         return self._below[-1] if self._below else 0
 
     @property
     def least(self) -> float:
-        """Return the shortest time."""
+        """The shortest time."""
         return self._times[0] * self._scale
 
     @property
     def greatest(self) -> float:
-        """Return the longest time."""
+        """The longest time."""
         return self._times[-1] * self._scale
 
     @property
     def mean(self) -> float:
-        """Return the mean."""
+        """The mean."""
         return self._mean_ns() * self._scale
 
     def _mean_ns(self) -> float:
@@ -69,7 +69,7 @@ class Histogram:
 
     @property
     def deviation(self) -> float:
-        """Return the standard deviation."""
+        """The standard deviation."""
         mean = self._mean_ns()
         squares = sum(count * (ns - mean) ** 2 for ns, count in self._samples.items())
         return math.sqrt(squares / max(self.count, 1)) * self._scale

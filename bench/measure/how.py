@@ -78,7 +78,7 @@ class How:
 
     @property
     def is_mixed(self) -> bool:
-        """Return whether one of the two ends has mixed memory."""
+        """Whether one of the two ends has mixed memory."""
         return Memory.MIXED in {self.memory, self.into}
 
     def as_json(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class How:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Read what `as_json()` gave; an unknown name or value is an error."""
+        """Return the object from the form that `as_json()` returned; raise for unknown names."""
         read: dict[str, Callable[[Any], Any]] = {"wait": Wait, "memory": Memory, "into": Memory}
         values: dict[str, Any] = {name: read.get(name, _same)(data[name]) for name in data}
         return cls(**values)

@@ -138,12 +138,12 @@ class Question:
 
     @property
     def is_stream(self) -> bool:
-        """Return whether the figure is a rate rather than a time."""
+        """Whether the figure is a rate rather than a time."""
         return self.kind in _RATES
 
     @property
     def label(self) -> str:
-        """What a table calls it."""
+        """The name in tables."""
         label = _TEXTS[self.kind]
         if self.how.rate:
             label = label.replace("one way", "there and back")
@@ -169,14 +169,14 @@ class Question:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Read what `as_json()` gave."""
+        """Return the object from the form that `as_json()` returned."""
         return cls(
             Kind(data["kind"]), int(data["size"]), int(data["idle"]), How.from_json(data["how"])
         )
 
 
 def format_size(nbytes: int) -> str:
-    """Write a size as people say it: 40 B, 64 KiB, 4 MiB."""
+    """Return a size as text: 40 B, 64 KiB, 4 MiB."""
     for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if nbytes >= factor and nbytes % factor == 0:
             return f"{nbytes // factor} {unit}"

@@ -40,7 +40,7 @@ class Reading:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Read what `as_json()` gave."""
+        """Return the object from the form that `as_json()` returned."""
         pairs = ((int(time), int(count)) for time, count in data["samples"])
         return cls(float(data["seconds"]), dict(pairs))
 
@@ -65,10 +65,10 @@ def _close(stamps: Stamps, count: int) -> Iterator[None]:
 
 
 def intervals(stamps: Stamps) -> Counter[int]:
-    """Count the times between one stamp and the next."""
+    """Return the times between one stamp and the next, counted."""
     return Counter(map(operator.sub, stamps[1:], stamps))
 
 
 def counters(times: Iterable[int]) -> Counter[int]:
-    """Count times that were measured one by one."""
+    """Return times that were measured one by one, counted."""
     return Counter(times)

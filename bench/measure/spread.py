@@ -23,12 +23,12 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Summarize the values of the rounds; there must be at least one."""
+        """Return a summary of the values of the rounds; there must be at least one."""
         return cls(statistics.median(values), min(values), max(values))
 
     @classmethod
     def of_median(cls, values: Sequence[float]) -> Self:
-        """Summarize the values by their median and an interval that encloses the true one.
+        """Return the median of the values and an interval that encloses the true one.
 
         Each round is above the true median with a probability of one half, whatever disturbs the
         machine. So as many values are left out at each end as CONFIDENCE permits: none of up to
@@ -44,7 +44,7 @@ class Spread:
 
     @classmethod
     def of_ratios(cls, ours: Sequence[float], theirs: Sequence[float]) -> Self:
-        """Summarize ours/theirs, round by round, as `of_median` does.
+        """Return a summary of ours/theirs, round by round, as `of_median` does.
 
         The two values of one round were measured directly after each other, so a disturbance that
         affects both cancels out; a ratio of two medians would keep it.
@@ -53,20 +53,20 @@ class Spread:
 
     @classmethod
     def of_middle_half(cls, values: Sequence[float]) -> Self:
-        """Summarize the middle half of the rounds, which a few disturbed ones do not change."""
+        """Return a summary of the middle half of the rounds: outliers do not count."""
         out = len(values) // 4
         return cls.of(sorted(values)[out : len(values) - out])
 
     @property
     def noisy(self) -> bool:
-        """Return whether the rounds differ so much that the median alone says little."""
+        """Whether the rounds differ so much that the median alone says little."""
         return self.high > NOISY * self.low
 
     def map(self, function: Callable[[float], float]) -> "Spread":
-        """Convert the unit by a function that keeps or reverses the order of its values."""
+        """Return it in another unit, by a function that keeps or reverses the order."""
         first, last = function(self.low), function(self.high)
         return Spread(function(self.median), min(first, last), max(first, last))
 
     def format(self, write: Callable[[float], str]) -> str:
-        """Write it as `median (low..high)`."""
+        """Return it as text, `median (low..high)`."""
         return f"{write(self.median)} ({write(self.low)}..{write(self.high)})"

@@ -35,7 +35,7 @@ class IceoryxEnd(TwoSidedEnd):
         return self._node.describe()
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Name the services; a name of their own keeps runs apart."""
+        """Return the names of the services; each run has its own."""
         return {"name": f"shmnd-bench/{os.getpid()}/{question.size}"}
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ class FiPingpong(Program):
         return [*common, *(("-B", str(port)) if host is None else ("-P", str(port), host))]
 
     def parse(self, output: str, question: Question) -> float:
-        """Read the table."""
+        """Return the figure in the table."""
         return parse(output, question.size)
 
     def versions(self) -> dict[str, str]:
@@ -46,7 +46,7 @@ class FiPingpong(Program):
 
 
 def parse(output: str, size: int) -> float:
-    """Read seconds one way from the table of fi_pingpong.
+    """Return the seconds one way from the table of fi_pingpong.
 
     Its `usec/xfer` has two decimals, which is too coarse for tenths of a microsecond; `MB/sec`
     says the same with more digits.

@@ -62,7 +62,7 @@ class Mpi(TwoSided):
         return own or super().answers(question)
 
     def missing(self) -> str | None:
-        """Search for mpi4py in the interpreter, and for mpiexec next to it or on the path."""
+        """Return why mpi4py or mpiexec cannot be used; None when both were found."""
         problem = super().missing()
         if problem is None and self._launcher() is None:
             return f"no mpiexec next to {self.python} or on PATH: {self.install}"

@@ -69,7 +69,7 @@ class Job:
 
     @property
     def lanes(self) -> int:
-        """Return the number of lanes: each rank has one from each rank, itself included."""
+        """The number of lanes: each rank has one from each rank, itself included."""
         return self.ranks**2
 
     def cells(self, notes: Notes) -> list[str]:

@@ -31,7 +31,7 @@ class PipeEnd(TwoSidedEnd):
         return {"Python": platform.python_version()}
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Listen, once."""
+        """Listen, once, and return the address."""
         if self._listener is None:
             self._listener = multiprocessing.connection.Listener(family="AF_UNIX")
         return {"address": self._listener.address}

@@ -42,7 +42,7 @@ class Program(Subject):
 
     @abc.abstractmethod
     def parse(self, output: str, question: Question) -> float:
-        """Read seconds per message from what the client printed."""
+        """Return the seconds per message from the output of the client."""
 
     def plain(self, question: Question) -> bool:
         """Return whether a question has no option that only shmnd supports."""

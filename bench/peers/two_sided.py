@@ -89,7 +89,7 @@ class TwoSidedEnd(abc.ABC):
     def _play_paced(
         self, question: Question, send: Call, receive: Call, count: int, record: bool
     ) -> Reading:
-        """Begin each round at its time, when the other side has long been asleep."""
+        """Return the times of rounds that begin when the other side has long been asleep."""
         from ..loops.latency import clock_ns, due_times
 
         times: Stamps = make_stamps(count)

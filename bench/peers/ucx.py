@@ -40,7 +40,7 @@ class UcxPerftest(Program):
         return [*([host] if host else []), *test, *warmup, "-f", "-v", "-p", str(port)]
 
     def parse(self, output: str, question: Question) -> float:
-        """Read the table."""
+        """Return the figure in the table."""
         return parse(output)
 
     def versions(self) -> dict[str, str]:
@@ -57,7 +57,7 @@ class UcxPerftest(Program):
 
 
 def parse(output: str) -> float:
-    """Read seconds per message from the CSV of ucx_perftest.
+    """Return the seconds per message from the CSV of ucx_perftest.
 
     Its last field is messages per second over the whole run; for a ping-pong, one way.
     """

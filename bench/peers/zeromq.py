@@ -38,7 +38,7 @@ class ZeroMqEnd(TwoSidedEnd):
         return {"pyzmq": self._zmq.pyzmq_version(), "ZeroMQ": self._zmq.zmq_version()}
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Bind, once."""
+        """Bind, once, and return the address."""
         if self._folder is None:
             self._folder = tempfile.mkdtemp(prefix="shmnd-bench-")
             self._socket.bind(f"ipc://{self._folder}/pair")

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 def _compare_command(
     args: argparse.Namespace, subjects: list[Subject], peers: list[Subject], record: Record
 ) -> int:
-    """Compare one command, at sizes of the user's choice; there are no targets."""
+    """Compare one command, at sizes of the user's choice, and return the exit code."""
     sizes = args.sizes or _SIZES.get(args.what, [SEND.size])
     questions = [Question(kind, size) for kind in _KINDS[args.what] for size in sizes]
 
@@ -107,7 +107,7 @@ def _compare_command(
 def _compare_core(
     args: argparse.Namespace, subjects: list[Subject], peers: list[Subject], record: Record
 ) -> int:
-    """Compare what the targets are about, and judge each of them."""
+    """Measure the figures of the targets, judge each, and return the exit code."""
     crowd = ShmndCrowd(args.namespace)
     subjects.append(ShmndUvloop(args.namespace))
     questions = [*CORE]

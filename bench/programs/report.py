@@ -137,7 +137,7 @@ def _measure(
 
 
 def write(folder: Path, taken: dict[str, Any]) -> Path:
-    """Write the page and its plots, with the sections that were measured."""
+    """Write the page and its plots, with the measured sections; return its path."""
     parts = ["# Benchmark report", _PREFACE]
     for name, section in SECTIONS.items():
         if name in taken:

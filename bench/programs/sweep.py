@@ -74,7 +74,7 @@ class Step:
 
     @property
     def word(self) -> str:
-        """Return what it is: a step, one by some rounds only, noise, or nothing."""
+        """The kind of step: a step, one by some rounds only, noise, or none."""
         if self.beyond.median <= FACTOR:
             return ""
         if self.beyond.noisy:
@@ -179,7 +179,7 @@ def sizes_between(first: int, last: int) -> list[int]:
 
 
 def steps_of(series: Series, subject: str, answers: Answers) -> list[Step]:
-    """Compare each size with the one before it, round by round."""
+    """Return the step of each size from the one before it, by rounds."""
     rate = _seconds_per_byte(series, subject, answers)
     found = []
     for one, other in itertools.pairwise(series.questions):

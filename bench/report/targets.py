@@ -96,17 +96,17 @@ class Target:
 
     @property
     def at_least(self) -> bool:
-        """Return whether the figure is a rate, which should be high; times should be low."""
+        """Whether the figure is a rate, which should be high; times should be low."""
         return self.question.is_stream
 
     @property
     def label(self) -> str:
-        """Return the name in tables."""
+        """The name in tables."""
         return f"{self.question.label}, {self.subject}"
 
     @property
     def bound_label(self) -> str:
-        """Return the bound as tables show it."""
+        """The bound as tables show it."""
         suffix = f" {unit(self.question)}" if self.against is None else ""
         return f"{'≥' if self.at_least else '≤'} {self.bound:,g}{suffix}"
 
@@ -133,7 +133,7 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """Return the verdict in a word or two."""
+        """The verdict in a word or two."""
         if self.noisy:
             return "too noisy"
         if self.met is None:
@@ -230,7 +230,7 @@ def mpi_targets() -> list[Target]:
 
 
 def judge(target: Target, answers: Answers) -> Verdict:
-    """Compare a target with the measured figures."""
+    """Return the verdict on a target by the measured figures."""
     base = Verdict(target.label, target.bound_label, against=target.against or "")
     ours = answers.get(target.subject, target.question)
     if ours is None or ours.spread is None:
@@ -261,7 +261,7 @@ def _ratio(target: Target, ours: Answer, theirs: Answer) -> Spread:
 def judge_footprint(
     bytes_per_idle: float | None, bound: int = IDLE_BYTES, what: str = ""
 ) -> Verdict:
-    """Compare the memory of an idle connection with its bound."""
+    """Return the verdict on the memory of an idle connection."""
     base = Verdict(f"shared memory per idle connection{what}", f"≤ {bound >> 10} KiB")
     if bytes_per_idle is None:
         return dataclasses.replace(base, remark=_NOT_ASKED)
@@ -281,7 +281,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
 
 
 def weigh(base: Verdict, value: Spread, bound: float, *, at_least: bool, noisy: bool) -> Verdict:
-    """Compare a value with its bound; without a verdict if the rounds were noisy."""
+    """Return the verdict on a value by its bound; none if the rounds were noisy."""
     if noisy:
         return dataclasses.replace(base, value=value, noisy=True)
     holds = operator.ge if at_least else operator.le

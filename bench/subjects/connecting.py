@@ -51,7 +51,7 @@ class ConnectingEnd:
         return {"shmnd": self._version}
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Listen, once."""
+        """Listen, once, and return the address."""
         if self._listener is None:
             self._listener = self._adapter.create_listener()
             self._listener.bind((HOST, 0))

@@ -103,7 +103,7 @@ class _End:
         return made
 
     def _accept(self, question: Question, count: int) -> list[_Made]:
-        """Accept so many connections as they come."""
+        """Accept `count` connections as they come, and return them."""
         connectors = [self._adapter.create_connector() for _ in range(count)]
         asked = [self._listener.get_connection_request(connector) for connector in connectors]
         made, accepted = [], []

@@ -27,11 +27,11 @@ class Nd1End(ShmndEnd):
     """One of the two processes."""
 
     def open(self, namespace: str | None) -> Any:
-        """Open an adapter of version 1."""
+        """Return a new adapter of version 1."""
         return nd.Provider().open_adapter(HOST, namespace=namespace)
 
     def listen(self) -> Any:
-        """Listen."""
+        """Return a new listen."""
         return self.adapter.listen()
 
     def lane(self, question: Question, depths: Depths, queues: Queues, place: int) -> Any:

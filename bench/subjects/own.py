@@ -118,13 +118,13 @@ class ShmndEnd:
         return {"shmnd": str(importlib.import_module("shmnd").__version__)}
 
     def offer(self, question: Question) -> dict[str, Any]:
-        """Listen, once for all questions."""
+        """Listen, once for all questions, and return the address."""
         if self.listener is None:
             self.listener = self.listen()
         return {"address": self.listener.get_local_address()}
 
     def listen(self) -> Any:
-        """Listen."""
+        """Return a new listener."""
         listener = self.adapter.create_listener()
         listener.bind((HOST, 0))
         listener.listen()

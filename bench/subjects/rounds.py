@@ -58,7 +58,7 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """Return why there is no figure."""
+        """The reason why there is no figure."""
         return f"{self.subject}: {self.error or 'no round was measured'}"
 
     def as_json(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Answer:
 
     @classmethod
     def load(cls, data: dict[str, Any]) -> Self:
-        """Read what `dump()` gave."""
+        """Return the object from the form that `dump()` returned."""
         return cls(
             str(data["subject"]),
             Question.from_json(data["question"]),
@@ -110,7 +110,7 @@ class Answers:
         return self._all.get((subject, question))
 
     def expect(self, subject: str, question: Question) -> Answer:
-        """Find an answer, or begin it."""
+        """Return the answer to a question, begun if there is none."""
         return self._all.setdefault((subject, question), Answer(subject, question))
 
     def as_json(self) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ class Answers:
 
     @classmethod
     def load(cls, data: Iterable[dict[str, Any]]) -> Self:
-        """Read what `dump()` gave."""
+        """Return the object from the form that `dump()` returned."""
         self = cls()
         for answer in map(Answer.load, data):
             self._all[answer.subject, answer.question] = answer

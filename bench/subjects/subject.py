@@ -33,7 +33,7 @@ class Subject(abc.ABC):
 
     @abc.abstractmethod
     def answers(self, question: Question) -> bool:
-        """Return whether this question has a meaning for it."""
+        """Return whether this question can be asked of it."""
 
     @abc.abstractmethod
     def start(self, stage: Stage) -> None:
@@ -104,7 +104,7 @@ class WorkerSubject(Subject):
             self._connected.add(question)
 
     def measure(self, question: Question, count: int, record: bool = False) -> Reading:
-        """Do `count` rounds at both ends."""
+        """Return the reading of `count` rounds at both ends."""
         self.connect(question)
         return self._running().run(question, count, record).per(count * question.ways)
 

@@ -33,7 +33,7 @@ class Conversation(Protocol):
         """Send one message."""
 
     def receive(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for one message: for ever without a timeout, else built-in TimeoutError."""
+        """Return the next message; TimeoutError when `timeout` seconds end first."""
 
     def close(self) -> None:
         """End the conversation."""
@@ -47,10 +47,10 @@ class LineReceiver(abc.ABC):
 
     @abc.abstractmethod
     def _read(self, timeout: float | None) -> bool:
-        """Wait for the next piece, and append it to the buffer; False if none has come."""
+        """Append the next piece to the buffer; return False if none has come."""
 
     def receive(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for one message: for ever without a timeout, else built-in TimeoutError."""
+        """Return the next message; TimeoutError when `timeout` seconds end first."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while b"\n" not in self._buffer:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())

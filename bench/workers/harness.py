@@ -253,7 +253,7 @@ class Workers:
             raise HarnessError(f"the {_name(role)} {self._why_gone(role)}") from exc
 
     def _gather(self, roles: Sequence[int], limit: float) -> dict[int, Any]:
-        """Take one answer per role, and fail as soon as one of them fails."""
+        """Return one answer per role; fail as soon as one of them fails."""
         deadline = time.monotonic() + limit + TERM_LIMIT
         answers: dict[int, Any] = {}
         with selectors.DefaultSelector() as selector:

@@ -21,7 +21,7 @@ class Exchange:
         self._lines = 0
 
     def line(self) -> Conversation:
-        """Begin a line."""
+        """Return a new line."""
         self._lines += 1
         return _Line(self._channel, self._lines)
 

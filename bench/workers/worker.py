@@ -71,7 +71,7 @@ class Worker:
         self._end: End | None = None
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Carry out a command; what goes wrong is an answer, too."""
+        """Carry out a command and return its answer, which may be an error."""
         # A transport may hang where no Python code runs. The default action of SIGALRM ends the
         # process even there, and the harness sees its channel close.
         signal.alarm(int(message["limit"]))

@@ -23,12 +23,12 @@ class Traffic:
 
     @property
     def two_sided(self) -> bool:
-        """Return whether Receives are part of it."""
+        """Whether Receives are part of the traffic."""
         return self.kinds[0] in (Kind.PINGPONG, Kind.STREAM)
 
     @property
     def is_rate(self) -> bool:
-        """Return whether its figures are rates."""
+        """Whether its figures are rates."""
         return Question(self.kinds[0], self.size).is_stream
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
