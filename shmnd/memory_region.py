@@ -316,7 +316,7 @@ class MemoryRegion(OverlappedObject):
         if self._token:
             self._withdraw()  # also where an interrupted call has begun to
         if not self._let_go() and self._engine.alive:
-            self._engine.pending_operations.linger(self._let_go)
+            self._engine.pending_operations.poll_until_done(self._let_go)
 
     def __repr__(self) -> str:
         held = self._held

@@ -356,7 +356,7 @@ class Attendant(Closing):
     def ask(self) -> None:
         """Let `poll` be called; a thread that sleeps wakes up for it. Never waits, never raises."""
         if not self._closed:
-            self._engine.pending_operations.hurry(self)
+            self._engine.pending_operations.poll_soon(self)
             self._engine.ring()
 
     def _tick(self) -> None:

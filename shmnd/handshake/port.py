@@ -127,7 +127,7 @@ class PortHolder(OverlappedObject):
         if not self._lock.held_here:
             return False
         self._closing = True
-        self._engine.pending_operations.hurry(self)
+        self._engine.pending_operations.poll_soon(self)
         self._engine.ring()
         return True
 
@@ -143,7 +143,7 @@ class PortHolder(OverlappedObject):
 
     def _try_again(self) -> None:
         """Let this object be polled again soon, because another thread is in one of its calls."""
-        self._engine.pending_operations.hurry(self)
+        self._engine.pending_operations.poll_soon(self)
         self._engine.wake_at(time.monotonic() + _RETRY)
 
     def _close_now(self) -> None:

@@ -193,7 +193,7 @@ class QueuePairLink:
         """Let the connector be polled when the link changes, or at once without a queue pair."""
         qp = self._living
         if qp is None:
-            self._engine.pending_operations.hurry(connector)
+            self._engine.pending_operations.poll_soon(connector)
         else:
             self._engine.pending_operations.add_link(connector, qp)
 
@@ -244,7 +244,7 @@ class QueuePairLink:
         qp = self._living
         begun = False
 
-        def go_on() -> bool:
+        def step() -> bool:
             nonlocal begun
             self._drop_pair()
             if qp is not None:
@@ -255,7 +255,7 @@ class QueuePairLink:
             done()
             return True
 
-        return go_on
+        return step
 
     def _drop_pair(self) -> None:
         qp = self._living

@@ -152,7 +152,7 @@ class ConnectionStateMachine(PortHolder):
         attempt = self._attempt
         if self._state is State.CONNECTING and attempt is not None:
             self._broker.withdraw(attempt, self._port)
-        self._engine.pending_operations.hurry(self)
+        self._engine.pending_operations.poll_soon(self)
         self._engine.ring()
 
     # -- ends of operations --
@@ -224,7 +224,7 @@ class ConnectionStateMachine(PortHolder):
             self._finish("has disconnected")
             step("end-reported")
         finally:  # also where a handler of a signal raises
-            self._engine.pending_operations.linger(end)
+            self._engine.pending_operations.poll_until_done(end)
 
     def _withdraw(self) -> None:
         """Abort an undecided Connect, and withdraw its offer at the broker."""

@@ -54,7 +54,7 @@ require_gil()
 
 
 def __getattr__(name: str) -> object:
-    """Load the module of a name when it is first asked for."""
+    """Return an object of the data plane, and load its module when it is first asked for."""
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

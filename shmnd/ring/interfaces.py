@@ -31,7 +31,7 @@ class PlainInt(Context, Protocol):
     """An int, or an integer of another library, that is not a flag of shmnd."""
 
     def __index__(self) -> int:
-        """Return it as an int."""
+        """Return the value as an int."""
 
 
 class ReadinessLike(Protocol):
@@ -72,7 +72,7 @@ class WindowLike(Protocol):
         """Bind; return the status with which the request completes, and the token."""
 
     def _drop(self) -> int:
-        """Undo `_bind` and return its token; 0 if there is none."""
+        """Undo `_bind` and return its token, or 0 if there is none."""
 
     def _check_invalidate(self, qp: Any) -> None:
         """Raise the error of an invalid Invalidate."""

@@ -27,9 +27,9 @@ class PendingOperations(PendingCore):
         self.links: Final[Sized] = self._links
         self.contents: Final[list[Sized]] = [
             self._tickers,
-            self._lingering,
+            self._unfinished,
             self._links,
-            self._hurried,
+            self._polled_next,
             self._put_off,
         ]
         """All tables of pending operations, for a poll that checks whether there are any."""
@@ -49,16 +49,16 @@ class PendingOperations(PendingCore):
         self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
 
     def close(self) -> None:
-        """Continue the ends that were put off, and call what lingers a last time."""
+        """Continue the ends that were put off, and call each unfinished step a last time."""
         self._finish()
-        for go_on in list(self._lingering.values()):
-            go_on()
-        self._lingering.clear()
+        for step in list(self._unfinished.values()):
+            step()
+        self._unfinished.clear()
 
     def close_in_child(self) -> None:
         """Forget all pending operations after fork: they are the parent's."""
-        self._lingering.clear()
+        self._unfinished.clear()
         self._tickers.clear()
         self._links.clear()
-        self._hurried.clear()
+        self._polled_next.clear()
         self._put_off.clear()

@@ -6,9 +6,9 @@ from shmnd.ring.process.waiting cimport Sleepers, WaitSetCore
 cdef class PendingCore:
     cdef object __weakref__
     cdef readonly dict _tickers  # by the identity of objects: weak references to them
-    cdef readonly dict _lingering
+    cdef readonly dict _unfinished
     cdef readonly dict _links
-    cdef readonly object _hurried
+    cdef readonly object _polled_next
     cdef readonly object _put_off  # what an exception has interrupted
     cdef public WaitSetCore _wait_set
     cdef double links_seen  # when
@@ -18,7 +18,7 @@ cdef class PendingCore:
     cdef tick(self)
     cdef poll_links(self)
     cdef wake_at_last(self)
-    cdef void _leave_word(self) noexcept
+    cdef void _wake_from_word(self) noexcept
 
 
 # A progress engine as its polls see it.

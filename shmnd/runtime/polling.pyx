@@ -23,8 +23,8 @@ cdef Py_ssize_t _FEW = 16  # links, which every poll reads
 # Seconds between two reads of more links, for each of them: a read costs a twentieth of that.
 cdef double _EACH = 10e-6
 
-# Seconds between two polls of operations that end without a ring.
-cdef double _LINGER_PAUSE = 0.001
+# Seconds between two calls of the functions in `_unfinished`, which no ring announces.
+cdef double _STEP_PAUSE = 0.001
 
 # Messages of the broker that one call after the other finds, from this one on, are taken together.
 cdef int _ONE_BY_ONE = 16
@@ -38,16 +38,16 @@ cdef class PendingCore:
 
     def __cinit__(self, *args, **kwargs):
         self._tickers = {}
-        self._lingering = {}
+        self._unfinished = {}
         self._links = {}
-        self._hurried = deque()
+        self._polled_next = deque()
         self._put_off = deque()
 
     def add(self, obj) -> None:
         """Add an object, whose pending operations every poll polls. It is held weakly."""
         self._tickers[<size_t><void *>obj] = _ref(obj)
         self.wake_at_last()
-        self._leave_word()
+        self._wake_from_word()
 
     def remove(self, obj) -> None:
         """Visit an object no longer; harmless when it has no pending operations."""
@@ -55,30 +55,30 @@ cdef class PendingCore:
         self._tickers.pop(key, None)
         self._links.pop(key, None)
 
-    def hurry(self, obj) -> None:
-        """Let the next poll poll an object, once. Safe in a finaliser: it takes no lock."""
-        self._hurried.append(_ref(obj))
-        self._leave_word()
+    def poll_soon(self, obj) -> None:
+        """Let the next poll visit an object, once. Safe in a finaliser: it takes no lock."""
+        self._polled_next.append(_ref(obj))
+        self._wake_from_word()
 
-    def linger(self, go_on) -> None:
-        """Call a function at every poll until it returns True, whatever else is gone by then.
+    def poll_until_done(self, step) -> None:
+        """Call a function now and at every poll until it returns True.
 
-        Compiled, as `hurry`: a call that a handler of a signal interrupts has entered it, or it is
-        over.
+        The function is kept alive, unlike the objects that polls visit. Compiled, as `poll_soon`
+        is: if a signal handler interrupts this call, the function is entered, or done.
         """
         cdef bint ended = False
         try:
-            ended = go_on()
+            ended = step()
         finally:
             if not ended:
-                self._lingering[<size_t><void *>go_on] = go_on
-                self._wait_set.wake_at(_now() + _LINGER_PAUSE)
-                self._leave_word()
+                self._unfinished[<size_t><void *>step] = step
+                self._wait_set.wake_at(_now() + _STEP_PAUSE)
+                self._wake_from_word()
 
-    cdef void _leave_word(self) noexcept:
-        """Let the thread at the word of a bell sleep on the epoll: something new is expected."""
+    cdef void _wake_from_word(self) noexcept:
+        """Let a thread that sleeps at the word of a bell sleep on the epoll from now on."""
         if self._wait_set is not None:
-            self._wait_set.leave_word()
+            self._wait_set.wake_from_word()
 
     cpdef put_off(self, object late):
         """Let the next poll, which comes soon, continue what an exception has interrupted."""
@@ -103,15 +103,15 @@ cdef class PendingCore:
         """Poll all of them once."""
         if self._put_off:
             self.finish()
-        while self._hurried:
+        while self._polled_next:
             try:
-                reference = self._hurried.popleft()
+                reference = self._polled_next.popleft()
             except IndexError:
                 break  # another thread took the last one
             try:
                 _tick_if_living(reference)
             except BaseException:
-                self._hurried.append(reference)  # the next poll repeats it, after the others
+                self._polled_next.append(reference)  # the next poll repeats it, after the others
                 raise
         if self._tickers:
             for key, reference in list(self._tickers.items()):
@@ -119,12 +119,12 @@ cdef class PendingCore:
                     self._tickers.pop(key, None)
         if self._links:
             self.poll_links()
-        if self._lingering:
-            for key, go_on in list(self._lingering.items()):
-                if go_on():
-                    self._lingering.pop(key, None)
-        if self._lingering:
-            self._wait_set.wake_at(_now() + _LINGER_PAUSE)
+        if self._unfinished:
+            for key, step in list(self._unfinished.items()):
+                if step():
+                    self._unfinished.pop(key, None)
+        if self._unfinished:
+            self._wait_set.wake_at(_now() + _STEP_PAUSE)
         elif self._tickers or self._links:
             self.wake_at_last()
 
@@ -214,7 +214,7 @@ cdef class EngineCore:
     """A progress engine as its polls see it."""
 
     cdef bint has_unsorted(self) except -1:
-        """Return whether words of the broker were read and not sorted."""
+        """Return whether messages of the broker were read and not sorted."""
         if self._unsorted is not None:
             for each in self._unsorted:
                 if len(each):

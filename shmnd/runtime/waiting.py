@@ -156,7 +156,7 @@ class WaitSet(WaitSetCore):
     def _nudge_leader(self) -> None:
         self._nudged = True
         self._nudge.add()
-        self.leave_word()
+        self.wake_from_word()
 
     def _take_nudge(self) -> None:
         with Held(self._lock):

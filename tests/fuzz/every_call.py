@@ -36,7 +36,7 @@ SKIPPED = {"__class__", "__dict__", "__doc__", "__getattribute__", "__init_subcl
            "__setattr__", "__delattr__", "__orig_bases__", "__parameters__",
            "__class_getitem__"}  # fmt: skip
 ENDS = ("close", "shut", "disconnect", "release", "withdraw", "deregister", "cancel", "give",
-        "abandon", "detach", "break", "linger", "forget", "__del__", "__exit__")  # fmt: skip
+        "abandon", "detach", "break", "forget", "__del__", "__exit__")  # fmt: skip
 MODULES = (
     connection_messages,
     arena,

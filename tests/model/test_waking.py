@@ -205,7 +205,7 @@ def leader_at_word(weak: str) -> Thread:
 
 
 def thread_with_news(weak: str) -> Thread:
-    """Another thread: what it brings, and then `leave_word`."""
+    """Another thread: it brings news, and then calls `wake_from_word`."""
     if weak != "news before the word":
         yield add("lock", 1)
         yield store("news", 1)

@@ -60,13 +60,13 @@ def test_the_end_waits_for_a_copy_of_the_peer_and_close_does_not() -> None:
         for word in words:
             word.value = PUSHING
         receiver.close()
-        assert len(engine.pending_operations._lingering) == 1
+        assert len(engine.pending_operations._unfinished) == 1
         for word in words:
             word.value = 0
         end = time.monotonic() + WAIT
-        while engine.pending_operations._lingering and time.monotonic() < end:
+        while engine.pending_operations._unfinished and time.monotonic() < end:
             cq.wait(timeout=0.01)
-        assert not engine.pending_operations._lingering
+        assert not engine.pending_operations._unfinished
 
 
 @pytest.mark.slow

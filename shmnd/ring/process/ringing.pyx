@@ -90,7 +90,7 @@ cdef class RingsCore:
         return True
 
     cdef int read_rings(self, int fd) noexcept:
-        """Read the rings of a doorbell; False if the descriptor is not one, or was closed."""
+        """Read the rings of a doorbell; return False if the descriptor is none, or was closed."""
         cdef char rings[_RINGS]
         cdef ssize_t taken
         if fd == self.own:

@@ -55,7 +55,7 @@ cdef class WaitSetCore(RingsCore):
     cdef uint32_t word_of  # the number of forks when that was set
 
     cpdef void ring_own(self) noexcept
-    cpdef void leave_word(self) noexcept
+    cpdef void wake_from_word(self) noexcept
     cdef uint32_t arm_at_word(self, c.shmnd_arming *arming) noexcept
     cdef int sleep_at_word(self, uint64_t seen, uint32_t rings, uint64_t until) except -1
     cdef void end_at_word(self) noexcept

@@ -8,8 +8,8 @@ fields without holding the condition of the followers. Therefore a follower incr
 it wrote them: at least one of the two sees the other.
 
 A leader may sleep at the word of its queue's bell in place of the epoll. It sets `word` before it
-polls and reads what may keep it from sleeping; others write that before `leave_word` reads `word`:
-again, at least one of the two sees the other.
+polls and reads what may keep it from sleeping; others write that before `wake_from_word` reads
+`word`: again, at least one of the two sees the other.
 """
 
 import os
@@ -41,7 +41,7 @@ def set_longest_sleep(seconds: float) -> None:
 
 
 def set_longest_at_word(seconds: float) -> None:
-    """Set the longest sleep at the word of a bell, as `set_longest_sleep`; 0.0 for none at all."""
+    """Set the longest sleep at the word of a bell, for tests; with 0.0 no thread sleeps there."""
     global AT_WORD_NS
     AT_WORD_NS = <uint64_t>(seconds * 1e9)
 
@@ -75,13 +75,13 @@ cdef class Sleepers:
         """Register a thread, a task or a descriptor that is about to sleep."""
         self._sleepers.add(sleeper)
         if self._wait_set is not None:
-            self._wait_set.leave_word()  # rings for this sleeper come at the epoll
+            self._wait_set.wake_from_word()  # rings for this sleeper come at the epoll
         self.poll_unattended()
 
     cpdef bint begin_if_alone(self, object sleeper) except -1:
-        """Begin for a thread that waits at this queue, or for anything else.
+        """Register a thread that is about to sleep, at its queue or for anything else.
 
-        False if another thread sleeps, or another queue needs one that polls it.
+        Return False, without effect, if another thread sleeps, or another queue needs polls.
         """
         if self._sleepers or not self.others_need_no_polls(sleeper):
             return False
@@ -89,7 +89,10 @@ cdef class Sleepers:
         return True
 
     cpdef bint others_need_no_polls(self, object sleeper) except -1:
-        """Return whether no other queue has requests in progress; they announce such then."""
+        """Return whether no other queue has requests in progress.
+
+        Then the queues announce their next requests by a ring.
+        """
         if self._watched:
             return False
         return not self._queues or self._others_are_idle(list(self._queues.values()), sleeper, True)
@@ -151,7 +154,7 @@ cdef class WaitSetCore(RingsCore):
         return self._leader != 0 and self._leader != PyThread_get_thread_ident()
 
     def _become_leader(self, polling: bool = False) -> bool:
-        """Become or remain the one thread that sleeps in the kernel; False if another one is."""
+        """Become or remain the thread that sleeps in the kernel; return False if another is."""
         if self.is_led_elsewhere():
             return False
         self._leader = PyThread_get_thread_ident()
@@ -227,7 +230,7 @@ cdef class WaitSetCore(RingsCore):
         if self._leader == PyThread_get_thread_ident():
             self.word = NULL
 
-    cpdef void leave_word(self) noexcept:
+    cpdef void wake_from_word(self) noexcept:
         """Wake the leader if it sleeps at a word: something came that the word does not show."""
         cdef c.shmnd_marks *marks = self.word
         self.word = NULL
@@ -237,7 +240,7 @@ cdef class WaitSetCore(RingsCore):
     cpdef void ring_own(self) noexcept:
         """Wake the sleeping threads of this process to poll, as a peer would."""
         c.shmnd_ring_eventfd(self.own)
-        self.leave_word()
+        self.wake_from_word()
 
     cdef wake_others(self):
         """Wake the other sleeping threads to poll: the leader's events may concern them."""

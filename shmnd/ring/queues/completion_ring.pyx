@@ -324,7 +324,7 @@ cdef class RingCore:
         if self.born != forks:
             return
         if self._wait_set_core is not None and self._wait_set_core.word == self.raw.arming.marks:
-            self._wait_set_core.leave_word()  # others need rings, too
+            self._wait_set_core.wake_from_word()  # others need rings, too
         if self.sleepers:
             mode = c.SHMND_ARMED_ANY
         elif self.announcing and not mode:

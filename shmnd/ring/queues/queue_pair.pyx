@@ -214,10 +214,10 @@ cdef class QueuePair(ConnectionCore):
             elif self._disconnect():
                 self._give_back()
             else:
-                self.adapter._engine.pending_operations.linger(self._linger)
+                self.adapter._engine.pending_operations.poll_until_done(self._continue_release)
 
-    def _linger(self) -> bool:
-        """Continue `close` while the other side finishes a copy; True when it is done."""
+    def _continue_release(self) -> bool:
+        """Continue `close` while the other side finishes a copy; return whether it is done."""
         if not self.released or not self._disconnect_step():
             return False
         self._give_back()

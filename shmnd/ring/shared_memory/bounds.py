@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much shared memory may still be made: by the machine, by the control groups, by choice.
+"""How much more shared memory the machine, the control groups and the user's limit allow.
 
-A segment has no name and is in no mounted file system, so the size of /dev/shm
-says nothing about it. Its pages count for the machine (MemAvailable) and for the memory control
-group of the process that makes it, of version 2 or 1, and for each group above that one. Where
-one of these is exceeded, the kernel ends a process instead of returning an error; therefore they
-are read before a segment is committed.
+A segment has no name and is in no mounted file system, so the size of /dev/shm does not limit it.
+Its pages count for the machine (MemAvailable) and for the memory control group of the process that
+makes it, of version 2 or 1, and for each group above that one. Where one of these is exceeded, the
+kernel ends a process instead of returning an error; therefore they are read before a segment is
+committed.
 
-What another process takes between the reading and the commitment is not seen. A spare part of
-each bound is left for that, and for the private memory of the process.
+Memory that another process takes between the reading and the commitment is not seen. A spare part
+of each bound is left for that, and for the private memory of the process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SPARE: Final = 16 << 20
 _HOLDS: Final = 0.1
 """Seconds for which a reading serves small segments too. It takes 0.15 ms, most of a connection."""
 _PART: Final = 256
-"""The part of what a reading found, after which it is read anew."""
+"""After segments of a 256th of the free bytes that a reading found, the bounds are read again."""
 _UNLIMITED: Final = 1 << 60
 """From here on a number of version 1 stands for 'no limit'."""
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
@@ -98,7 +98,7 @@ def mounts(read: Read) -> Iterator[Mount]:
 
 
 def _plain(text: str) -> str:
-    """Return a text without the kernel's spelling of blanks."""
+    """Return a text with the kernel's escapes of blanks replaced."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
@@ -181,7 +181,7 @@ def _machine_bounds(read: Read) -> Iterator[Bound]:
             )
 
 
-# -- the limit of one's own --
+# -- the user's limit --
 
 
 def own_limit(call: str) -> int | None:
@@ -254,7 +254,7 @@ def require_room(nbytes: int, held: int, call: str) -> None:
 
 
 def no_room(nbytes: int, bound: Bound, call: str) -> Exception:
-    """Make the error of a bound that does not leave `nbytes`."""
+    """Return the error of a bound that does not leave `nbytes`."""
     return error(
         Status.INSUFFICIENT_RESOURCES,
         call,

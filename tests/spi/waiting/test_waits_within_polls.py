@@ -26,7 +26,7 @@ class Handler:
     def __init__(self, adapter: Adapter, function: Callable[[], object]) -> None:
         self.function = function
         self.ran = False
-        adapter._engine.pending_operations.hurry(self)
+        adapter._engine.pending_operations.poll_soon(self)
 
     def _tick(self) -> None:
         self.function()

@@ -508,4 +508,4 @@ def test_a_release_without_disconnect_that_takes_steps(sides: Sides) -> None:
     for _ in range(3):
         sides.active.engine.progress()
     assert notice.status is OK
-    assert not sides.active.engine.pending_operations._lingering
+    assert not sides.active.engine.pending_operations._unfinished

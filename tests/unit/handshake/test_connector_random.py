@@ -161,7 +161,7 @@ def run(seed: int) -> None:
         engine = program.ends[side].engine
         assert not engine._ends, seed
         assert not engine.pending_operations, seed
-        assert not engine.pending_operations._lingering, seed
+        assert not engine.pending_operations._unfinished, seed
         assert not engine.broker_state.bound, seed
         assert not engine.broker_state.armed, seed
         assert not engine.broker_state.live, seed

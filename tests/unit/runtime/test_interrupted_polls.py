@@ -41,8 +41,8 @@ def test_an_operation_to_be_polled_soon_is_polled_again(kind: type[BaseException
     with shmnd.open_adapter() as adapter:
         asking, another = Asking(kind), Asking(KeyError)
         another.ticks = 1
-        adapter._engine.pending_operations.hurry(asking)
-        adapter._engine.pending_operations.hurry(another)
+        adapter._engine.pending_operations.poll_soon(asking)
+        adapter._engine.pending_operations.poll_soon(another)
         with pytest.raises(kind):
             adapter._engine.progress()
         adapter._engine.progress()
@@ -64,7 +64,7 @@ def test_rings_that_an_interrupted_poll_has_taken_are_handed_over(
         engine = adapter._engine
         engine.progress()
         asking = Asking(kind)
-        engine.pending_operations.hurry(asking)
+        engine.pending_operations.poll_soon(asking)
         engine.ring()
         assert is_readable(adapter)
         with pytest.raises(kind):

@@ -38,7 +38,7 @@ def test_the_last_adapter_closes_the_engine(world: World) -> None:
         lingering.append(1)
         return False
 
-    engine.pending_operations.linger(never_ends)
+    engine.pending_operations.poll_until_done(never_ends)
     first.close()
     assert engine.alive
     second.close()
