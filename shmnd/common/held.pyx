@@ -119,7 +119,7 @@ cdef class Condition:
         self._waiters = []
 
     def wait(self, timeout=None) -> bool:
-        """Release the lock and sleep; False if nothing woke this thread within some seconds."""
+        """Release the lock and sleep; return False if nothing woke this thread in time."""
         cdef object waiter = _allocate_lock()
         cdef object taken
         cdef unsigned int born = _forks

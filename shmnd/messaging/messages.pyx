@@ -124,9 +124,10 @@ cdef class Messages:
     # -- sending --
 
     def send_now(self, data, timeout=None) -> bool:
-        """Send a message of one fragment, if nothing stands in the way. Raise for a wrong timeout.
+        """Send a message of one fragment, if that is possible at once; return whether it was sent.
 
-        False when it takes more: another length, credits, an error to raise, no bytes at all.
+        It is not when the message is longer, credits are missing, there is an error to raise, or
+        `data` has no buffer of bytes: `Connection` continues then. A wrong `timeout` raises.
         """
         cdef Py_buffer view
         if timeout is not None and not (type(timeout) is float and timeout >= 0):
@@ -156,7 +157,7 @@ cdef class Messages:
         return self.fragment(FIRST, nbytes, data, nbytes)
 
     def push(self, out) -> bool:
-        """Send fragments as far as credits go; True when the last one was sent."""
+        """Send fragments as far as credits go; return whether the last one was sent."""
         cdef Py_buffer view
         cdef uint64_t total, sent, length
         PyObject_GetBuffer(out.data, &view, PyBUF_SIMPLE)
@@ -178,7 +179,7 @@ cdef class Messages:
 
     cdef bint fragment(self, uint64_t what, uint64_t left, const unsigned char *data,
                        uint64_t nbytes) except -1:
-        """Send one fragment; False when there is no connection any more."""
+        """Send one fragment; return False when there is no connection any more."""
         cdef c.shmnd_sge sge
         cdef uint64_t begin
         cdef uint32_t status
@@ -249,7 +250,7 @@ cdef class Messages:
         raise StopIteration
 
     cdef bint next_is_there(self, str call) except -1:
-        """Wait `patience` for a message; False when the iteration stops."""
+        """Wait `patience` for a message; return False when the iteration stops."""
         cdef uint64_t end = 0, now
         timeout = self.patience
         self.late = False
@@ -276,9 +277,9 @@ cdef class Messages:
         return True
 
     def pump(self, timeout=None) -> bool:
-        """Wait for what arrives and take it; False when the time ends first.
+        """Wait for results and take them; return False when the time ends first.
 
-        A second thread finds nothing.
+        It returns False at once while another thread waits.
         """
         cdef list results
         if self.pumping or self.shut:
