@@ -7,18 +7,18 @@ _NO_MEMORY = (
 )
 _NO_LIMIT = "the call uses a small object of this process and no limited resource"
 _AT_ONCE = "the operation has completed when the call returns"
-_NO_FAULT = "the status of a broken device; memory shared by processes has no such fault"
+_NO_FAULT = "it is the status of a broken device, and shared memory has no such fault"
 _NO_OVERRUN = "a completion queue cannot overrun: it always has room for each result"
 _NO_TIMEOUT = "no operation times out because a program is late; a dead peer has its own status"
-_PLAIN_ADDRESS = "an address is returned as a tuple, there is no buffer to be too small"
+_PLAIN_ADDRESS = "an address is returned as a tuple, so no buffer can be too small"
 _CHECKED_AT_ONCE = "the call rejects too much data with BUFFER_OVERFLOW"
 _MALFORMED = "the call itself rejects a malformed request of this kind"
-_SAME_VALUE = "the same value as INVALIDATION_ERROR, which has its test"
+_SAME_VALUE = "it is the same value as INVALIDATION_ERROR, which has its test"
 _ONLY_OUTBOUND = (
-    "after a death or fault the oldest outbound request carries the status, Receives are CANCELED"
+    "after a death or fault the oldest outbound request has the status, and Receives are CANCELED"
 )
 _LONG_COPIES_ALONE = (
-    "only a long copy, of several pieces, can be the oldest request when the peer dies; the tests "
+    "only a copy in several pieces can be the oldest request when the peer dies; the tests "
     "of version 2 kill the peer's process, with IO_TIMEOUT as the status"
 )
 

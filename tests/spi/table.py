@@ -4,6 +4,7 @@
 cd tests && python -m spi.table
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,47 +45,93 @@ _HEAD = """\
 <!-- Written by tests/spi/table.py; change the tests, not this page. -->
 # Every status, and the test that provokes it
 
-Each status that the documents of the interface list for a method has its own test, or a reason why
-no program can provoke it here. *Completes* marks the status of a result in a completion queue; the
-call itself returns all others, at once or through its overlapped operation.
-[Readings](readings.md) lists the interpretations that some reasons refer to.
+The documents of the interface list the statuses that each method can return. Each of them has its
+own test here, or a reason why no program can provoke it. *Completes* marks the status of a result
+in a completion queue; the call itself returns all others, at once or through its overlapped
+operation.
+
+The name of a test consists of the method, the status and the condition in the last column. For
+example, `test_allocate_device_removed_when_the_adapter_is_closed` is the first test of an adapter.
+[Readings](readings.md) explains the interpretations that some reasons refer to.
 """
 
 
 def page(versions: list[Version]) -> str:
     """The whole page. ValueError for a cell with neither a test nor a reason."""
-    return "\n".join([_HEAD, *(line for version in versions for line in _lines(version))])
+    for version in versions:
+        empty = version.cells - set(version.tests) - set(version.unprovoked)
+        if empty:
+            raise ValueError(f"neither a test nor a reason: {sorted(empty)}")
+    reasons = _reasons(versions)
+    lines = [_HEAD, *_summary(versions)]
+    for version in versions:
+        lines += _tables(version, reasons)
+    lines += ["## Why a status is not provoked", ""]
+    lines += [
+        f"{number}. {reason[0].upper()}{reason[1:]}." for number, reason in enumerate(reasons, 1)
+    ]
+    return "\n".join([*lines, ""])
 
 
-def _lines(version: Version) -> list[str]:
-    empty = version.cells - set(version.tests) - set(version.unprovoked)
-    if empty:
-        raise ValueError(f"neither a test nor a reason: {sorted(empty)}")
+def _reasons(versions: list[Version]) -> list[str]:
+    """The reasons of all cells without a test, the most frequent ones first."""
+    counts = Counter(
+        version.unprovoked[cell]
+        for version in versions
+        for cell in version.cells - set(version.tests)
+    )
+    return sorted(counts, key=lambda reason: (-counts[reason], reason))
+
+
+def _interfaces(version: Version) -> list[str]:
+    return sorted({interface for interface, _, _ in version.cells})
+
+
+def _summary(versions: list[Version]) -> list[str]:
+    lines = [
+        "| version | interface | methods | statuses with a test | not provoked |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for version in versions:
+        for interface in _interfaces(version):
+            cells = {cell for cell in version.cells if cell[0] == interface}
+            methods = {method.removesuffix("_completes") for _, method, _ in cells}
+            tested = len(cells & set(version.tests))
+            words = interface.replace("_", " ")
+            counts = f"{len(methods)} | {tested} | {len(cells) - tested}"
+            lines.append(f"| {version.title.removeprefix('Version ')} | {words} | {counts} |")
+    return [*lines, ""]
+
+
+def _tables(version: Version, reasons: list[str]) -> list[str]:
     lines = [f"## {version.title}", ""]
-    for interface in sorted({interface for interface, _, _ in version.cells}):
+    for interface in _interfaces(version):
         files = files_of(TESTS / version.folder, interface)
         paths = ", ".join(f"`{path.relative_to(TESTS.parent)}`" for path in files)
         lines += [f"### {version.title}: {interface.replace('_', ' ')}", ""]
         lines += [
             f"Tests in {paths}.",
             "",
-            "| method | status | provoked by |",
+            "| method | status | condition |",
             "| --- | --- | --- |",
         ]
-        lines += [_row(version, cell) for cell in sorted(version.cells) if cell[0] == interface]
+        cells = [cell for cell in sorted(version.cells) if cell[0] == interface]
+        lines += [_row(version, cell, reasons) for cell in cells]
         lines += [""]
     return lines
 
 
-def _row(version: Version, cell: Cell) -> str:
+def _row(version: Version, cell: Cell, reasons: list[str]) -> str:
     _, method, status = cell
     name = method.removesuffix("_completes")
     shown = f"`{name}`" + (" *completes*" if name != method else "")
     tests = version.tests.get(cell)
     if not tests:
-        return f"| {shown} | `{status}` | not provoked: {version.unprovoked[cell]} |"
-    more = f", and {len(tests) - 1} more" if len(tests) > 1 else ""
-    return f"| {shown} | `{status}` | `{tests[0]}`{more} |"
+        number = reasons.index(version.unprovoked[cell]) + 1
+        return f"| {shown} | `{status}` | not provoked: reason {number} |"
+    condition = tests[0].removeprefix(f"test_{method}_{status.lower()}").replace("_", " ").strip()
+    more = f" (and {len(tests) - 1} more)" if len(tests) > 1 else ""
+    return f"| {shown} | `{status}` | {condition}{more} |"
 
 
 if __name__ == "__main__":

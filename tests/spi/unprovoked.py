@@ -8,16 +8,16 @@ _NO_MEMORY = (
 _NO_LIMIT = "the call uses a small object of this process and no limited resource"
 _NO_POINTER = "an out-parameter cannot be a bad pointer: results are return values"
 _AFFINITY = "the actual affinity is always reported, as the documents prefer"
-_NO_OVERRUN = "a completion queue cannot overrun: it always has room for each entry"
-_NO_FAULT = "the status of a broken device; a queue in shared memory has no such fault"
+_NO_OVERRUN = "a completion queue cannot overrun: it always has room for each result"
+_NO_FAULT = "it is the status of a broken device, and shared memory has no such fault"
 _CHECKED_AT_ONCE = "the call rejects too much data with BUFFER_OVERFLOW ([reading 23](readings.md))"
 _REMOTE_FAULT = "a fault at the target is reported as ACCESS_VIOLATION ([reading 12](readings.md))"
 _MALFORMED = "the call itself rejects a malformed request of this kind"
 _ONLY_INITIATOR = (
-    "after a death or fault the oldest initiator request carries the status, Receives are CANCELED"
+    "after a death or fault the oldest initiator request has the status, and Receives are CANCELED"
 )
 _NO_TIMEOUT = "no operation times out because a program is late ([reading 27](readings.md))"
-_PLAIN_ADDRESS = "an address is returned as a tuple, there is no buffer to be too small"
+_PLAIN_ADDRESS = "an address is returned as a tuple, so no buffer can be too small"
 _SYNCHRONOUS = "Disconnect has completed when it returns, so no release can happen in between"
 
 UNPROVOKED: dict[tuple[str, str, str], str] = {
