@@ -25,7 +25,7 @@ INFO_SIZE = 96
 
 
 # Query
-def test_query_success_gives_limits_that_programs_need(end: End) -> None:
+def test_query_success_has_the_limits_that_programs_need(end: End) -> None:
     info = end.adapter.query()
     assert info.max_receive_queue_depth == info.max_initiator_queue_depth
     assert 64 <= info.max_receive_queue_depth < 0xFFFFFFFF
@@ -109,7 +109,7 @@ def test_query_address_list_success_includes_the_address_it_was_opened_with(ends
         assert {port for _, port in addresses} == {0}
 
 
-def test_query_address_list_into_success_gives_the_size_that_was_used(end: End) -> None:
+def test_query_address_list_into_success_returns_the_size(end: End) -> None:
     addresses = end.adapter.query_address_list()
     needed = 8 + sum(16 + (28 if ":" in host else 16) for host, _ in addresses)
     buffer = bytearray(needed + 9)
@@ -179,7 +179,7 @@ def test_create_completion_queue_insufficient_resources_when_memory_is_used_up(
     assert isinstance(caught.value, MemoryError)
 
 
-def test_create_completion_queue_invalid_handle_when_the_file_is_none_of_ours(
+def test_create_completion_queue_invalid_handle_when_the_file_is_not_of_this_adapter(
     end: End, ends: Ends
 ) -> None:
     refuses_bad_files(end, ends, "create_completion_queue")
@@ -189,12 +189,12 @@ def test_create_completion_queue_device_removed_when_the_adapter_is_closed(end: 
     device_removed(end, lambda: end.adapter.create_completion_queue(8))
 
 
-def test_create_memory_region_success_gives_an_unregistered_region(end: End) -> None:
+def test_create_memory_region_success_is_not_registered(end: End) -> None:
     with end.adapter.create_memory_region() as region, nd_error(Status.INVALID_DEVICE_STATE):
         region.deregister()
 
 
-def test_create_memory_region_invalid_handle_when_the_file_is_none_of_ours(
+def test_create_memory_region_invalid_handle_when_the_file_is_not_of_this_adapter(
     end: End, ends: Ends
 ) -> None:
     refuses_bad_files(end, ends, "create_memory_region")
@@ -204,7 +204,7 @@ def test_create_memory_region_device_removed_when_the_adapter_is_closed(end: End
     device_removed(end, end.adapter.create_memory_region)
 
 
-def test_create_memory_window_success_gives_an_unbound_window(connected: Pair) -> None:
+def test_create_memory_window_success_is_not_bound(connected: Pair) -> None:
     window = connected.active.adapter.create_memory_window()
     connected.active.qp.invalidate(window)
     assert statuses(connected.reap(connected.active)) == [Status.INVALID_DEVICE_REQUEST]
@@ -214,12 +214,12 @@ def test_create_memory_window_device_removed_when_the_adapter_is_closed(end: End
     device_removed(end, end.adapter.create_memory_window)
 
 
-def test_create_connector_success_gives_one_that_is_not_connected(end: End) -> None:
+def test_create_connector_success_is_not_connected(end: End) -> None:
     with end.adapter.create_connector() as connector, nd_error(Status.CONNECTION_INVALID):
         connector.get_peer_address()
 
 
-def test_create_connector_invalid_handle_when_the_file_is_none_of_ours(
+def test_create_connector_invalid_handle_when_the_file_is_not_of_this_adapter(
     end: End, ends: Ends
 ) -> None:
     refuses_bad_files(end, ends, "create_connector")
@@ -229,12 +229,14 @@ def test_create_connector_device_removed_when_the_adapter_is_closed(end: End) ->
     device_removed(end, end.adapter.create_connector)
 
 
-def test_create_listener_success_gives_one_that_does_not_listen(end: End) -> None:
+def test_create_listener_success_does_not_listen(end: End) -> None:
     with end.adapter.create_listener() as listener, nd_error(Status.INVALID_DEVICE_STATE):
         listener.get_local_address()
 
 
-def test_create_listener_invalid_handle_when_the_file_is_none_of_ours(end: End, ends: Ends) -> None:
+def test_create_listener_invalid_handle_when_the_file_is_not_of_this_adapter(
+    end: End, ends: Ends
+) -> None:
     refuses_bad_files(end, ends, "create_listener")
 
 
@@ -276,7 +278,7 @@ def mapped() -> int:
     return sum(int(stop, 16) - int(start, 16) for start, stop in ranges)
 
 
-def test_allocate_success_gives_freed_memory_again(end: End) -> None:
+def test_allocate_success_returns_freed_memory_again(end: End) -> None:
     size, start = 1 << 24, mapped()
     for number in range(60):
         memory = end.adapter.allocate(size)

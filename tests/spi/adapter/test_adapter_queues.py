@@ -61,7 +61,7 @@ def test_create_shared_receive_queue_insufficient_resources_when_memory_is_used_
         starving("adapter", "create_shared_receive_queue", depth, sge)
 
 
-def test_create_shared_receive_queue_invalid_handle_when_the_file_is_none_of_ours(
+def test_create_shared_receive_queue_invalid_handle_when_the_file_is_not_of_this_adapter(
     end: End, ends: Ends
 ) -> None:
     refuses_bad_files(end, ends, "create_shared_receive_queue")

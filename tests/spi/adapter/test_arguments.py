@@ -130,9 +130,7 @@ def test_get_results_refuses_an_invalid_count(end: End, value: Any) -> None:
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 3, 64, np.int32(2), *TOO_LARGE], ids=repr)
-def test_get_results_success_gives_no_more_than_asked_and_no_more_than_there_are(
-    end: End, most: Any
-) -> None:
+def test_get_results_success_returns_at_most_max_and_at_most_all(end: End, most: Any) -> None:
     for number in range(3):
         end.qp.receive(None, number)
     end.qp.flush()

@@ -130,7 +130,7 @@ def test_open_adapter_success_with_the_id_of_an_address(
     assert host.partition(".")[0] in {h.partition(".")[0] for h, _ in adapter.query_address_list()}
 
 
-def test_open_adapter_success_twice_gives_two_adapters(
+def test_open_adapter_success_twice_returns_two_adapters(
     provider: Provider, opened: list[Any]
 ) -> None:
     adapter_id = provider.resolve_address("127.0.0.1")

@@ -176,9 +176,7 @@ def questioner(ends: Ends) -> Pair:
 
 
 @pytest.mark.parametrize("size", [10, 11, 100])
-def test_get_private_data_into_success_gives_the_size_that_was_used(
-    questioner: Pair, size: int
-) -> None:
+def test_get_private_data_into_success_returns_the_size(questioner: Pair, size: int) -> None:
     buffer = bytearray([FILL]) * size
     assert questioner.passive.connector.get_private_data_into(buffer) == 10
     assert buffer == b"0123456789" + bytes([FILL]) * (size - 10)

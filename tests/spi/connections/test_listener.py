@@ -136,7 +136,7 @@ def test_listen_invalid_device_state_when_listening(end: End) -> None:
 # GetLocalAddress
 
 
-def test_get_local_address_success_gives_the_chosen_port(end: End) -> None:
+def test_get_local_address_success_has_the_chosen_port(end: End) -> None:
     end.listener.bind(("127.0.0.2", 0))
     end.listener.listen()
     host, port = end.listener.get_local_address()

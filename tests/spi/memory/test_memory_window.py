@@ -115,7 +115,9 @@ def test_window_needs_no_remote_right_of_its_region(connected: Pair) -> None:
 
 @pytest.mark.parametrize(("offset", "length"), [(8, 17), (7, 16), (24, 1), (-1, 1), (1 << 33, 4)])
 @pytest.mark.parametrize("name", ["read", "write"])
-def test_window_ends_where_it_ends(connected: Pair, name: str, offset: int, length: int) -> None:
+def test_access_beyond_the_end_of_a_window_fails(
+    connected: Pair, name: str, offset: int, length: int
+) -> None:
     """A window over bytes 8 to 24 of a region of 64."""
     owner = connected.passive
     far, near = owner.memory(64), connected.active.memory(64)
@@ -130,7 +132,7 @@ def test_window_ends_where_it_ends(connected: Pair, name: str, offset: int, leng
     assert near.get() == bytes(64)
 
 
-def test_window_gives_access_to_exactly_its_bytes(connected: Pair) -> None:
+def test_a_window_permits_access_to_exactly_its_bytes(connected: Pair) -> None:
     owner = connected.passive
     far, near = owner.memory(64), connected.active.memory(16)
     near.put(b"exactly my bytes")
@@ -175,7 +177,7 @@ def test_every_bind_issues_a_fresh_token_and_the_old_one_fails(connected: Pair) 
 
 
 @pytest.mark.parametrize("name", ["read", "write"])
-def test_invalidated_window_gives_no_access(connected: Pair, name: str) -> None:
+def test_an_invalidated_window_permits_no_access(connected: Pair, name: str) -> None:
     owner = connected.passive
     far, near = owner.memory(64), connected.active.memory(64)
     window = connected.window(owner, far, BOTH)

@@ -51,7 +51,7 @@ def test_get_results_success_is_an_empty_list_when_nothing_completed(end: End) -
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 5])
-def test_get_results_success_gives_no_more_than_asked(end: End, count: int) -> None:
+def test_get_results_success_returns_at_most_max(end: End, count: int) -> None:
     complete(end, 5)
     assert len(end.cq.get_results(count)) == count
     rest = end.cq.get_results(64)
@@ -72,7 +72,7 @@ def test_get_results_success_distinguishes_several_queue_pairs(end: End) -> None
         assert contexts(mine) == [(name, number) for number in range(3)]
 
 
-def test_get_results_success_from_several_threads_gives_each_result_once(end: End) -> None:
+def test_get_results_success_returns_each_result_to_one_thread(end: End) -> None:
     count = 60
     complete(end, count)
     taken: list[Any] = []

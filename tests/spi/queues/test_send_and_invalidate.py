@@ -113,7 +113,7 @@ def test_a_send_that_invalidates_completes_when_the_window_is_dead_and_not_befor
     assert not bound.window._is_bound()
 
 
-def test_the_window_gives_no_access_afterwards(connected: Pair) -> None:
+def test_the_window_permits_no_access_afterwards(connected: Pair) -> None:
     bound = Bound(connected)
     bound.receive()
     bound.send()
@@ -278,7 +278,7 @@ def test_the_peer_is_first(connected: Pair) -> None:
 
 @pytest.mark.parametrize("nbytes", SIZES)
 @pytest.mark.parametrize("posted", [False, True])
-def test_a_flush_takes_it_back_and_the_window_lives(
+def test_a_flush_cancels_the_invalidate_and_the_window_stays_bound(
     connected: Pair, nbytes: int, posted: bool
 ) -> None:
     bound = Bound(connected, nbytes)

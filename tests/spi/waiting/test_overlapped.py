@@ -148,7 +148,7 @@ def test_get_overlapped_result_device_removed_in_a_forked_child(end: End) -> Non
     assert final(overlapped) == Status.SUCCESS
 
 
-def test_get_overlapped_result_gives_the_failure_of_the_operation(pair: Pair) -> None:
+def test_get_overlapped_result_returns_the_failure_of_the_operation(pair: Pair) -> None:
     refused = pair.active.connector.connect(pair.active.qp, (pair.passive.host, 1))
     status = pair.active.connector.get_overlapped_result(refused, wait=True)
     assert status == Status.CONNECTION_REFUSED
@@ -236,7 +236,7 @@ def test_poll_delivers_each_operation_once_in_the_order_of_completion(end: End) 
     assert end.file.poll() == []
 
 
-def test_poll_gives_no_more_than_asked(end: End) -> None:
+def test_poll_returns_at_most_max(end: End) -> None:
     notices = [end.cq.notify() for _ in range(5)]
     end.cq.cancel_overlapped_requests()
     assert end.file.poll(max=2) == notices[:2]
@@ -277,7 +277,7 @@ def test_poll_delivers_nothing_for_a_call_that_raised(end: End) -> None:
     assert end.file.poll() == []
 
 
-def test_poll_of_one_file_gives_nothing_of_another(end: End) -> None:
+def test_poll_of_one_file_returns_no_operation_of_another(end: End) -> None:
     other = end.adapter.create_overlapped_file()
     cq = end.adapter.create_completion_queue(8, overlapped_file=other)
     notices = [end.cq.notify(), cq.notify()]

@@ -92,7 +92,7 @@ def by_handler(pair: Pair) -> Iterator[Callable[[Callable[[], object]], None]]:
         thread.join(WAIT)
 
 
-def test_a_child_that_a_handler_forks_takes_no_message_of_its_parent(
+def test_a_child_that_a_handler_forks_receives_no_message_of_its_parent(
     pair: Pair, by_handler: Callable[[Callable[[], object]], None]
 ) -> None:
     children: list[int] = []

@@ -159,7 +159,7 @@ def test_the_loops_of_topics_run_on_each_peer(
     assert any(verdict["value"] for verdict in data["verdicts"])
 
 
-def test_times_hold_together(tmp_path: Path) -> None:
+def test_the_percentiles_of_times_are_in_order(tmp_path: Path) -> None:
     (answer,) = report_of(["pingpong", *SHORT], tmp_path)["answers"]
     times = answer["times"]
     assert times["count"] == 60

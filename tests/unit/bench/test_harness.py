@@ -69,7 +69,7 @@ def unruly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "unruly:End"
 
 
-def test_a_pair_answers(stage: Stage) -> None:
+def test_a_pair_of_workers_answers_questions(stage: Stage) -> None:
     pipe = Pipe()
     with stage:
         pipe.start(stage)
@@ -104,7 +104,7 @@ def test_each_end_has_its_cpu(stage: Stage, unruly: str) -> None:
         assert pinned == [{cpu} for cpu in stage.cpus]
 
 
-def test_a_worker_alone(stage: Stage) -> None:
+def test_a_subject_may_have_one_worker(stage: Stage) -> None:
     memcpy = Memcpy()
     with stage:
         memcpy.start(stage)

@@ -219,7 +219,9 @@ def test_a_job_that_writes_something_else_is_a_row(
     assert "1 ranks: rank 0 wrote" in job["error"]
 
 
-def test_a_job_without_the_module_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_without_the_module_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(ShmndMpi, "missing", lambda self: "no shmnd.mpi")
     with _stage() as stage, pytest.raises(HarnessError, match=r"no shmnd\.mpi"):
         mpi_ranks.job(stage, 2)

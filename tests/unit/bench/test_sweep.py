@@ -131,7 +131,7 @@ def test_mixed_memory_is_measured_where_it_is_asked_for(monkeypatch: pytest.Monk
     }
 
 
-def test_the_options_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_options_choose_sizes_and_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = ["--from", "4", "--to", "5"]
     series = ["--kinds", "ping", "--ways", "shared-shared"]
     questions, subjects = asked_for(monkeypatch, *sizes, *series, "--engine", "both", "--memcpy")

@@ -159,7 +159,7 @@ def test_a_missing_peer_is_a_remark_with_its_installation() -> None:
     assert notes.lines() == ["[1] peer: no peer here: pip install peer"]
 
 
-def test_a_figure_of_ours_that_failed_is_a_remark() -> None:
+def test_a_failed_figure_of_shmnd_is_reported_as_a_remark() -> None:
     answers = answers_of(peer=[1.0])
     answers.expect("ours", SEND).error = "the server ended by SIGSEGV"
     verdict = judge(Target("ours", SEND, 0.5, "peer"), answers)

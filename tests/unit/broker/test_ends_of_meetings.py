@@ -52,7 +52,7 @@ def engine() -> Any:
 
 
 @pytest.mark.parametrize("when", ["before", "behind"])
-def test_a_meeting_that_begins_as_the_last_one_ends_is_heard_of(engine: Any, when: str) -> None:
+def test_a_meeting_that_begins_as_the_last_one_ends_is_posted(engine: Any, when: str) -> None:
     meetings, adapter = Meetings(engine), Owner()
     meetings.meet(adapter, "peer", 1, "call")
     # As another thread does, between any two steps.
@@ -80,7 +80,7 @@ def test_a_meeting_that_begins_within_an_end_stays(engine: Any, when: str) -> No
 
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("when", ["before", "behind"])
-def test_a_watch_that_begins_within_the_end_of_the_last_one_is_heard_of(
+def test_a_watch_that_begins_within_the_end_of_the_last_one_is_posted(
     engine: Any, when: str, raises: bool
 ) -> None:
     """Where the handler that begins it raises as well, the first one is ended once more."""

@@ -333,7 +333,7 @@ def run(place: Place, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_by_hand_it_logs_and_stays(place: Place, make: Make) -> None:
+def test_a_broker_started_by_hand_logs_and_has_no_idle_limit(place: Place, make: Make) -> None:
     with run(place) as process:
         assert process.stderr is not None
         assert f"pid {process.pid} serves {place.socket}" in process.stderr.readline()
@@ -548,7 +548,7 @@ def test_a_stopped_broker_is_a_timeout_and_comes_back(place: Place, make: Make) 
     assert broker_pid(place) == pid
 
 
-def test_a_starter_that_is_killed_leaves_the_way_free(place: Place) -> None:
+def test_a_starter_that_is_killed_leaves_no_lock(place: Place) -> None:
     program = """
 from shmnd.broker.place import place_of
 import time

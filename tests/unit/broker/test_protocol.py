@@ -107,7 +107,9 @@ def test_a_longer_datagram_is_cut(pair: tuple[socket.socket, socket.socket]) -> 
     assert not receive(pair[1]).cut
 
 
-def test_no_data_means_gone(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_an_empty_datagram_means_that_the_peer_is_gone(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     with pytest.raises(BlockingIOError):
         receive(pair[1])
     pair[0].close()
@@ -124,7 +126,7 @@ def test_last_messages_are_received(pair: tuple[socket.socket, socket.socket]) -
     assert receive(pair[1]).data == b""
 
 
-def test_a_descriptor_can_be_given_away() -> None:
+def test_a_detached_descriptor_has_no_owner() -> None:
     kept = PassedFd(os.open(os.devnull, os.O_RDONLY))
     number = kept.detach()
     del kept

@@ -137,7 +137,7 @@ def test_calls_of_version_1_say_their_own_names() -> None:
 
 
 @pytest.mark.parametrize("call", ["send", "receive", "read", "write"])
-def test_an_endpoint_that_no_connector_made_says_so(call: str) -> None:
+def test_an_endpoint_that_no_connector_made_raises(call: str) -> None:
     window = (nd.MwDescriptor(1, 1, 1), 0) if call in ("read", "write") else ()
     endpoint = EndpointCore.__new__(EndpointCore)
     with pytest.raises(TypeError, match="result must be a Result, not NoneType"):

@@ -178,7 +178,9 @@ def test_what_an_end_holds_is_freed_with_it_by_one_collection() -> None:
     assert gone() is None
 
 
-def test_what_is_called_when_an_object_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_dropped_object_is_called_wherever_an_interruption_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "unraisablehook", bool)
     for at in itertools.count():
         calls: list[str] = []

@@ -273,14 +273,14 @@ def test_a_short_buffer_reports_the_size(buffer: bytearray | None, partial: bool
 
 
 @pytest.mark.parametrize("partial", [False, True])
-def test_large_enough_gives_the_bytes_used(partial: bool) -> None:
+def test_a_large_enough_buffer_is_filled_and_its_size_returned(partial: bool) -> None:
     buffer = bytearray(b"\xee" * 7)
     assert address.into("call", buffer, b"12345", partial) == 5
     assert buffer == b"12345\xee\xee"
 
 
 @pytest.mark.parametrize("buffer", [None, b"", bytearray(3)])
-def test_nothing_to_give_needs_no_buffer(buffer: bytearray | None) -> None:
+def test_an_empty_result_needs_no_buffer(buffer: bytearray | None) -> None:
     assert address.into("call", buffer, b"") == 0
 
 

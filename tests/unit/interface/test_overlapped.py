@@ -46,7 +46,7 @@ def test_immediate_completions_are_delivered_too(
     assert file.poll() == [done]
 
 
-def test_poll_takes_no_more_than_asked(adapter: FakeAdapter, file: OverlappedFile) -> None:
+def test_poll_takes_at_most_max(adapter: FakeAdapter, file: OverlappedFile) -> None:
     thing = Thing(adapter, file)
     pending = [thing.start() for _ in range(5)]
     thing.cancel_overlapped_requests()
@@ -186,7 +186,7 @@ def test_the_release_of_its_object_ends_it(
         pending[0].result()
 
 
-def test_get_overlapped_result_knows_every_operation(adapter: FakeAdapter) -> None:
+def test_get_overlapped_result_accepts_an_operation_of_any_object(adapter: FakeAdapter) -> None:
     one, two = Thing(adapter), Thing(adapter)
     pending = one.start_stepping()
     assert two.get_overlapped_result(pending) is PENDING

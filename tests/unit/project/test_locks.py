@@ -24,7 +24,7 @@ NO_LOCKS: Final = {
 """Names that are entered as they are: of files and processes."""
 
 
-def test_there_are_sources() -> None:
+def test_the_sources_were_found() -> None:
     assert len(SOURCES) > 200
 
 

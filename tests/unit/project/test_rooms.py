@@ -108,41 +108,41 @@ def test_common_code_imports_only_statuses() -> None:
     assert strays("shmnd.common", set()) == []
 
 
-def test_the_data_plane_knows_nothing_above_it() -> None:
+def test_the_data_plane_imports_nothing_above_it() -> None:
     assert strays("shmnd.ring", set()) == []
 
 
-def test_the_broker_knows_no_message_path_and_no_object() -> None:
+def test_the_broker_imports_no_message_path_and_no_object() -> None:
     assert strays("shmnd.broker", set()) == []
 
 
-def test_the_runtime_knows_the_data_plane_and_the_broker() -> None:
+def test_the_runtime_imports_the_data_plane_and_the_broker() -> None:
     assert strays("shmnd.runtime", {"shmnd.ring", "shmnd.broker"}, {"shmnd.address"}) == []
 
 
-def test_the_handshake_stands_on_the_runtime() -> None:
+def test_the_handshake_imports_the_runtime_and_no_object() -> None:
     below = {"shmnd.ring", "shmnd.broker", "shmnd.runtime"}
     assert strays("shmnd.handshake", below, VALUES) == []
 
 
-def test_the_objects_know_no_front_end() -> None:
+def test_the_objects_import_no_front_end() -> None:
     below = {"shmnd.ring", "shmnd.broker", "shmnd.runtime", "shmnd.handshake", "shmnd.messaging"}
     assert strays("shmnd", below) == []
 
 
-def test_messaging_stands_on_the_objects() -> None:
+def test_messaging_imports_the_objects_and_no_front_end() -> None:
     assert strays("shmnd.messaging", {"shmnd", "shmnd.ring"}) == []
 
 
-def test_version_one_stands_on_the_objects() -> None:
+def test_version_one_imports_the_objects_and_no_front_end() -> None:
     assert strays("shmnd.nd1", {"shmnd", "shmnd.ring", "shmnd.handshake"}) == []
 
 
-def test_mpi_stands_on_the_objects() -> None:
+def test_mpi_imports_the_objects_and_no_front_end() -> None:
     assert strays("shmnd.mpi", {"shmnd", "shmnd.ring"}) == []
 
 
-def test_front_ends_do_not_know_each_other() -> None:
+def test_front_ends_do_not_import_each_other() -> None:
     assert strays("shmnd_bench", {"shmnd", "shmnd.ring", "shmnd.nd1"}) == []
     everything = {"shmnd", *ROOMS} - {"shmnd_tools"}
     assert strays("shmnd_tools", everything) == []

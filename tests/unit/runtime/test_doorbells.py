@@ -65,7 +65,7 @@ def test_rings_are_taken_all_at_once(wait_set: WaitSet) -> None:
     assert wait_set.ready() == (False, [])
 
 
-def test_a_full_one_takes_no_more_rings_and_holds_up_no_thread(wait_set: WaitSet) -> None:
+def test_a_ring_at_a_full_doorbell_never_waits(wait_set: WaitSet) -> None:
     mine, _ = doorbell(wait_set)
     poll = select.poll()
     poll.register(mine, select.POLLOUT)

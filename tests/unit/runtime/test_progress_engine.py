@@ -386,7 +386,7 @@ def test_an_end_that_is_interrupted_continues(
     assert not ProgressEngine._engines
 
 
-def test_of_gives_one_engine_per_namespace(namespace: str) -> None:
+def test_a_namespace_has_one_engine(namespace: str) -> None:
     pytest.importorskip("shmnd.ring")
     users: list[Any] = [Unopened(name) for name in "abcd"]
     one, two, other = (

@@ -33,7 +33,7 @@ def watch(progress: RequestProgress, queue: Queue) -> None:
     progress._seen[id(queue)] = 1, 0.0
 
 
-def test_nothing_is_known_of_a_queue_that_is_gone(progress: RequestProgress) -> None:
+def test_a_dropped_queue_leaves_no_entry(progress: RequestProgress) -> None:
     queue: Any = Queue()
     progress.add(queue)
     watch(progress, queue)

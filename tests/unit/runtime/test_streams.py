@@ -29,7 +29,7 @@ def test_a_number_that_the_program_has_closed_is_not_an_error() -> None:
     closed(errno.EBADF)
 
 
-def test_any_other_error_comes_out() -> None:
+def test_any_other_error_is_raised() -> None:
     with pytest.raises(OSError, match="refused"):
         closed(errno.EIO)
 

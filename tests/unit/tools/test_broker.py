@@ -63,7 +63,9 @@ def test_no_broker_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "no broker runs in namespace 'tools'\n"
 
 
-def test_status_counts(broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_prints_counts(
+    broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["broker", "status", *HERE, "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     wanted = {
@@ -81,7 +83,7 @@ def test_status_counts(broker: subprocess.Popen[str], capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("what", ["processes", "adapters", "listeners", "connections"])
-def test_status_lists(
+def test_status_lists_records_of_a_kind(
     what: str, broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["broker", "status", what, *HERE]) == 0
@@ -114,7 +116,9 @@ def test_ctrl_c_ends_it_with_the_exit_code_of_its_help(
     assert ended == int(code)
 
 
-def test_stop_ends_it(broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_stop_ends_the_broker(
+    broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["broker", "stop", *HERE]) == 0
     assert broker.wait(5) == 0
     assert not place_of(NAMESPACE).socket.exists()

@@ -20,7 +20,7 @@ from shmnd_tools.main import main
 from shmnd_tools.verbs import broker_stop
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         main(["--version"])
     assert exited.value.code == 0
@@ -42,7 +42,7 @@ VERBS = [command for command in COMMANDS if command.get_default("run")]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.prog)
-def test_everything_has_help(
+def test_every_command_has_help(
     command: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exited:

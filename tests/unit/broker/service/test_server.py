@@ -262,7 +262,7 @@ def test_events_wait_for_a_slow_reader_in_order(place: Place, broker: Server) ->
         slow.ask("sync")
 
 
-def test_a_mistake_of_ours_costs_one_client(
+def test_an_internal_error_drops_one_client(
     place: Place, broker: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Wire(place).hello() as good, Wire(place).hello() as unlucky:
