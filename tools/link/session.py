@@ -23,6 +23,17 @@ _ADDRESS: Final = re.compile(r"(?:tcp|tls|udp|quic\w*|ws)/[^?#]*?(?::(\d{1,5}))?
 _MOST_PORT: Final = 65535
 _ENDPOINTS: Final = ("listen/endpoints", "connect/endpoints")
 
+_SETTINGS: Final = {
+    "mode": "peer",
+    # A far link that is not there yet, or comes again, is tried until it is.
+    "connect/timeout_ms": -1,
+    "connect/exit_on_failure": False,
+    "connect/retry": {
+        "period_init_ms": 100, "period_max_ms": 1000, "period_increase_factor": 2,
+    },
+    "scouting/multicast/enabled": False,
+}  # fmt: skip
+
 _NO_SHARED_MEMORY: Final = {
     "transport/shared_memory/enabled": False,
     "transport/shared_memory/mode": "lazy",
@@ -42,36 +53,12 @@ class Session:
             self._zenoh: Any = importlib.import_module("zenoh")
         except ImportError as exc:
             raise ImportError(f"shmnd ipc link needs eclipse-zenoh ({exc}): {INSTALL}") from exc
-        settings = {
-            "mode": "peer",
-            # A far link that is not there yet, or comes again, is tried until it is.
-            "connect/timeout_ms": -1,
-            "connect/exit_on_failure": False,
-            "connect/retry": {
-                "period_init_ms": 100, "period_max_ms": 1000, "period_increase_factor": 2,
-            },
-            "scouting/multicast/enabled": False,
-        }  # fmt: skip
         ends = ", ".join([*listen, *connect])
-        what = f"zenoh cannot open {ends}"
+        if config is not None and not ends:
+            ends = f"what {str(config)!r} names"
+        given = None if config is None else _read(self._zenoh, config)
         try:
-            made, usual = self._zenoh.Config(), self._zenoh.Config()
-            if config is not None:
-                what = f"zenoh cannot take {str(config)!r} as its configuration"
-                if config.exists() and not config.is_file():
-                    # Zenoh would wait for the end of a pipe, and take no signal meanwhile.
-                    raise OSError(f"{what}: it is not a regular file")
-                made = self._zenoh.Config.from_file(str(config))
-                what = f"zenoh cannot open {ends or 'what ' + repr(str(config)) + ' names'}"
-            for name, value in settings.items():
-                # What a file leaves out is as without a file. Zenoh itself would listen with tcp
-                # at each address, and accept links that have no certificate.
-                if value or made.get_json(name) == usual.get_json(name):
-                    made.insert_json5(name, json.dumps(value))
-            for name, named in zip(_ENDPOINTS, (listen, connect), strict=True):
-                every = list(dict.fromkeys([*named, *_endpoints_of(made, usual, name)]))
-                made.insert_json5(name, json.dumps(every))
-            _require_ports(json.loads(made.get_json("connect/endpoints")))
+            made = _configure(self._zenoh, given, listen, connect)
             if config is not None and not _names_links(made):
                 raise OSError(
                     f"{str(config)!r} names no endpoint, or only those of zenoh without a file: "
@@ -81,7 +68,7 @@ class Session:
                 made.insert_json5(name, json.dumps(value))
             self._session: Any = self._zenoh.open(made)
         except self._zenoh.ZError as exc:
-            raise OSError(f"{what}: {_WHERE.sub('', str(exc))}") from exc
+            raise OSError(f"zenoh cannot open {ends}: {_WHERE.sub('', str(exc))}") from exc
         self._declared: list[Any] = []
 
     @property
@@ -159,6 +146,34 @@ class Session:
     def close(self) -> None:
         """End the session, and with it all that it declared."""
         self._session.close()
+
+
+def _read(zenoh: Any, path: Path) -> Any:
+    """Return the configuration that a file has."""
+    what = f"zenoh cannot take {str(path)!r} as its configuration"
+    if path.exists() and not path.is_file():
+        # Zenoh would wait for the end of a pipe, and take no signal meanwhile.
+        raise OSError(f"{what}: it is not a regular file")
+    try:
+        return zenoh.Config.from_file(str(path))
+    except zenoh.ZError as exc:
+        raise OSError(f"{what}: {_WHERE.sub('', str(exc))}") from exc
+
+
+def _configure(zenoh: Any, given: Any, listen: Sequence[str], connect: Sequence[str]) -> Any:
+    """Return a configuration, of a file or a new one, with the settings and endpoints of a link."""
+    usual = zenoh.Config()
+    made = zenoh.Config() if given is None else given
+    for name, value in _SETTINGS.items():
+        # What a file leaves out is as without a file. Zenoh itself would listen with tcp
+        # at each address, and accept links that have no certificate.
+        if value or made.get_json(name) == usual.get_json(name):
+            made.insert_json5(name, json.dumps(value))
+    for name, named in zip(_ENDPOINTS, (listen, connect), strict=True):
+        every = list(dict.fromkeys([*named, *_endpoints_of(made, usual, name)]))
+        made.insert_json5(name, json.dumps(every))
+    _require_ports(json.loads(made.get_json("connect/endpoints")))
+    return made
 
 
 def _endpoints_of(config: Any, usual: Any, name: str) -> list[str]:
