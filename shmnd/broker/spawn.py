@@ -128,7 +128,25 @@ def _start(place: Place, lock: int, idle: float) -> subprocess.Popen[bytes]:
             f"no broker is running, and this {kind} has no program of Python to start one with;"
             " start one with 'python -m shmnd.broker'",
         )
-    command = [
+    try:
+        return subprocess.Popen(
+            _command(place, lock, idle),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(lock,),
+            cwd="/",
+            start_new_session=True,  # Ctrl-C is for the program, which may well continue
+        )
+    except OSError as exc:
+        pass_on(exc)
+        why = f"cannot start the broker: {exc}{remedy_of_start(exc)}"
+        raise error(Status.DEVICE_NOT_READY, _CALL, why) from exc
+
+
+def _command(place: Place, lock: int, idle: float) -> list[str]:
+    """Return the command that starts the broker."""
+    return [
         sys.executable,
         # Isolated and without site packages: it needs the standard library alone, starts in a
         # fraction of the time, and nothing in the user's environment can get in its way.
@@ -143,20 +161,6 @@ def _start(place: Place, lock: int, idle: float) -> subprocess.Popen[bytes]:
         str(lock),
         *([] if place.access.gid is None else ["--gid", str(place.access.gid)]),
     ]
-    try:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=(lock,),
-            cwd="/",
-            start_new_session=True,  # Ctrl-C is for the program, which may well continue
-        )
-    except OSError as exc:
-        pass_on(exc)
-        why = f"cannot start the broker: {exc}{remedy_of_start(exc)}"
-        raise error(Status.DEVICE_NOT_READY, _CALL, why) from exc
 
 
 def _await_start(place: Place, process: subprocess.Popen[bytes], deadline: float) -> str:
