@@ -178,7 +178,7 @@ def _leave() -> None:
     if not _initialized or _finalized:
         return
     if _abort_status:
-        hooks.abort(_abort_status)
+        hooks.abort_with_line(_abort_status, "MPI_COMM_WORLD")
     _end()
 
 

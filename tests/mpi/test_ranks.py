@@ -254,6 +254,27 @@ def test_an_abort_ends_the_job_of_a_subclass_that_has_names_of_its_own() -> None
     assert said.startswith("[rank 1] MPI_Abort(4) of MPI_COMM_WORLD\n"), said
 
 
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("raise ValueError('it failed')", 1),
+        ("sys.exit('it failed')", 1),
+        ("sys.exit(7)", 7),
+        ("raise KeyboardInterrupt", 130),
+    ],
+)
+def test_a_program_run_by_mpi4py_that_fails_is_named_as_an_abort(end: str, code: int) -> None:
+    program = f"import sys\nfrom mpi4py import MPI\nif MPI.COMM_WORLD.rank == 1:\n    {end}\n"
+    program += "MPI.COMM_WORLD.recv()\n"
+    said = launch(2, sys.executable, "-m", "mpi4py", "-c", program, expect=code).stderr
+    assert f"[rank 1] MPI_Abort({code}) of MPI_COMM_WORLD\n" in said, said
+
+
+def test_a_program_run_by_mpi4py_that_succeeds_aborts_nothing() -> None:
+    program = "import sys\nfrom mpi4py import MPI\nsys.exit(0)\n"
+    assert launch(2, sys.executable, "-m", "mpi4py", "-c", program).stderr == ""
+
+
 @pytest.mark.parametrize("code", ["None", "'seven'"])
 def test_an_abort_whose_code_is_no_integer_aborts_nothing(code: str) -> None:
     program = (

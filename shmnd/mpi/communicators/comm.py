@@ -23,7 +23,7 @@ from shmnd.mpi.point_to_point.exchange import exchange
 from shmnd.mpi.point_to_point.partitioned import PartitionedCalls
 from shmnd.mpi.point_to_point.request import Request
 from shmnd.mpi.transport import engine
-from shmnd.mpi.transport.hooks import flush_output
+from shmnd.mpi.transport.hooks import abort_with_line
 from shmnd.mpi.transport.outer_call import OuterCall, place_of
 
 NEWS = 2
@@ -328,7 +328,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         code = integer(errorcode, "Comm", "Abort", "errorcode")
         try:
             title = "a null communicator" if self.ob is None else self.ob.title()
-            flush_output(f"[rank {engine.rank()}] MPI_Abort({code}) of {title}\n")
+            abort_with_line(code, title)
         finally:
             engine.abort(code)
 

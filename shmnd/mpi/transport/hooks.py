@@ -83,6 +83,14 @@ def abort(code: int) -> NoReturn:
     os._exit(code)
 
 
+def abort_with_line(code: int, title: str) -> NoReturn:
+    """Abort the job after a line with the rank, the code and the communicator."""
+    try:
+        flush_output(f"[rank {rank()}] MPI_Abort({code}) of {title}\n")
+    finally:
+        abort(code)
+
+
 def finalize() -> None:
     """Leave the job in order."""
     _asked["finalize"]()
