@@ -15,7 +15,7 @@ from shmnd.common.closing import refuse_copy
 from shmnd.common.deadline import end_of
 from shmnd.common.interruption import Ignoring, is_interruption, pass_on
 from shmnd.ipc.common.limits import MOST_SAMPLE, number
-from shmnd.ipc.errors import RemoteError, TypeMismatch
+from shmnd.ipc.errors import Closed, RemoteError, TypeMismatch
 from shmnd.ipc.service.fields import Fields
 from shmnd.ipc.topic.sample import Sample
 from shmnd.ipc.types.filling import fields_of, fill_record
@@ -40,20 +40,19 @@ __all__ = [
 _ANY: Final = "any"
 _BYTE: Final[np.dtype[Any]] = np.dtype("u1")
 _NO_SHAPE: Final[tuple[int, ...]] = ()
+_RELEASED: Final = object()
+"""In place of the value of an answer that was released."""
 
 
 class Answer(Sample):
     """A value that came from a server: a sample whose memory is this process's own."""
 
-    __slots__ = ("publisher", "sequence", "timestamp_ns", "value")
-
-    header = None
+    __slots__ = ("_value", "publisher", "sequence", "timestamp_ns")
 
     def __init__(
         self, value: Any, sequence: int, publisher: int, timestamp_ns: int | None = None
     ) -> None:
-        self.value: Any = value
-        """Its arrays are this process's own."""
+        self._value: Any = value
         self.sequence: Final[int] = sequence
         """Its number among the values of its request."""
         self.publisher: Final[int] = publisher
@@ -64,16 +63,30 @@ class Answer(Sample):
         """When it came."""
 
     @property
+    def value(self) -> Any:
+        """The value; its arrays are this process's own."""
+        value = self._value
+        if value is _RELEASED:
+            raise Closed("Answer: it was released; take its value before, which keeps the memory")
+        return value
+
+    @property
     def array(self) -> Any:
         """The value as an array."""
         return np.asarray(self.value)
 
     @property
+    def header(self) -> None:
+        """None: an answer has no header."""
+        _ = self.value  # Closed where it was released
+
+    @property
     def kind(self) -> str:
         """What it holds: 'array' (also of a record), 'bytes' or 'object'."""
-        if isinstance(self.value, (np.ndarray, np.generic)):
+        value = self.value
+        if isinstance(value, (np.ndarray, np.generic)):
             return "array"
-        return "bytes" if isinstance(self.value, bytes) else "object"
+        return "bytes" if isinstance(value, bytes) else "object"
 
     @property
     def nbytes(self) -> int:
@@ -83,7 +96,7 @@ class Answer(Sample):
 
     def release(self) -> None:
         """Release the value; its memory is used again when no view of it is left."""
-        self.value = None
+        self._value = _RELEASED
 
     def close(self) -> None:
         """Release the value, as `release` does."""
@@ -99,7 +112,8 @@ class Answer(Sample):
         return Answer, (self.value, self.sequence, self.publisher, self.timestamp_ns)
 
     def __repr__(self) -> str:
-        return f"<Answer {self.sequence} of process {self.publisher}: {self.value!r}>"
+        text = "released" if self._value is _RELEASED else repr(self._value)
+        return f"<Answer {self.sequence} of process {self.publisher}: {text}>"
 
 
 class Loan:

@@ -279,9 +279,11 @@ cdef class Sample:
         self.release()
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        if self.origin is not None and not self.is_open:
-            raise BufferError("Sample: it was released")
-        PyObject_GetBuffer(self.array, view, flags)
+        try:
+            array = self.array  # of an answer: its own
+        except Closed as exc:
+            raise BufferError(str(exc)) from None
+        PyObject_GetBuffer(array, view, flags)
 
     def __array__(self, dtype=None, copy=None):
         import numpy

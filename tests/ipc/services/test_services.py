@@ -48,7 +48,8 @@ def test_calls() -> None:
         assert answer.publisher == os.getpid()
         with answer:
             assert answer.value is not None
-        assert answer.value is None
+        with pytest.raises(ipc.Closed):
+            _ = answer.value
         pending = [client.send(number) for number in range(8)]
         assert [each.result(60).value for each in reversed(pending)] == list(range(14, -1, -2))
         assert pending[0].done()
@@ -69,7 +70,8 @@ def test_an_answer_is_a_sample() -> None:
         assert (again.value, again.timestamp_ns) == (b"four", answers[1].timestamp_ns)
         assert isinstance(next(client.stream(1)), ipc.Sample)
         answers[0].release()
-        assert answers[0].value is None
+        with pytest.raises(ipc.Closed):
+            _ = answers[0].value
 
 
 def test_requests_that_a_loop_drops_fail_at_once() -> None:
