@@ -15,6 +15,7 @@ cdef class QueueMembers:
     cdef struct_stat file  # what it is: a number may be another file's in a child
     cdef Refs more_fds  # a cycle that the collector clears would have emptied a list of them
     cdef object _slow
+    cdef uint32_t slow_born
     cdef unsigned char *base
     cdef shmnd_queue_shape shape
     cdef shmnd_queue_head *head
@@ -33,6 +34,7 @@ cdef class QueueMembers:
     cdef int check(self) except -1
     cdef int keep_again(self, tuple item) except -1
     cdef size_t has_kept(self)
+    cdef object slow(self)
     cdef void _close_own(self, int fd) noexcept
     cdef shmnd_queue_member *member(self, uint32_t number) noexcept
     cdef void forget_lists(self) noexcept

@@ -47,7 +47,7 @@ cdef class QueueMembers:
             raise OSError(errno, os.strerror(errno))
         self.fd = fd
         self.me = -1
-        self._slow = threading.RLock()
+        self.slow()
         read_shape(fd, &self.shape)
         at = shmnd_map_sparse(self.shape.file_bytes, PROT_READ | PROT_WRITE, fd)
         if at == MAP_FAILED:
@@ -92,12 +92,20 @@ cdef class QueueMembers:
             self.base + self.shape.members_off + <size_t>number * SHMND_QUEUE_PAGE
         )
 
+    cdef object slow(self):
+        """Return the lock of this process: at a fork another thread may have had its parent's."""
+        if self._slow is None or self.slow_born != forks:
+            made = threading.RLock()
+            if self._slow is None or self.slow_born != forks:  # no other thread made it meanwhile
+                self._slow = made
+                self.slow_born = forks
+        return self._slow
+
     # -- the members --
 
     cdef int check(self) except -1:
         """Join again in a child that was forked off."""
         if self.born != forks:
-            self._slow = threading.RLock()
             self._join()
             self.announce()  # not in the first _join: what a subclass adds is not made yet
         return 0
@@ -152,7 +160,7 @@ cdef class QueueMembers:
         """Return whether a member lives."""
         if number == self.me:
             return True
-        with self._slow:
+        with self.slow():
             if not self._lock(number):
                 return True
             fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, number)
@@ -164,7 +172,7 @@ cdef class QueueMembers:
         # address and rings it (SYNC join).
         cdef uint64_t high = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
         found = set()
-        with self._slow:
+        with self.slow():
             for number in range(high):
                 if <int>number != self.me:
                     holder = self._holder(number)
@@ -186,7 +194,7 @@ cdef class QueueMembers:
             return True
         if not 0 <= number < SHMND_QUEUE_MEMBERS:
             return False
-        with self._slow:
+        with self.slow():
             holder = self._holder(number)
         return holder is not None and (holder == pid or not holder or not pid)
 
@@ -203,7 +211,7 @@ cdef class QueueMembers:
         """Take over what members that died have left; return how many there were."""
         cdef uint64_t high = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
         found = 0
-        with self._slow:
+        with self.slow():
             for number in range(high):
                 if number != self.me and shmnd_relaxed64(&self.member(number).joined):
                     found += self.reap_one(number)
@@ -213,7 +221,7 @@ cdef class QueueMembers:
         """Take over what one member left, if it is dead."""
         if number == self.me or not 0 <= number < SHMND_QUEUE_MEMBERS:
             return False
-        with self._slow:
+        with self.slow():
             if not self._lock(number):
                 return False
             try:

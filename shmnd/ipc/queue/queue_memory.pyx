@@ -6,7 +6,7 @@ One file without a name, which all processes of the queue map whole. Its size is
 machine's memory and costs nothing; each part is committed before it is touched. The memory of a
 member that died goes to the next one that searches.
 
-The interpreter's lock is held in all that changes the lists of this process; `_slow` besides, where
+The interpreter's lock is held in all that changes the lists of this process; `slow` besides, where
 the system is asked.
 """
 
@@ -162,7 +162,7 @@ cdef class QueueMemory(QueueMembers):
         cdef uint32_t index, ref
         cdef uint64_t chunk
         cdef Refs *flight = &self.flight[kind]
-        with self._slow:
+        with self.slow():
             for _ in range(flight.count):
                 ref = take_first(flight)
                 if shmnd_block_is_free(self._place(ref, kind)):
@@ -183,7 +183,7 @@ cdef class QueueMemory(QueueMembers):
                 "process that made the queue, bounds it to "
                 f"{self.shape.chunks * SHMND_CHUNK_BYTES}",
             )
-        with self._slow:
+        with self.slow():
             self._shrink()
             chunk = self._claim(chunks, SHMND_CHUNK_RUN)
             self._add_run(chunk, chunks, True)
@@ -387,7 +387,7 @@ cdef class QueueMemory(QueueMembers):
             wanted = whole
         wanted = (wanted + 65535) // 65536 * 65536
         wanted = wanted if wanted < whole else whole
-        with self._slow:
+        with self.slow():
             commit(self.fd, self.shape.slots_off, wanted, "Queue.put")
             self.slots_committed = wanted
         return 0

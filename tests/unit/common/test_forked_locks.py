@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks in a child that is forked off while its parent holds them."""
 
+import fcntl
 import gc
 import os
 import signal
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -76,6 +78,34 @@ def test_a_queue_waits_in_a_child_while_another_thread_made_a_bell() -> None:
             return queue.fileno() >= 0
 
         held_elsewhere(waits._bells_lock, lambda: in_child(waits_here))
+
+
+@pytest.mark.parametrize("call", ["pids", "lives", "lives_as", "reap", "reap_one"])
+def test_a_child_asks_for_members_while_another_thread_did(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """As where a handler forks within a call that has joined the queue for its parent."""
+    asking, over = threading.Event(), threading.Event()
+    main, ask = threading.get_ident(), fcntl.lockf
+
+    def ask_late(*arguments: Any) -> Any:
+        if threading.get_ident() != main:
+            asking.set()
+            over.wait(PATIENCE)
+        return ask(*arguments)
+
+    with Queue() as queue:
+        core = queue._core
+        thread = threading.Thread(target=lambda: core.lives(core.me + 1))
+        monkeypatch.setattr(fcntl, "lockf", ask_late)
+        arguments = {"pids": (), "reap": (), "lives_as": (core.me + 1, 1)}
+        thread.start()
+        try:
+            assert asking.wait(PATIENCE)
+            in_child(lambda: getattr(core, call)(*arguments.get(call, (core.me + 1,))) != 5)
+        finally:
+            over.set()
+            thread.join(PATIENCE)
 
 
 def test_a_guard_releases_no_lock_that_a_thread_of_the_child_has() -> None:
