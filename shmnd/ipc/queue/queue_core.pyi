@@ -40,6 +40,8 @@ class QueueCore(QueueItems):
         """Put an object without waiting; False when there is no room."""
     def passed(self, pos: int) -> bool:
         """Whether the item at a position was taken."""
+    def taken(self) -> int:
+        """How many items were taken so far."""
     def full(self) -> bool:
         """Whether an item had no room now."""
     def qsize(self) -> int:

@@ -109,6 +109,10 @@ cdef class QueueCore(QueueItems):
         """Return whether the item at a position was taken."""
         return shmnd_relaxed64(&self.head.read_pos) > pos
 
+    def taken(self) -> int:
+        """Return how many items were taken so far."""
+        return shmnd_relaxed64(&self.head.read_pos)
+
     def full(self) -> bool:
         """Return whether the queue has no room for an item now."""
         return not self._has_room()

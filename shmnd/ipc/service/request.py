@@ -53,6 +53,39 @@ class _Server(Protocol):
     response: Any
 
 
+class _Patience:
+    """How long a stream waits for a client that takes no value.
+
+    The client takes the values of all its streams in their order. So each one that it takes begins
+    the time-out anew: another stream may have been faster to use the room.
+    """
+
+    def __init__(self, call: str, timeout: float | None) -> None:
+        end_of(timeout, call)  # refused before the first value
+        self.call: Final = call
+        self._timeout: Final = timeout
+        self._end = 0.0
+        self._taken = -1
+
+    def begin(self) -> None:
+        """Begin to wait, for the room of one value."""
+        self._taken = -1
+
+    def left(self, request: Request) -> float:
+        """Return the seconds that are left; TimeoutError where there are none."""
+        answers = request._answers
+        taken = self._taken if answers is None else answers._core.taken()
+        if taken != self._taken:
+            self._taken, self._end = taken, end_of(self._timeout, self.call)
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(
+                f"{self.call}: process {request.client} has taken no value for {self._timeout} s, "
+                f"and {AHEAD} wait for it"
+            )
+        return left
+
+
 class Request(Ending):
     """A request that a server has taken. It is answered once; dropped, it fails."""
 
@@ -142,18 +175,18 @@ class Request(Ending):
         TimeoutError where the client takes none for `timeout` seconds: the request is to be failed.
         """
         self._refuse_in_stream()
-        end_of(timeout, "Request.stream")  # before the first value
+        patience = _Patience("Request.stream", timeout)
         loop = running_loop()
         each, rest = iter(values), None
         try:
             for value in each:
-                self._send_part(value, "Request.stream")
+                self._send_part(value, patience.call)
                 if loop is not None:
                     if self._sent % AHEAD == 0 or self._must_wait():
-                        rest = self._continue_in_loop(loop, values, each, timeout)
+                        rest = self._continue_in_loop(loop, values, each, patience)
                         return rest
                 else:
-                    self._wait_for_room(timeout)
+                    self._wait_for_room(patience)
                 if self._is_ended():
                     break
         finally:
@@ -167,10 +200,10 @@ class Request(Ending):
         loop: asyncio.AbstractEventLoop,
         values: Iterable[Any],
         each: Iterator[Any],
-        timeout: float | None,
+        patience: _Patience,
     ) -> asyncio.Task[None]:
         """Return a task of an event loop that sends the rest of a stream."""
-        self._rest = rest = loop.create_task(self._send_rest(values, each, timeout))
+        self._rest = rest = loop.create_task(self._send_rest(values, each, patience))
         _UNDER_WAY.add(rest)
         rest.add_done_callback(lambda task: self._end_rest(task, values))
         return rest
@@ -188,17 +221,17 @@ class Request(Ending):
                 self._fail(asyncio.CancelledError())
 
     async def _send_rest(
-        self, values: Iterable[Any], each: Iterator[Any], timeout: float | None
+        self, values: Iterable[Any], each: Iterator[Any], patience: _Patience
     ) -> None:
         try:
-            await self._await_room(timeout, "Request.stream")
+            await self._await_room(patience)
             if self._is_ended():
                 if inspect.isgenerator(values):
                     values.close()
                 self._finish()
             else:
                 rest = values if inspect.isgenerator(values) else each
-                await self._stream_in_loop(rest, timeout, "Request.stream")
+                await self._stream_in_loop(rest, patience)
         except BaseException as exc:
             if self._answers is not None:
                 self._fail(exc)
@@ -212,26 +245,16 @@ class Request(Ending):
     def _send_part(self, value: Any, call: str) -> None:
         self._send("part", conforming(value, self._server.response, call))
 
-    def _wait_for_room(self, timeout: float | None) -> None:
-        tries, end = 0, 0.0
+    def _wait_for_room(self, patience: _Patience) -> None:
+        tries = 0
+        patience.begin()
         while self._must_wait():
             tries += 1
-            end = end or end_of(timeout, "Request.stream")
-            left = self._left_until(end, timeout, "Request.stream")
+            left = patience.left(self)
             if tries < _SHORT or self._answers is None:
                 time.sleep(min(0.001, left))
             else:
                 self._answers._wait_long(ROOM, min(PATIENCE, left), lambda: not self._must_wait())
-
-    def _left_until(self, end: float, timeout: float | None, call: str) -> float:
-        """Return the seconds that a stream may wait still; TimeoutError where there are none."""
-        left = end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError(
-                f"{call}: process {self.client} has taken no value for {timeout} s, and {AHEAD} "
-                "wait for it"
-            )
-        return left
 
     async def astream(self, values: Any, timeout: float | None = None) -> None:
         """Answer with the values of an iterable or an asynchronous one; other tasks run.
@@ -239,19 +262,18 @@ class Request(Ending):
         TimeoutError as in `stream`.
         """
         self._refuse_in_stream()
-        await self._stream_in_loop(values, timeout, "Request.astream")
+        await self._stream_in_loop(values, _Patience("Request.astream", timeout))
 
-    async def _stream_in_loop(self, values: Any, timeout: float | None, call: str) -> None:
-        end_of(timeout, call)  # before the first value
+    async def _stream_in_loop(self, values: Any, patience: _Patience) -> None:
         try:
             if hasattr(values, "__aiter__"):
                 async for value in values:
-                    await self._part(value, timeout, call)
+                    await self._part(value, patience)
                     if self._is_ended():
                         break
             else:
                 for value in values:
-                    await self._part(value, timeout, call)
+                    await self._part(value, patience)
                     if self._is_ended():
                         break
         finally:
@@ -261,18 +283,18 @@ class Request(Ending):
                 values.close()
         self._finish()
 
-    async def _part(self, value: Any, timeout: float | None, call: str) -> None:
-        self._send_part(value, call)
+    async def _part(self, value: Any, patience: _Patience) -> None:
+        self._send_part(value, patience.call)
         if self._sent % _BETWEEN == 0:
             await asyncio.sleep(0)  # its client may read as fast as values come
-        await self._await_room(timeout, call)
+        await self._await_room(patience)
 
-    async def _await_room(self, timeout: float | None, call: str) -> None:
-        tries, end = 0, 0.0
+    async def _await_room(self, patience: _Patience) -> None:
+        tries = 0
+        patience.begin()
         while self._must_wait():
             tries += 1
-            end = end or end_of(timeout, call)
-            left = self._left_until(end, timeout, call)
+            left = patience.left(self)
             if tries < _SHORT or self._answers is None:
                 await asyncio.sleep(min(0.001, left))
             else:

@@ -3,15 +3,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from shmnd import ipc
+from shmnd.ipc.service.request import AHEAD
 
 PATIENCE = 20.0
 SHORT = 0.05
+TIMEOUT = 0.3
+TRIES = 15  # fewer than it makes before it sleeps
 
 
 @pytest.fixture
@@ -96,3 +99,50 @@ def test_a_timeout_that_is_none_sends_no_value(
         asyncio.run(request.astream([1], timeout))
     request.stream([2])
     assert [sample.value for sample in stream] == [2]
+
+
+def by_stream(request: Any, timeout: float | None) -> None:
+    request.stream([1, 2], timeout)
+
+
+def by_astream(request: Any, timeout: float | None) -> None:
+    asyncio.run(request.astream([1, 2], timeout))
+
+
+def by_stream_in_a_loop(request: Any, timeout: float | None) -> None:
+    async def main() -> None:
+        await request.stream([1, 2], timeout)
+
+    asyncio.run(main())
+
+
+WAYS = [by_stream, by_astream, by_stream_in_a_loop]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_that_reads_another_stream_takes_values(
+    monkeypatch: pytest.MonkeyPatch, way: Callable[[Any, float | None], None]
+) -> None:
+    """The other stream is faster each time, for longer than the time-out."""
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        streams = [client.stream(number) for number in range(2)]
+        fast, slow = (server.receive(PATIENCE) for _ in streams)
+        for number in range(AHEAD):
+            fast._send_part(number, "test")
+        must_wait, tries = slow._must_wait, 0
+
+        def be_late() -> bool:
+            nonlocal tries
+            tries += 1
+            if tries > TRIES:
+                return False
+            client._answers.get(timeout=PATIENCE)
+            fast._send_part(AHEAD + tries, "test")
+            assert must_wait()
+            time.sleep(2 * TIMEOUT / TRIES)
+            return True
+
+        monkeypatch.setattr(slow, "_must_wait", be_late)
+        way(slow, TIMEOUT)
+        assert tries > TRIES
+        assert [each.value for each in streams[1]] == [1, 2]
