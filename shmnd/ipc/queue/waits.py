@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
     from shmnd.ipc.queue.queue_core import QueueCore
 
-__all__ = ["DONE", "ITEM", "ROOM", "Waits", "end_of_wait", "ns_of", "wait_for_either"]
+__all__ = ["DONE", "ITEM", "ROOM", "Waits", "end_of_wait", "ns_of", "wait_at"]
 
 ITEM: Final = 0
 ROOM: Final = 1
 DONE: Final = 2
 _bells: weakref.WeakValueDictionary[tuple[int, int], Bell] = weakref.WeakValueDictionary()
 """One for each part, whose page has one address."""
+_users: weakref.WeakKeyDictionary[Bell, weakref.WeakSet[Waits]] = weakref.WeakKeyDictionary()
+"""The open queues that use a bell: several objects of a program may be one part."""
 _bells_lock = threading.Lock()
 
 
@@ -51,23 +53,8 @@ class Waits:
     _also: QueueCore | None  # another queue whose members matter to its waits
 
     def _wait_long(self, what: int, left: float, came: Callable[[], bool] | None = None) -> None:
-        """Sleep until a change, or the death of a process that was to bring or to announce one.
-
-        `came` returns whether there is what the caller waits for, which a death may bring. A queue
-        that was closed has no bell, and does not sleep here.
-        """
-        if self._closed:
-            return
-        try:
-            bell = self._bell_of()
-        except NdMemoryError:
-            self._core.reap()
-            time.sleep(min(left, POLL))
-            return
-        with bell.sleeper() as sleeper:
-            bell.drain()
-            if not self._arm(bell, what, came) and not self._closed:
-                sleeper.sleep(left)
+        """Sleep until a change, or the death of a process that was to bring or to announce one."""
+        wait_at((self, what), left=left, came=came)
 
     async def _await_long(
         self, what: int, left: float, came: Callable[[], bool] | None = None
@@ -110,6 +97,13 @@ class Waits:
 
     def _arm(self, bell: Bell, what: int, came: Callable[[], bool] | None = None) -> bool:
         """Have others ring the bell for a change; return whether there is one already."""
+        try:
+            return self._arm_and_check(bell, what, came)
+        finally:
+            if self._closed:  # by another thread, which disarmed it before
+                self._leave_bell(armed=True)
+
+    def _arm_and_check(self, bell: Bell, what: int, came: Callable[[], bool] | None) -> bool:
         core = self._core
         if core.arm_descriptor(bell.address, what) and came is None:
             return True
@@ -131,12 +125,13 @@ class Waits:
                 bell = _bells.get(key)
                 if bell is None or bell.fd < 0:
                     bell = _bells[key] = Bell()
+                _users.setdefault(bell, weakref.WeakSet()).add(self)
                 self._bell = bell
             try:
                 self._calm(bell)
             finally:
                 if self._closed:  # by another thread, which did not find the bell
-                    self._leave_bell()
+                    self._leave_bell(armed=True)
         return bell
 
     def _calm(self, bell: Bell) -> None:
@@ -149,36 +144,52 @@ class Waits:
             if there:
                 bell.ring()
 
-    def _leave_bell(self) -> None:
-        """Leave the bell: wake its sleepers, and disarm the descriptor after the last bell."""
+    def _leave_bell(self, *, armed: bool = False) -> None:
+        """Leave the bell: wake its sleepers, and disarm the descriptor after the last user.
+
+        A call of another thread may have the bell still: it disarms what it has `armed` meanwhile.
+        """
+        self._is_armed = self._is_armed or armed
         bell = self._bell
         if bell is not None:
             self._is_armed = True
             bell.wake_all()
             self._bell = None
-            del bell
         if self._is_armed:
-            if (os.getpid(), id(self._core)) not in _bells:
+            bell = _bells.get((os.getpid(), id(self._core)))
+            users = set() if bell is None else set(_users.get(bell, ()))
+            if not users - {self}:
                 self._core.disarm_descriptor()
+            if bell is not None and bell in _users:
+                _users[bell].discard(self)
             self._is_armed = False  # last: an interrupted end is continued
 
 
-def wait_for_either(first: Waits, what: int, second: Waits, other: int, left: float) -> None:
-    """Sleep until a change at one of two queues, as `Waits._wait_long` does for one."""
-    if first._closed or second._closed:
+def wait_at(*waits: tuple[Waits, int], left: float, came: Callable[[], bool] | None = None) -> None:
+    """Sleep until a change at one of several queues, or the death of a process at one of them.
+
+    Each comes with what the caller waits for there; `came` returns whether there is that, which a
+    death may bring. A queue that was closed has no bell, and none of these sleeps here then.
+    """
+    queues = [queue for queue, _ in waits]
+    if any(queue._closed for queue in queues):
         return
     try:
-        bells = first._bell_of(), second._bell_of()
+        bells = [queue._bell_of() for queue in queues]
     except NdMemoryError:
-        first._core.reap()
+        for queue in queues:
+            queue._core.reap()
         time.sleep(min(left, POLL))
         return
     with sleeper_at(*bells) as sleeper:
         for bell in bells:
             bell.drain()
-        came = [first._arm(bells[0], what), second._arm(bells[1], other)]
-        if not any(came):
-            sleeper.sleep(left)  # not where one was closed meanwhile: its bell was
+        # All of them: one that is not armed would not ring.
+        there = [
+            queue._arm(bell, what, came) for (queue, what), bell in zip(waits, bells, strict=True)
+        ]
+        if not any(there) and not any(queue._closed for queue in queues):
+            sleeper.sleep(left)
 
 
 def end_of_wait(timeout: float | None) -> float:

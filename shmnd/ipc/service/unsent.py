@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.common.held import Held
 from shmnd.common.late import asyncio
 from shmnd.ipc.errors import Closed
-from shmnd.ipc.queue.waits import ITEM, ROOM, wait_for_either
+from shmnd.ipc.queue.waits import ITEM, ROOM, wait_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ class Unsent:
     def _await_room(self, left: float) -> None:
         """Wait until there is room, or an answer to be taken."""
         if self._requests._core.full():
-            wait_for_either(self._requests, ROOM, self._answers, ITEM, left)
+            wait_at((self._requests, ROOM), (self._answers, ITEM), left=left)
 
     async def aput(self, item: Any, timeout: float | None, noted: Any, pid: int) -> bool:
         """Put a request as `put` does, and let other tasks run meanwhile."""

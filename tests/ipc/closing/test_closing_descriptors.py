@@ -13,6 +13,7 @@ import shmnd
 from census import open_files
 from interrupting import handled, inside
 from shmnd import ipc
+from shmnd.ipc.common import ringing
 from shmnd.runtime.waiting import Readiness
 
 PATIENCE = 30.0
@@ -52,6 +53,8 @@ def test_a_close_at_each_place_of_fileno(case: str) -> None:
 
         came = handled(place, ask, WITHIN, objects[0].close)
         assert not came or len(open_files()) <= before, f"place {place}"
+        if came and case == "queue":
+            assert not objects[0]._core.addresses(), f"place {place}"  # others would ring it
         for each in objects:
             each.close()
         if not came:
@@ -121,3 +124,33 @@ def test_a_descriptor_that_a_thread_makes_while_another_closes_it(
         assert len(open_files()) <= before
         sleepers = subscriber._waiter._engine.request_progress._sleepers
         assert not any(isinstance(each, Readiness) for each in sleepers)
+
+
+@pytest.mark.parametrize("call", ["get", "fileno"])
+def test_a_queue_that_is_closed_while_another_thread_arms_it(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """It is rung no more, unless this process has opened it again."""
+    drain = ringing.Bell.drain
+
+    def close_within(bell: ringing.Bell, *arguments: Any) -> None:
+        drain(bell, *arguments)
+        if not queue._closed:
+            closing = threading.Thread(target=queue.close)
+            closing.start()
+            closing.join(PATIENCE)
+
+    for armed in (True, False):
+        with ipc.Queue(name="q") as again, ipc.Queue(name="q") as queue:
+            if armed:
+                assert again.fileno() > 2
+            with monkeypatch.context() as patch, contextlib.suppress(ValueError):
+                patch.setattr(ringing.Bell, "drain", close_within)
+                if call == "get":
+                    queue._wait_long(0, PATIENCE)
+                else:
+                    queue.fileno()
+            assert queue._closed
+            assert bool(again._core.addresses()) == armed
+            again.close()
+            assert not queue._core.addresses()
