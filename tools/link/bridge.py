@@ -20,7 +20,7 @@ from shmnd.ipc.topic.seats import SEAT, TOPIC
 
 from . import wire
 from .carrier import Carrier, matches
-from .far_publishers import FarPublishers
+from .far_publishers import CarriedElsewhere, FarPublishers
 from .offered_topics import OfferedTopics
 from .services import Asking, Offered
 
@@ -139,6 +139,9 @@ class Link:
         """
         try:
             self._take_token(key, there=there)
+        except CarriedElsewhere as exc:
+            self._carrier.say(str(exc))
+            self._refused.add(key)
         except Exception as exc:
             if key in self._refused or not there:
                 self._report(exc)

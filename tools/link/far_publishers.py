@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.ipc.topic.seats import BLOCK, TOPIC
 
 from .carrier import matches
+from .claims import Claims
 from .incoming import LATEST, WAITING, Incoming
 
 if TYPE_CHECKING:
@@ -18,10 +19,14 @@ if TYPE_CHECKING:
 
     from .carrier import Carrier
 
-__all__ = ["FarPublishers"]
+__all__ = ["CarriedElsewhere", "FarPublishers"]
 
 _MOST_SEEN: Final = 4096
 """Publishers that have gone whose last number is kept, for one that is offered again."""
+
+
+class CarriedElsewhere(Exception):
+    """A far publisher comes by another link, which one may end: this one is to try again."""
 
 
 class FarPublishers:
@@ -31,22 +36,35 @@ class FarPublishers:
         self._carrier: Final = carrier
         self._patterns: Final = tuple(patterns)
         self._directory: Final = directory
+        self._claims: Final = Claims(directory)
         self._incoming: Final[dict[tuple[str, str], Incoming]] = {}
         self._endings: list[threading.Thread] = []
         self.seen: Final[dict[str, int]] = {}
         """The last number of publishers that have gone, the youngest one last."""
 
     def take(self, origin: str, uid: str, offer: Any) -> None:
-        """Publish again what a publisher of another link sends."""
+        """Publish again what a publisher of another link sends.
+
+        CarriedElsewhere: another link does, and each sample would come twice.
+        """
         name = str(offer["name"])
         if (origin, uid) in self._incoming or not matches(name, self._patterns):
             return
         if any(entry.adapter == uid for entry in self._directory.find(TOPIC, name)):
             self._carrier.say(f"{name}: another link carries this namespace to itself")
             return
-        self._incoming[origin, uid] = Incoming(
-            self._carrier, origin, uid, offer, self.seen.get(uid)
-        )
+        if not self._claims.take(uid, origin):
+            raise CarriedElsewhere(
+                f"{name}: another link carries a publisher of it to here; this one waits for its "
+                "end"
+            )
+        try:
+            self._incoming[origin, uid] = Incoming(
+                self._carrier, origin, uid, offer, self.seen.get(uid)
+            )
+        except BaseException:
+            self._claims.release(uid)
+            raise
         self.seen.pop(uid, None)  # not before: an offer that fails now is taken later
 
     def drop(self, origin: str, uid: str) -> None:
@@ -62,8 +80,11 @@ class FarPublishers:
         ending.start()
 
     def _end(self, incoming: Incoming) -> None:
-        incoming.close()
-        self.keep_place(incoming)
+        try:
+            incoming.close()
+            self.keep_place(incoming)
+        finally:
+            self._claims.release(incoming.uid)
 
     def keep_place(self, incoming: Incoming) -> None:
         """Keep the last number of a publisher, from which it continues if it is offered again."""
