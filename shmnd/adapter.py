@@ -19,7 +19,7 @@ from shmnd.address import (
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import name_of
 from shmnd.common.arguments import all_within, parameter_status, seconds, shown, within, wrong_kind
-from shmnd.common.closing import Closing
+from shmnd.common.closing import Closing, made_by
 from shmnd.common.weak import Living, without_owner
 from shmnd.completion_queue import CompletionQueue, check_affinity
 from shmnd.connector import Connector
@@ -56,6 +56,7 @@ _DEPTH: Final = 64
 """Default depth of a queue pair's queues."""
 
 
+@made_by("shmnd.open_adapter")
 class Adapter(Closing):
     """An open adapter. Two adapters are independent, even for one address in one process.
 
@@ -95,8 +96,7 @@ class Adapter(Closing):
         try:
             self._engine: Final = ProgressEngine.of(self.uid, namespace, group)
             self._place = place_of(namespace, group=group)
-            most = self._limits.max_registration_size
-            self._memory = AdapterMemory(self._arena, self._place, most)
+            self._memory = AdapterMemory(self._arena, self._place, LIMITS.max_registration_size)
             self._counter_table.open(self._place.mark)
             self._engine.register_adapter(self, {"probe": [self._probe.address, self._probe.nonce]})
         except BaseException:

@@ -30,6 +30,9 @@ class Provider(Closing):
     `namespace` and `group` are those of `open_adapter`.
     """
 
+    _namespace: str | None = None
+    _group: int | str | None = None
+
     def __init__(self, *, namespace: str | None = None, group: int | str | None = None) -> None:
         self._namespace = namespace
         self._group = group

@@ -123,7 +123,7 @@ def made_by(str call):
         make = kind.__new__
 
         def new(cls, *args, **options):
-            if not args:
+            if not args and not options:
                 raise TypeError(f"cannot create {cls.__name__!r} objects; {call} returns them")
             return make(cls, *args, **options)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.adapter import Adapter as Adapter2
 from shmnd.address import address_list_into, into
 from shmnd.common.arguments import integer, shown, within
+from shmnd.common.closing import made_by
 from shmnd.common.interruption import pass_on
 from shmnd.memory_region import MemoryRegion
 from shmnd.nd1.completion_queue import CompletionQueue
@@ -45,6 +46,7 @@ class _Region(MemoryRegion):
     _operation = Overlapped
 
 
+@made_by("Provider.open_adapter")
 class Adapter(OverlappedObject):
     """An open adapter. Its one file delivers every operation on it and on the objects made from it.
 

@@ -20,8 +20,7 @@ __all__ = ["Provider"]
 class Provider(Closing):
     """Entry to version 1. May be closed or dropped once an adapter is open."""
 
-    def __init__(self) -> None:
-        self._core: Final = Provider2()
+    _core: Final = Provider2()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         return object.__reduce_ex__(self, protocol)  # nothing here could be released twice

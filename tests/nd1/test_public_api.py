@@ -97,7 +97,7 @@ WANTED = {
 
 
 def test_an_object_shows_the_interface_and_nothing_else() -> None:
-    with nd.Adapter() as adapter:
+    with nd.Provider().open_adapter("127.0.0.1") as adapter:
         cq, connector = adapter.create_completion_queue(8), adapter.create_connector()
         made = {
             "Adapter": adapter,

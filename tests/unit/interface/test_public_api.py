@@ -288,6 +288,7 @@ def test_an_object_shows_the_interface_and_nothing_else(cls: str) -> None:
 
 
 MADE_BY_OTHERS = [
+    *(shmnd.Adapter, shmnd.nd1.Adapter),
     *(shmnd.CompletionQueue, shmnd.SharedReceiveQueue, shmnd.MemoryRegion, shmnd.MemoryWindow),
     *(shmnd.Connector, shmnd.Listener, shmnd.OverlappedFile, shmnd.Connection, shmnd.Server),
     *(shmnd.nd1.CompletionQueue, shmnd.nd1.Connector, shmnd.nd1.Listen),
@@ -300,6 +301,13 @@ def test_an_object_is_made_by_its_maker_alone(cls: type) -> None:
     for make in (cls, lambda: cls.__new__(cls)):
         with pytest.raises(TypeError, match=rf"cannot create '{cls.__name__}' objects; [\w.]+ ret"):
             make()
+
+
+@pytest.mark.parametrize("cls", [shmnd.Provider, shmnd.nd1.Provider], ids=["2", "1"])
+def test_a_provider_needs_no_initialisation(cls: type) -> None:
+    with cls.__new__(cls) as provider:
+        assert repr(provider) == repr(cls())
+        assert provider.query_address_list() == cls().query_address_list()
 
 
 def test_an_operation_that_no_call_has_begun_is_over() -> None:
