@@ -16,6 +16,12 @@ cdef extern from "send/post.h" nogil:
         uint32_t flags
 
     uint32_t SHMND_CQE_SOLICITED
+    uint32_t SHMND_CQE_CAUSE_SHIFT
+    uint32_t SHMND_CAUSE_FLUSH
+    uint32_t SHMND_CAUSE_PEER
+    uint32_t SHMND_CAUSE_DEATH
+    uint32_t SHMND_CAUSE_STALL
+    uint32_t SHMND_CAUSE_NO_RECEIVE
 
     struct shmnd_arming:
         shmnd_bell *bell
@@ -179,7 +185,6 @@ cdef extern from "send/post.h" nogil:
         uint32_t outbound_read_limit
         uint32_t target_fault
         uint64_t rnr_ns
-        cbool held_up
         shmnd_slots_writer out
         uint64_t messages
         uint64_t recalled
@@ -199,7 +204,6 @@ cdef extern from "send/post.h" nogil:
         uint64_t revision
         shmnd_receiving rx
         cbool going_down
-        uint32_t down_status
 
     struct shmnd_todo:
         shmnd_qp *qp

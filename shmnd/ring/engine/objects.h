@@ -79,6 +79,19 @@ enum shmnd_cqe_flag {
     SHMND_CQE_SOLICITED = 1, /* satisfies a SOLICITED notify */
 };
 
+/* Why a request ended with CANCELED or IO_TIMEOUT: noted when it ends, for what happens before its
+ * result is taken is not the reason. In `flags`, from bit SHMND_CQE_CAUSE_SHIFT on. */
+enum shmnd_cause {
+    SHMND_CAUSE_NONE = 0,
+    SHMND_CAUSE_FLUSH,      /* a Flush */
+    SHMND_CAUSE_HERE,       /* this side ended the connection, or an earlier request failed */
+    SHMND_CAUSE_PEER,       /* the other side ended the connection */
+    SHMND_CAUSE_DEATH,      /* its process died */
+    SHMND_CAUSE_STALL,      /* it did not end a copy */
+    SHMND_CAUSE_NO_RECEIVE, /* it posted no Receive in time */
+};
+#define SHMND_CQE_CAUSE_SHIFT 8
+
 struct shmnd_cqe {
     void *context;
     void *qp_context;
@@ -280,6 +293,7 @@ struct shmnd_sending {
     bool busy;           /* the job is prepared or running */
     bool started;        /* it is running; otherwise the next poll runs it */
     bool again;          /* a half was copied: the next poll may find another one to copy */
+    bool timed_out;      /* the oldest Send found no Receive in time */
     uint64_t taken_then; /* what the peer had taken when it was last waited for */
 };
 
@@ -383,7 +397,7 @@ struct shmnd_qp {
     uint32_t down_status;             /* for the oldest initiator request */
     enum shmnd_link_state down_state; /* the state that the other side will read */
     bool going_down;                  /* teardown has begun and is not finished */
-    bool held_up;                     /* it began because the peer did not end a copy in time */
+    enum shmnd_cause down_cause;      /* why it began */
     uint64_t down_since_ns;           /* since when it waits for the peer; 0: no step ran yet */
     uint64_t stalled_since_ns;        /* since when it waits for a copy of the peer; 0: no */
     uint64_t drain_end;               /* slots from here on were published after it began */

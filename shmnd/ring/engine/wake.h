@@ -132,7 +132,7 @@ static inline bool shmnd_batch_defer(struct shmnd_qp *qp, bool solicited)
 
 /* Begin to end the connection: no new operation begins, and teardown.h continues. */
 static inline void shmnd_qp_begin_teardown(struct shmnd_qp *qp, enum shmnd_link_state state,
-                                           uint32_t head_status)
+                                           uint32_t head_status, enum shmnd_cause cause)
 {
     if (qp->state != SHMND_QP_CONNECTED)
         return;
@@ -141,7 +141,7 @@ static inline void shmnd_qp_begin_teardown(struct shmnd_qp *qp, enum shmnd_link_
     qp->down_state = state;
     qp->down_status = head_status;
     qp->down_since_ns = 0;
-    qp->held_up = false;
+    qp->down_cause = cause;
     qp->drain_end = qp->in.read_pos + qp->in.mask + 1;
     shmnd_put32(&qp->link.mine->closing, 1);
     SHMND_KILL_POINT("closing-set");

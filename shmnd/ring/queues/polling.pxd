@@ -15,7 +15,7 @@ cdef class PairCore:
     cdef object __weakref__
 
     cdef int64_t serve(self, uint32_t what, bint receiving) except -1
-    cdef str why(self, uint32_t status, uint32_t type_)
+    cdef str why(self, uint32_t status, uint32_t type_, uint32_t flags)
     cdef str outstanding(self, bint requests, bint receives)
 
 

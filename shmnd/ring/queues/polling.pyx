@@ -49,7 +49,7 @@ cdef class PairCore:
         """Run a job or map a segment; return the number of bytes copied."""
         raise AssertionError("a queue pair overrides this")
 
-    cdef str why(self, uint32_t status, uint32_t type_):
+    cdef str why(self, uint32_t status, uint32_t type_, uint32_t flags):
         """Return why a request ended with this status."""
         raise AssertionError("a queue pair overrides this")
 
@@ -181,7 +181,7 @@ cdef class PollingCore(RingCore):
             for reference in self.users.get(<size_t>last[i].qp_context, ()):
                 pair = reference()
                 if pair is not None:
-                    reasons.add((<PairCore>pair).why(last[i].status, last[i].type))
+                    reasons.add((<PairCore>pair).why(last[i].status, last[i].type, last[i].flags))
             if len(reasons) == 1:
                 (<FailedResult>result).why = reasons.pop() or (<FailedResult>result).why
 

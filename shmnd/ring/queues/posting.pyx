@@ -396,9 +396,9 @@ cdef class PostingCore(ProgressCore):
 
     # -- texts --
 
-    cdef str why(self, uint32_t status, uint32_t type_):
+    cdef str why(self, uint32_t status, uint32_t type_, uint32_t flags):
         """Return why a request ended with this status, and which process was involved."""
-        return reason_of_failure(self, status, type_)
+        return reason_of_failure(self, status, type_, flags)
 
     cdef str outstanding(self, bint requests, bint receives):
         """Return which requests are outstanding, and with which process."""

@@ -13,6 +13,6 @@ cdef refuse(ProgressCore pair, str method, uint32_t status, object sge, object f
 
 cdef refuse_receive(ProgressCore pair, uint32_t status, object sge)
 
-cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_)
+cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_, uint32_t flags)
 
 cdef str outstanding_requests(ProgressCore pair, bint requests, bint receives)

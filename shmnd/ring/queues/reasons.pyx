@@ -10,7 +10,7 @@ from shmnd.ring.shared_memory.sge cimport Sge
 
 from shmnd.common.arguments import shown
 from shmnd.common.closing import why_closed
-from shmnd.status import OpFlag, RequestType, Status, error
+from shmnd.status import OpFlag, Status, error
 
 cdef tuple _STATES = ("not connected", "connecting", "not yet connected", "connected",
                       "no longer connected", "disconnected")
@@ -99,32 +99,14 @@ cdef str _untaken(PollingCore queue):
 
 # -- requests --
 
-cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_):
+cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_, uint32_t flags):
     """Return why a request ended with this status, and which process was involved."""
-    cdef uint32_t theirs
     cdef object peer
     if pair.q.link.mine == NULL or pair.peer is None:
         return ""
-    theirs = c.shmnd_peer_state(&pair.q)
     peer = f"the peer, process {pair.peer.pid},"
-    if status == Status.IO_TIMEOUT and pair.q.held_up:
-        return f"{peer} did not end a copy within {c.SHMND_STALL_TIMEOUT_NS // 10**9} s"
-    # One that dies after this side has ended the connection has ended no request.
-    if theirs == c.SHMND_LINK_DEAD and pair.q.down_status == Status.IO_TIMEOUT and status in _ENDED:
-        return f"{peer} died"
-    if status == Status.IO_TIMEOUT and type_ != RequestType.SEND:
-        return f"{peer} died"
-    if status == Status.IO_TIMEOUT:
-        within = (pair.q.rnr_ns - c.SHMND_COARSE_STEP_NS) * 1e-9
-        return (f"{peer} posted no Receive for it within {within:g} s; "
-                "post Receives there before the Send, or open the adapter here with a larger "
-                "rnr_timeout")
-    if status == Status.CANCELED and theirs == c.SHMND_LINK_CLOSED:
-        return f"{peer} disconnected"
-    if status == Status.CANCELED and theirs == c.SHMND_LINK_FAULT:
-        return f"{peer} ended the connection by an error of its own"
-    if status == Status.CANCELED:
-        return "the queue pair was flushed, or an earlier request on it failed"
+    if status in _ENDED:
+        return _end_of(pair, peer, status, flags >> c.SHMND_CQE_CAUSE_SHIFT)
     if (status == Status.INVALID_DEVICE_REQUEST and type_ == c.SHMND_READ
             and pair.q.outbound_read_limit == 0):
         return ("the connection allows no Reads from here: outbound_read_limit of connect or "
@@ -140,6 +122,26 @@ cdef str reason_of_failure(ProgressCore pair, uint32_t status, uint32_t type_):
     if status == Status.BUFFER_OVERFLOW:
         return f"the message of {peer[:-1]} is longer than the buffers of the Receive"
     return ""
+
+
+cdef str _end_of(ProgressCore pair, str peer, uint32_t status, uint32_t cause):
+    """Return what ended a request with CANCELED or IO_TIMEOUT; `cause` is a `shmnd_cause`."""
+    if cause == c.SHMND_CAUSE_STALL:
+        return f"{peer} did not end a copy within {c.SHMND_STALL_TIMEOUT_NS // 10**9} s"
+    if cause == c.SHMND_CAUSE_DEATH:
+        return f"{peer} died"
+    if cause == c.SHMND_CAUSE_NO_RECEIVE and status == Status.IO_TIMEOUT:
+        within = (pair.q.rnr_ns - c.SHMND_COARSE_STEP_NS) * 1e-9
+        return (f"{peer} posted no Receive for it within {within:g} s; "
+                "post Receives there before the Send, or open the adapter here with a larger "
+                "rnr_timeout")
+    if cause == c.SHMND_CAUSE_PEER:
+        if c.shmnd_peer_state(&pair.q) == c.SHMND_LINK_FAULT:
+            return f"{peer} ended the connection by an error of its own"
+        return f"{peer} disconnected"
+    if cause == c.SHMND_CAUSE_FLUSH:
+        return "the queue pair was flushed"
+    return "the connection was ended here, or an earlier request on the queue pair failed"
 
 
 cdef str _counted(object number, str thing):

@@ -103,7 +103,7 @@ static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context
     qp->wq.end++;
     if (qp->state == SHMND_QP_DOWN && !qp->going_down) {
         w->status = SHMND_CANCELED;
-        shmnd_tx_complete(qp, w);
+        shmnd_tx_complete(qp, w, qp->down_cause);
         shmnd_tx_pop_request(qp);
         qp->wq.next = qp->wq.end;
     } else {
@@ -156,7 +156,7 @@ static inline void shmnd_send_now(struct shmnd_qp *qp, void *context, const stru
     if (closed_upon)
         shmnd_enqueue_sent(qp, context, length, flags); /* `taken` will show whether it was taken */
     else if (*kept_p)
-        shmnd_tx_push_completion(qp, context, SHMND_SEND, SHMND_SUCCESS, length);
+        shmnd_tx_push_completion(qp, context, SHMND_SEND, SHMND_SUCCESS, length, SHMND_CAUSE_NONE);
 }
 
 /* Execute a Send that fits, with no request before it. Return false if it must be queued. */
@@ -281,7 +281,7 @@ static inline bool shmnd_rdma_immediate(struct shmnd_qp *qp, struct shmnd_wqe *w
     if (!done || (w->flags & SHMND_OP_SILENT_SUCCESS))
         return done;
     *kept_p = true;
-    shmnd_tx_complete(qp, w);
+    shmnd_tx_complete(qp, w, SHMND_CAUSE_NONE);
     return true;
 }
 
@@ -373,7 +373,7 @@ static inline uint32_t shmnd_post_receive(struct shmnd_qp *qp, void *context,
     shmnd_receives_add(&qp->own, context, sges, n);
     shmnd_count_posted(qp);
     if (down) {
-        shmnd_cancel_receives(qp, qp->own.posted);
+        shmnd_cancel_receives(qp, qp->own.posted, qp->down_cause);
     } else if (qp->link.mine && !qp->rx.fault && !qp->going_down) {
         if (qp->batch) {
             shmnd_rx_write_entry(qp, qp->own.posted - 1);

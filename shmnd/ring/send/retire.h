@@ -17,14 +17,16 @@
 
 /* Write the completion of a request. */
 static inline void shmnd_tx_push_completion(struct shmnd_qp *qp, void *context, uint8_t type,
-                                            uint32_t status, uint32_t bytes)
+                                            uint32_t status, uint32_t bytes, enum shmnd_cause cause)
 {
-    struct shmnd_cqe e = {context, qp->context, status, bytes, type, 0};
+    struct shmnd_cqe e = {context, qp->context, status,
+                          bytes,   type,        (uint32_t)cause << SHMND_CQE_CAUSE_SHIFT};
     shmnd_cq_push(qp->initiator_cq, &e);
 }
 
 /* Complete a request. A silent success has no completion: its context stays in the queue. */
-static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
+static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w,
+                                     enum shmnd_cause cause)
 {
     uint32_t bytes = 0;
     if (w->reported)
@@ -36,7 +38,7 @@ static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
     } else {
         shmnd_count_failure(qp, w->status);
     }
-    shmnd_tx_push_completion(qp, w->context, w->type, w->status, bytes);
+    shmnd_tx_push_completion(qp, w->context, w->type, w->status, bytes, cause);
     w->context = NULL;
 }
 
@@ -110,8 +112,23 @@ static inline void shmnd_tx_complete_placed(struct shmnd_qp *qp)
     /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
     if (w->reported || shmnd_acquire64(&qp->link.theirs->taken) <= qp->messages)
         return;
-    shmnd_tx_complete(qp, w);
+    shmnd_tx_complete(qp, w, SHMND_CAUSE_NONE);
     w->reported = true;
+}
+
+/* Return why a request of this status ends the connection: a copy that found the peer dead, and a
+ * Send without a Receive, end with IO_TIMEOUT. */
+static inline enum shmnd_cause shmnd_tx_cause(const struct shmnd_qp *qp, uint32_t status)
+{
+    if (status != SHMND_IO_TIMEOUT)
+        return SHMND_CAUSE_HERE;
+    return qp->tx.timed_out ? SHMND_CAUSE_NO_RECEIVE : SHMND_CAUSE_DEATH;
+}
+
+/* Return why a request that is done ended: without success it was flushed, unless it failed. */
+static inline enum shmnd_cause shmnd_tx_done_cause(const struct shmnd_wqe *w)
+{
+    return w->status == SHMND_SUCCESS ? SHMND_CAUSE_NONE : SHMND_CAUSE_FLUSH;
 }
 
 /* Complete finished requests, oldest first, until the queue holds `most` completions. Silent
@@ -141,10 +158,10 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
         if (w->state != SHMND_WQE_DONE)
             break;
         if (w->status != SHMND_SUCCESS && w->status != SHMND_CANCELED) {
-            shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, w->status);
+            shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, w->status, shmnd_tx_cause(qp, w->status));
             return;
         }
-        shmnd_tx_complete(qp, w);
+        shmnd_tx_complete(qp, w, shmnd_tx_done_cause(w));
         shmnd_count_waiting(qp, w, 0);
         shmnd_tx_pop_request(qp);
         shmnd_count_requests(qp);
@@ -173,7 +190,7 @@ static inline void shmnd_tx_fail(struct shmnd_wqe *w, uint32_t status)
 static inline void shmnd_tx_end_copy(struct shmnd_qp *qp, struct shmnd_wqe *w, uint32_t status)
 {
     if (status == SHMND_CANCELED)
-        shmnd_qp_begin_teardown(qp, SHMND_LINK_CLOSED, SHMND_CANCELED);
+        shmnd_qp_begin_teardown(qp, SHMND_LINK_CLOSED, SHMND_CANCELED, SHMND_CAUSE_PEER);
     else
         shmnd_tx_fail(w, status);
 }

@@ -265,6 +265,7 @@ static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *olde
         return;
     if (oldest->state == SHMND_WQE_SENT && !shmnd_tx_recall(qp, oldest))
         return;
+    qp->tx.timed_out = true;
     shmnd_tx_fail(oldest, SHMND_IO_TIMEOUT);
     if (qp->wq.next == qp->wq.oldest)
         qp->wq.next++;

@@ -53,7 +53,7 @@ static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t
         return drain;
     uint64_t before = qp->own.matched;
     if (qp->own.matched < qp->flush.receives)
-        shmnd_cancel_receives(qp, qp->flush.receives);
+        shmnd_cancel_receives(qp, qp->flush.receives, SHMND_CAUSE_FLUSH);
     qp->cancelled += qp->own.matched - before;
     /* SYNC flush: release, pairs with acquire in shmnd_tx_update_credit() */
     shmnd_release64(&qp->link.mine->cancelled, qp->cancelled);
@@ -69,7 +69,7 @@ static inline void shmnd_qp_flush(struct shmnd_qp *qp)
 {
     if (qp->state != SHMND_QP_CONNECTED) {
         if (qp->state != SHMND_QP_ATTACHED && !qp->going_down)
-            shmnd_cancel_receives(qp, qp->own.posted);
+            shmnd_cancel_receives(qp, qp->own.posted, SHMND_CAUSE_FLUSH);
         if (qp->state != SHMND_QP_ATTACHED)
             return;
     }
@@ -124,7 +124,7 @@ static inline void shmnd_qp_disconnect(struct shmnd_qp *qp)
 {
     shmnd_batch_publish(qp);
     shmnd_tx_retire(qp);
-    shmnd_qp_begin_teardown(qp, SHMND_LINK_CLOSED, SHMND_CANCELED);
+    shmnd_qp_begin_teardown(qp, SHMND_LINK_CLOSED, SHMND_CANCELED, SHMND_CAUSE_HERE);
 }
 
 /* Return the word by which a side returns the slots that it has read. */
@@ -149,8 +149,9 @@ static inline void shmnd_qp_check_peer(struct shmnd_qp *qp)
         shmnd_qp_set_state(qp, SHMND_QP_CONNECTED);
     if (s <= SHMND_LINK_OPEN || qp->state != SHMND_QP_CONNECTED)
         return;
-    shmnd_qp_begin_teardown(qp, SHMND_LINK_CLOSED,
-                            s == SHMND_LINK_DEAD ? SHMND_IO_TIMEOUT : SHMND_CANCELED);
+    bool died = s == SHMND_LINK_DEAD;
+    shmnd_qp_begin_teardown(qp, SHMND_LINK_CLOSED, died ? SHMND_IO_TIMEOUT : SHMND_CANCELED,
+                            died ? SHMND_CAUSE_DEATH : SHMND_CAUSE_PEER);
 }
 
 /* Make progress on everything but arriving messages. The caller executes the returned job or
@@ -161,7 +162,8 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
         return SHMND_IDLE;
     shmnd_qp_check_peer(qp);
     if (qp->rx.fault && !qp->going_down)
-        shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, shmnd_rx_fault_status(qp));
+        shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, shmnd_rx_fault_status(qp),
+                                shmnd_tx_cause(qp, shmnd_rx_fault_status(qp)));
     shmnd_batch_publish(qp); /* a caller that polls waits for its requests */
     /* A poll returns one job; a second one that it prepared is returned now. */
     if ((qp->tx.busy && !qp->tx.started) || shmnd_rx_job_is_prepared(qp))

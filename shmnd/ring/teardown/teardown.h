@@ -76,9 +76,8 @@ static inline void shmnd_qp_check_stall(struct shmnd_qp *qp, uint64_t *since_p, 
     if (*since_p == 0)
         *since_p = now_ns;
     else if (now_ns - *since_p > SHMND_STALL_TIMEOUT_NS && qp->state == SHMND_QP_CONNECTED) {
-        shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, SHMND_IO_TIMEOUT);
+        shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, SHMND_IO_TIMEOUT, SHMND_CAUSE_STALL);
         qp->down_since_ns = *since_p;
-        qp->held_up = true;
     }
 }
 
@@ -307,19 +306,20 @@ static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool peer
     bool failed = false; /* requests after a failed one were recalled, or never sent */
     while (qp->wq.oldest != qp->wq.end) {
         struct shmnd_wqe *w = &qp->wq.entries[qp->wq.oldest & qp->wq.mask];
+        enum shmnd_cause cause = qp->down_cause;
         if (!failed && (shmnd_teardown_invalidated(qp, w) ||
                         shmnd_teardown_delivered(qp, w, taken, peer_continues))) {
             w->status = SHMND_SUCCESS;
         } else if (w->state == SHMND_WQE_DONE &&
                    (w->status == SHMND_SUCCESS || w->status == SHMND_CANCELED)) {
-            /* finished before; only its completion is missing */
+            cause = shmnd_tx_done_cause(w); /* only its completion is missing */
         } else {
             bool refused = shmnd_teardown_refused(qp, w, taken, fault);
             w->status = refused && status == SHMND_CANCELED ? fault : status;
             status = SHMND_CANCELED;
             failed = true;
         }
-        shmnd_tx_complete(qp, w);
+        shmnd_tx_complete(qp, w, cause);
         shmnd_tx_pop_request(qp);
     }
     qp->wq.next = qp->wq.oldest;
@@ -327,13 +327,15 @@ static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool peer
     shmnd_put64(&qp->counters->waiting_ns, 0);
 }
 
-static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to)
+static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to,
+                                         enum shmnd_cause cause)
 {
     if (qp->shared)
         return;
     while (qp->own.matched != up_to) {
         struct shmnd_rqe *e = &qp->own.entries[qp->own.matched & qp->own.mask];
-        struct shmnd_cqe c = {e->context, qp->context, SHMND_CANCELED, 0, SHMND_RECEIVE, 0};
+        struct shmnd_cqe c = {e->context, qp->context,   SHMND_CANCELED,
+                              0,          SHMND_RECEIVE, (uint32_t)cause << SHMND_CQE_CAUSE_SHIFT};
         shmnd_rx_unpin(qp, e, shmnd_rqe_sges(&qp->own, qp->own.matched));
         qp->own.matched++;
         shmnd_cq_push(qp->receive_cq, &c);
@@ -348,6 +350,7 @@ static inline void shmnd_teardown_end_open(struct shmnd_qp *qp)
     if (!qp->rx.open)
         return;
     shmnd_rx_cqe(qp, qp->rx.refused ? qp->rx.refused : SHMND_CANCELED, 0, &e);
+    e.flags |= (uint32_t)qp->down_cause << SHMND_CQE_CAUSE_SHIFT;
     shmnd_cq_push(qp->receive_cq, &e);
     qp->rx.open = false;
     qp->rx.refused = SHMND_SUCCESS;
@@ -356,6 +359,7 @@ static inline void shmnd_teardown_end_open(struct shmnd_qp *qp)
     /* The sender stayed in the window that it invalidated, and is not waited for any longer. */
     qp->rx.unbinding = false;
     qp->rx.extra.status = SHMND_CANCELED;
+    qp->rx.extra.flags = (uint32_t)qp->down_cause << SHMND_CQE_CAUSE_SHIFT;
     if (qp->rx.extra.context)
         shmnd_cq_push(qp->receive_cq, &qp->rx.extra);
 }
@@ -392,7 +396,9 @@ static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint6
     shmnd_cq_complete_finished(qp->initiator_cq);
     shmnd_teardown_end_open(qp);
     shmnd_teardown_cancel_requests(qp, peer_continues);
-    shmnd_cancel_receives(qp, qp->own.posted);
+    if (qp->flush.pending && qp->own.matched < qp->flush.receives)
+        shmnd_cancel_receives(qp, qp->flush.receives, SHMND_CAUSE_FLUSH);
+    shmnd_cancel_receives(qp, qp->own.posted, qp->down_cause);
     qp->going_down = false;
     qp->flush.pending = false;
     qp->rx.stalled = false;

@@ -361,7 +361,7 @@ static void a_peer_is_waited_for_once(void)
     CHECK(!shmnd_qp_has_released(q, s.sink, &since, late));
     EQUAL(shmnd_qp_progress(q, late), SHMND_IDLE);
     CHECK(!q->going_down);
-    CHECK(q->held_up);
+    CHECK(q->down_cause == SHMND_CAUSE_STALL);
     CHECK(shmnd_qp_has_released(q, s.sink, &since, late));
     shmnd_hazard_leave(hazard);
     duo_close(&s.d);

@@ -260,3 +260,54 @@ def test_a_death_after_a_fault_is_not_the_reason_of_what_the_fault_ended(
     statuses = {result.status for result in results}
     assert statuses == {Status.ACCESS_VIOLATION, Status.CANCELED}
     assert not [result.detail for result in results if "died" in result.detail]
+
+
+def test_a_death_after_the_time_limit_of_a_send_is_not_its_reason(
+    ends: Ends, kill: Callable[[], int]
+) -> None:
+    end = ends.pair("two", rnr_timeout=0.1).connect().active
+    end.qp.send(end.memory(8).sge(), "early")
+    end.qp.read(end.memory(8).sge(), 0x1000, 1, "behind")
+    wait_until(lambda: end.cq._gather() == 2, "the Send has found no Receive in time")
+    kill()
+    end.adapter._engine.progress()  # sees the death
+    early, behind = end.cq.wait(2, WAIT)
+    assert (early.status, behind.status) == (Status.IO_TIMEOUT, Status.CANCELED)
+    assert "posted no Receive for it" in early.detail
+    assert "an earlier request on the queue pair failed" in behind.detail
+
+
+def test_a_death_after_a_flush_is_not_the_reason_of_what_was_flushed(
+    ends: Ends, kill: Callable[[], int]
+) -> None:
+    end = ends.pair("two").connect().active
+    end.qp.receive(None, 0)
+    end.qp.send(end.memory(8).sge(), 1)
+    end.qp.flush()
+    wait_until(lambda: end.cq._gather() == 2, "both requests are canceled")
+    end.qp.receive(None, 2)
+    kill()
+    end.adapter._engine.progress()  # sees the death
+    flushed = end.cq.wait(2, WAIT)
+    (last,) = end.cq.wait(1, WAIT)
+    assert {result.status for result in (*flushed, last)} == {Status.CANCELED}
+    assert [result.detail for result in flushed] == ["the queue pair was flushed"] * 2
+    assert re.fullmatch(r"the peer, process \d+, died", last.detail)
+
+
+@pytest.mark.parametrize("how", ["disconnect", "a request that fails"])
+def test_a_peer_that_follows_an_end_is_not_its_reason(connected: Pair, how: str) -> None:
+    end = connected.active
+    heard = connected.passive.connector.notify_disconnect()
+    if how == "disconnect":
+        end.qp.receive(None)
+        end.connector.disconnect().result(WAIT)
+    else:
+        end.qp.write(end.memory(8).sge(), 0x1000, 0xFFFFFFFE)
+        end.qp.receive(None)
+        assert end.cq.wait_one(WAIT).status is Status.ACCESS_VIOLATION
+        end.cq._gather()
+    heard.result(timeout=WAIT)
+    result = end.cq.wait_one(WAIT)
+    assert result.status is Status.CANCELED
+    assert re.search(r"ended here, or an earlier request|closed here", result.detail)
