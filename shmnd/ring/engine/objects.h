@@ -381,6 +381,7 @@ struct shmnd_qp {
     bool deferred, deferred_solicited; /* messages, from `deferred_message` on */
     bool deferred_receives;
     uint64_t deferred_pos, deferred_message;
+    uint64_t deferred_revision; /* of the receives that the first of them knew */
 
     /* receiving */
     struct shmnd_slots_reader in;

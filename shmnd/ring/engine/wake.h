@@ -97,12 +97,29 @@ static inline void shmnd_notify_waiting_sender(struct shmnd_qp *qp)
 
 /* ---- batches -------------------------------------------------------------------------- */
 
+/* Check before a batch is published whether a Deregister or a Flush of the other side has withdrawn
+ * receives since its messages were written. Then each of them waits until it is taken, or a receive
+ * is known for it. relaxed: one that runs at the same time may come a moment later. */
+static inline void shmnd_batch_check(struct shmnd_qp *qp)
+{
+    if (shmnd_relaxed64(&qp->link.theirs->revision) == qp->deferred_revision)
+        return;
+    for (uint64_t i = qp->wq.oldest; i != qp->wq.next; i++) {
+        struct shmnd_wqe *w = &qp->wq.entries[i & qp->wq.mask];
+        if (w->state != SHMND_WQE_SENT || w->message < qp->deferred_message || !w->has_receive)
+            continue;
+        w->has_receive = w->committed = false;
+        shmnd_writer_slot(&qp->out, w->slot_pos)->flags |= SHMND_SLOT_ACK;
+    }
+}
+
 /* Publish the batch, by one store for all messages and one for all receives, each followed by one
  * notification. Sends that have a receive complete at the next shmnd_tx_retire(). */
 static inline void shmnd_batch_publish(struct shmnd_qp *qp)
 {
     if (qp->deferred) {
         qp->deferred = false;
+        shmnd_batch_check(qp);
         shmnd_slots_publish_deferred(&qp->out, qp->deferred_pos);
         shmnd_notify_receiver(qp, qp->deferred_solicited);
     }
@@ -123,6 +140,7 @@ static inline bool shmnd_batch_defer(struct shmnd_qp *qp, bool solicited)
         qp->deferred_solicited = false;
         qp->deferred_pos = qp->out.write_pos;
         qp->deferred_message = qp->messages;
+        qp->deferred_revision = qp->seen.revision;
     }
     qp->deferred_solicited = qp->deferred_solicited || solicited;
     return first;

@@ -128,11 +128,13 @@ static inline bool shmnd_send_can_be_immediate(struct shmnd_qp *qp, const struct
 
 /* Queue a Send that is already in the ring and has a receive, so that it is not recalled: it
  * completes later. */
-static inline void shmnd_enqueue_sent(struct shmnd_qp *qp, void *context, uint32_t length,
-                                      uint32_t flags)
+static inline void shmnd_enqueue_sent(struct shmnd_qp *qp, void *context, uint64_t slot_pos,
+                                      uint32_t length, uint32_t flags)
 {
     qp->wq.entries[qp->wq.end++ & qp->wq.mask] = (struct shmnd_wqe){.context = context,
                                                                     .message = qp->messages - 1,
+                                                                    .recalled = qp->recalled,
+                                                                    .slot_pos = slot_pos,
                                                                     .length = length,
                                                                     .type = SHMND_SEND,
                                                                     .flags = (uint8_t)flags,
@@ -148,13 +150,15 @@ static inline void shmnd_enqueue_sent(struct shmnd_qp *qp, void *context, uint32
 static inline void shmnd_send_now(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
                                   uint32_t n, uint32_t length, uint32_t flags, bool *kept_p)
 {
+    uint64_t slot_pos = qp->out.write_pos;
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, false);
     shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);
     shmnd_count_sent(qp, length);
     bool closed_upon = shmnd_relaxed32(&qp->link.theirs->closing);
     *kept_p = closed_upon || !(flags & SHMND_OP_SILENT_SUCCESS);
     if (closed_upon)
-        shmnd_enqueue_sent(qp, context, length, flags); /* `taken` will show whether it was taken */
+        shmnd_enqueue_sent(qp, context, slot_pos, length,
+                           flags); /* `taken` will show whether it was taken */
     else if (*kept_p)
         shmnd_tx_push_completion(qp, context, SHMND_SEND, SHMND_SUCCESS, length, SHMND_CAUSE_NONE);
 }
@@ -201,9 +205,10 @@ static inline bool shmnd_send_deferred(struct shmnd_qp *qp, void *context,
     if (qp->wq.next != qp->wq.end || qp->wq.uncommitted > qp->wq.oldest || qp->tx.busy ||
         shmnd_tx_is_broken(qp) || !shmnd_send_can_be_immediate(qp, sges, n, length, flags))
         return false;
+    uint64_t slot_pos = qp->out.write_pos;
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, true);
     shmnd_count_sent(qp, length);
-    shmnd_enqueue_sent(qp, context, length, flags);
+    shmnd_enqueue_sent(qp, context, slot_pos, length, flags);
     return true;
 }
 

@@ -58,6 +58,17 @@ static void sender_runs(struct scene *s)
     shmnd_tx_run_done(&s->d.a->q);
 }
 
+/* Write a message of a batch, for a receive that is posted. */
+static void defer(struct scene *s, uint32_t length)
+{
+    struct shmnd_sge m = sge(s->from, length, s->source), r = sge(s->into, length, s->sink);
+    bool kept;
+    EQUAL(post_receive(s->d.b, 1, &r, 1), SHMND_SUCCESS);
+    s->d.a->q.batch = true;
+    EQUAL(shmnd_post_send(&s->d.a->q, (void *)2, &m, 1, 0, &kept), SHMND_SUCCESS);
+    CHECK(s->d.a->q.deferred);
+}
+
 /* Released memory stays as its owner wrote it until both sides are done. */
 static void close_scene(struct scene *s, uint8_t *memory, uint32_t received)
 {
@@ -391,7 +402,66 @@ static void each_withdrawn_token_has_its_own_time(void)
     duo_close(&s.d);
 }
 
+/* ---- batches ----------------------------------------------------------------------------- */
+
+/* Both sides agree: the receive is refused, and so is the Send. */
+static void a_send_of_a_batch_that_is_published_too_late_fails(void)
+{
+    static const uint32_t lengths[] = {1, 8, 40, 300};
+    for (uint32_t i = 0; i < 4; i++) {
+        struct scene s;
+        open_scene(&s, false);
+        defer(&s, lengths[i]);
+        region_withdraw(s.d.pb, s.sink);
+        CHECK(lets_go(s.d.b, s.sink));
+        shmnd_batch_submit(&s.d.a->q);
+        EQUAL(shmnd_cq_count(&s.d.qa->cq), 0);
+        EXPECT(s.d.qb, SHMND_RECEIVE, 1, SHMND_ACCESS_VIOLATION);
+        EXPECT(s.d.qa, SHMND_SEND, 2, SHMND_REMOTE_ERROR);
+        duo_close(&s.d);
+    }
+}
+
+/* The memory of another receive, or none that a receive uses, changes nothing. */
+static void a_send_of_a_batch_succeeds_whose_receive_stays(void)
+{
+    struct scene s;
+    open_scene(&s, false);
+    uint8_t *more = shared_bytes(s.d.pb, 64);
+    uint32_t other = region_new(s.d.pb, more, 64, SHMND_MR_LOCAL_WRITE);
+    struct shmnd_sge r = sge(more, 64, other);
+    defer(&s, 40);
+    EQUAL(post_receive(s.d.b, 3, &r, 1), SHMND_SUCCESS);
+    region_withdraw(s.d.pb, other);
+    CHECK(lets_go(s.d.b, other));
+    shmnd_batch_submit(&s.d.a->q);
+    EXPECT(s.d.qa, SHMND_SEND, 2, SHMND_SUCCESS);
+    EXPECT(s.d.qb, SHMND_RECEIVE, 1, SHMND_SUCCESS);
+    duo_close(&s.d);
+}
+
+/* Its message waits for the next receive. */
+static void a_send_of_a_batch_that_is_published_after_a_flush_waits(void)
+{
+    struct scene s;
+    open_scene(&s, false);
+    defer(&s, 40);
+    shmnd_qp_flush(&s.d.b->q);
+    settle(s.d.b);
+    shmnd_batch_submit(&s.d.a->q);
+    EQUAL(shmnd_cq_count(&s.d.qa->cq), 0);
+    EXPECT(s.d.qb, SHMND_RECEIVE, 1, SHMND_CANCELED);
+    struct shmnd_sge r = sge(s.into, 40, s.sink);
+    EQUAL(post_receive(s.d.b, 3, &r, 1), SHMND_SUCCESS);
+    EXPECT(s.d.qb, SHMND_RECEIVE, 3, SHMND_SUCCESS);
+    EXPECT(s.d.qa, SHMND_SEND, 2, SHMND_SUCCESS);
+    duo_close(&s.d);
+}
+
 static const struct check_test tests[] = {
+    TEST(a_send_of_a_batch_that_is_published_too_late_fails),
+    TEST(a_send_of_a_batch_succeeds_whose_receive_stays),
+    TEST(a_send_of_a_batch_that_is_published_after_a_flush_waits),
     TEST(a_large_message_keeps_its_receive_until_it_is_whole),
     TEST(a_push_begins_when_the_receive_is_met),
     TEST(a_push_begins_no_more_when_the_receive_is_not_met),
