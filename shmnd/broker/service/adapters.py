@@ -101,7 +101,10 @@ class AdapterRequests:
             raise Refusal(
                 Status.SHARING_VIOLATION, f"segment {fields['seg']} exists with {old.size} bytes"
             )
-        require_room(process.segments, self._limits.segments, "segments of a process")
+        limits = self._limits
+        require_room(
+            process.segments, limits.segments, "segments of a process", limits.why_segments
+        )
         adapter.segments[fields["seg"]] = Segment(size, fields["writable"], fds[0])
         adapter.shared += fields["seg"] < FIRST_FOR_TOOLS
         process.segments += 1

@@ -38,6 +38,8 @@ class Limits:
 
     adapters: int = 1024
     segments: int = 4096
+    why_segments: str = ""
+    """Where that limit comes from, if the broker has too few descriptors for a higher one."""
     objects: int = 65536
     connections: int = 65536
     waiting_bytes: int = 16 << 20
@@ -56,13 +58,11 @@ class Limits:
     """Adapters that its adapters meet without a connection."""
 
 
-def require_room(used: int, limit: int, what: str) -> None:
+def require_room(used: int, limit: int, what: str, why: str = "") -> None:
     """Refuse a request that would make the broker keep more than a limit."""
     if used >= limit:
-        raise Refusal(
-            Status.INSUFFICIENT_RESOURCES,
-            f"the limit of {limit} {what} at the broker is reached; release some",
-        )
+        reached = f"the limit of {limit} {what} at the broker is reached; release some"
+        raise Refusal(Status.INSUFFICIENT_RESOURCES, f"{reached}: {why}" if why else reached)
 
 
 class Outgoing(NamedTuple):

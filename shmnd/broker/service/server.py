@@ -67,7 +67,8 @@ class Server:
         descriptors = raise_limit()
         self._max_clients = min(self._limits.clients, descriptors // _DESCRIPTORS_PER_CLIENT)
         own = state_limits or Limits()
-        own = replace(own, segments=min(own.segments, descriptors // 4))
+        if descriptors // 4 < own.segments:
+            own = replace(own, segments=descriptors // 4, why_segments=limit_of_broker())
         self._state = Rendezvous(limits=own, place=str(place.directory))
         self._state.take_from = self._take_from
         self._is_taking = False

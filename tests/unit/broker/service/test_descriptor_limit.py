@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from shmnd.broker.place import Place
-from shmnd.broker.protocol import decode, receive
+from shmnd.broker.protocol import PassedFd, decode, receive
 from shmnd.broker.service import descriptor_limit
 from shmnd.broker.service.descriptor_limit import Reserve, explained, limit_of_broker
 from shmnd.broker.service.server import Server, ServerLimits
 from shmnd.status import Status
 from unit.broker.wire import PATIENCE, Wire, serving
+from unit.sealed import sealed_memory
 
 NONE_LEFT = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -85,6 +86,25 @@ def test_the_limit_of_processes_says_where_it_comes_from(
     monkeypatch.undo()
     with serving(place, limits=ServerLimits(clients=1)), Wire(place).hello(), Wire(place) as other:
         assert "descriptors" not in answer_at(other)["message"]
+
+
+def test_a_limit_of_segments_that_comes_from_descriptors_says_so(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (16, 16))
+    memory = PassedFd(sealed_memory())
+    with serving(place) as server, Wire(place).hello() as client:
+        limit = server._state._limits.segments
+        fields = {"adapter": client.adapter, "size": 4096, "writable": False}
+        replies = [
+            client.raw("segment", [memory.fileno()], seg=number, **fields)
+            for number in range(limit + 1)
+        ]
+    assert [reply["status"] for reply in replies[:limit]] == [Status.SUCCESS] * limit
+    assert replies[limit]["status"] == Status.INSUFFICIENT_RESOURCES
+    assert f"the limit of {limit} segments of a process" in replies[limit]["message"]
+    assert "may have 16 descriptors" in replies[limit]["message"]
+    assert "--replace" in replies[limit]["message"]
 
 
 def test_failures_name_the_limit_of_the_broker_or_of_the_machine() -> None:
