@@ -62,9 +62,11 @@ def targets() -> list[Target]:
     found.append(Target(TOPICS, BUILT, 4.0, "iceoryx2", floor="fill alone"))
     found += [Target(TOPICS, question, round(1 / 6, 3), "iceoryx2") for question in PUBLISH]
     found.append(Target(TOPICS, WOKEN, 0.75, "iceoryx2"))
-    of_queues = (0.1, 0.2, 0.025, 0.025)
-    for question, bound in zip(OBJECTS, of_queues, strict=True):
-        found.append(Target(QUEUE, question, bound, "multiprocessing.Queue"))
+    of_sizes = {0: 0.1, 1 << 10: 0.2, 1 << 20: 0.025, 64 << 20: 0.025}
+    found += [
+        Target(QUEUE, question, of_sizes[question.size], "multiprocessing.Queue")
+        for question in OBJECTS
+    ]
     found += [Target(TOPICS, question, 0.01, "pyzmq ipc") for question in (VALUES[0], ARRAYS[-1])]
     return found
 
