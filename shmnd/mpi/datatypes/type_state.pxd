@@ -56,8 +56,6 @@ cdef class TypeState(State):
     cdef void unpack_bytes(self, const char *src, Py_ssize_t nbytes, char *dst) noexcept
     cdef size_t pack_part(
         self, const char *src, Py_ssize_t count, char *dst, size_t start, size_t nbytes) noexcept
-    cdef size_t unpack_part(
-        self, char *dst, Py_ssize_t count, const char *src, size_t start, size_t nbytes) noexcept
     cdef mpi_runs *by_kind(self) except NULL
     cdef TypeState leaf(self)
     cdef _check_room(self)

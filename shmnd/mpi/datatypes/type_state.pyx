@@ -65,13 +65,6 @@ cdef class TypeState(State):
         return mpi_types_copy(
             &self.runs, self.extent, <char *> src, count, dst, start, nbytes, 0)
 
-    cdef size_t unpack_part(
-        self, char *dst, Py_ssize_t count, const char *src, size_t start, size_t nbytes
-    ) noexcept:
-        """Unpack the bytes [start, start + nbytes) of `count` items; return how many."""
-        return mpi_types_copy(
-            &self.runs, self.extent, dst, count, <char *> src, start, nbytes, 1)
-
     cdef mpi_runs *by_kind(self) except NULL:
         """Return runs of which each is of one kind."""
         cdef TypeState item
