@@ -42,7 +42,7 @@ class BareAsyncioEnd:
         self._reading = self._writing = -1
 
     def describe(self) -> dict[str, str]:
-        """Return nothing: the report names the interpreter."""
+        """Return no version: the report names the interpreter."""
         return {}
 
     def offer(self, question: Question) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class CacheLineEnd:
         self._turns = 0
 
     def describe(self) -> dict[str, str]:
-        """Return nothing: the report names the machine."""
+        """Return no version: the report names the machine."""
         return {}
 
     def offer(self, question: Question) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class BareCallsEnd(TopicEnd):
         self._theirs: Any = None
 
     def describe(self) -> dict[str, str]:
-        """Return nothing: the report names the interpreter."""
+        """Return no version: the report names the interpreter."""
         return {}
 
     def offer(self, question: Question) -> dict[str, Any]:

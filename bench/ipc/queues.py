@@ -74,7 +74,7 @@ class QueuesEnd:
         return importlib.import_module(self._module).Queue()
 
     def describe(self) -> dict[str, str]:
-        """Return the version of the library of the queue."""
+        """Return the version of shmnd, or of Python, whichever has the queue."""
         found = getattr(importlib.import_module(self._module.partition(".")[0]), "__version__", "")
         return {"shmnd": found} if found else {"Python": platform.python_version()}
 

@@ -48,7 +48,7 @@ class Environment:
 
     @classmethod
     def collect(cls, pinned: Sequence[int]) -> "Environment":
-        """Return the description of this machine; measuring the noise takes some 0.1 s."""
+        """Return the description of this machine; the noise takes 0.2 s for each pinned CPU."""
         info = _read("/proc/cpuinfo")
         model = re.search(r"model name\s*:\s*(.*)", info)
         shm = os.statvfs(_SHM)

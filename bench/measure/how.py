@@ -88,7 +88,10 @@ class How:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Return the object from the form that `as_json()` returned; raise for unknown names."""
+        """Return the object from the form that `as_json()` returned.
+
+        An unknown name is a TypeError, an unknown value a ValueError.
+        """
         read: dict[str, Callable[[Any], Any]] = {"wait": Wait, "memory": Memory, "into": Memory}
         values: dict[str, Any] = {name: read.get(name, _same)(data[name]) for name in data}
         return cls(**values)

@@ -74,7 +74,7 @@ class Step:
 
     @property
     def word(self) -> str:
-        """The kind of step: a step, one by some rounds only, noise, or none."""
+        """The judgement: "step", "unsure" if the rounds disagree, "noisy", or "" for no step."""
         if self.beyond.median <= FACTOR:
             return ""
         if self.beyond.noisy:

@@ -70,7 +70,7 @@ class ByHand:
 
 
 def inlined(one: ByHand, other: ByHand, data: bytes) -> Round:
-    """Return a round of the same loop without own functions, as fast as Python can be."""
+    """Return a round of the same loop without functions of its own, as fast as in Python."""
 
     def run(count: int) -> None:
         for _ in range(count):
