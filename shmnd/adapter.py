@@ -144,7 +144,7 @@ class Adapter(Closing):
         return replace(self._limits, info_version=INFO_VERSIONS[-1])
 
     def query_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with ND2_ADAPTER_INFO; return its size. The caller sets its InfoVersion."""
+        """Fill a buffer with ND2_ADAPTER_INFO of the InfoVersion set in it; return the size."""
         call = "Adapter.query_into"
         self._check_open(call)
         with writable_bytes(call, buffer) as octets:
@@ -157,7 +157,7 @@ class Adapter(Closing):
         return [(host, 0) for host in host_addresses()]
 
     def query_address_list_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with a SOCKET_ADDRESS_LIST; return its size. Or BUFFER_OVERFLOW."""
+        """Fill a buffer with a SOCKET_ADDRESS_LIST; return its size, or raise BUFFER_OVERFLOW."""
         call = "Adapter.query_address_list_into"
         self._check_open(call)
         return address_list_into(call, buffer, self.query_address_list())
@@ -289,10 +289,10 @@ class Adapter(Closing):
         max_initiator_sge: int = 1,
         inline_size: int = 0,
     ) -> QueuePair:
-        """Create a queue pair; `receive_cq` and `initiator_cq` may be one queue.
+        """Create a queue pair. Receives complete on `receive_cq`, all else on `initiator_cq`.
 
-        `context` comes back in each of its results. A depth is how many requests may be
-        outstanding, `inline_size` how many bytes one may pass inline. The granted number of
+        Both may be one queue. `context` comes back in each result. A depth is how many requests may
+        be outstanding, `inline_size` how many bytes one may pass inline. The granted number of
         scatter/gather elements may be larger than the requested one.
         """
         call = "Adapter.create_queue_pair"

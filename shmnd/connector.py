@@ -288,7 +288,7 @@ class Connector(BrokerEvents):
         return self._attempt_now("Connector.get_local_address").local
 
     def get_local_address_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with the sockaddr of this end; return its size. Or BUFFER_OVERFLOW."""
+        """Fill a buffer with this end's sockaddr; return its size, or raise BUFFER_OVERFLOW."""
         call = "Connector.get_local_address_into"
         return into(call, buffer, pack_sockaddr(self._attempt_now(call).local))
 
@@ -297,7 +297,7 @@ class Connector(BrokerEvents):
         return self._attempt_now("Connector.get_peer_address").peer
 
     def get_peer_address_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with the sockaddr of the peer; return its size. Or BUFFER_OVERFLOW."""
+        """Fill a buffer with the peer's sockaddr; return its size, or raise BUFFER_OVERFLOW."""
         call = "Connector.get_peer_address_into"
         return into(call, buffer, pack_sockaddr(self._attempt_now(call).peer))
 

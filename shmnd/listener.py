@@ -87,7 +87,7 @@ class Listener(PortHolder):
         return self._require_listening("Listener.get_local_address").address
 
     def get_local_address_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with the sockaddr of the listener; return its size. Or BUFFER_OVERFLOW."""
+        """Fill a buffer with the listener's sockaddr; return its size, or raise BUFFER_OVERFLOW."""
         call = "Listener.get_local_address_into"
         return into(call, buffer, pack_sockaddr(self._require_listening(call).address))
 

@@ -77,7 +77,7 @@ class Neighbour(Closing):
 
     @property
     def same_user(self) -> bool:
-        """Whether the broker has proof that its process belongs to the user of this process."""
+        """Whether the broker has found that its process belongs to the user of this process."""
         return self._peer.same_user
 
     def ring(self) -> None:

@@ -45,7 +45,7 @@ class Provider(Closing):
         return [(host, 0) for host in host_addresses()]
 
     def query_address_list_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with a SOCKET_ADDRESS_LIST; return its size. Or BUFFER_OVERFLOW."""
+        """Fill a buffer with a SOCKET_ADDRESS_LIST; return its size, or raise BUFFER_OVERFLOW."""
         return address_list_into(
             "Provider.query_address_list_into", buffer, self.query_address_list()
         )

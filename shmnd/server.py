@@ -227,11 +227,10 @@ class Server(Closing):
             self._rest()
 
     def _complete(self) -> Arrival | None:
-        """Return an arrival whose peer has completed the connection, with its connection made.
+        """Return an arrival that its peer has completed, with its connection made, or None.
 
-        Arrivals that failed, or took too long, are dropped.
-
-        It stays an arrival until a call returns it: the handler of a signal may raise before.
+        Arrivals that failed or took too long are dropped. The one returned stays an arrival until
+        a call returns its connection: the handler of a signal may raise before.
         """
         if self._refused:
             self._end_refused()  # of a call that was interrupted
@@ -325,7 +324,7 @@ class Server(Closing):
             self._drop()
 
     def _accepted(self, offer: Offer) -> Arrival | None:
-        """Accept a request and return its arrival; None if the peer gave up or is no `connect`."""
+        """Accept a request and return its arrival; None if the peer gave up or sent no terms."""
         connector = offer.connector
         ends: Ends | None = None
         try:

@@ -236,8 +236,9 @@ class Waiter(Closing):
 
     @property
     def waited_for(self) -> bool:
-        """Whether a thread or a task sleeps for it or for its group, or a program has a descriptor
-        of either.
+        """Whether a thread or a task sleeps for it, or a program has its descriptor.
+
+        It counts as waited for, too, while that holds for a group in which it is.
         """
         if self._sleepers > 0 or self._groups is None:
             return self._sleepers > 0
@@ -354,7 +355,7 @@ class Attendant(Closing):
         self._closed = False
 
     def ask(self) -> None:
-        """Let `poll` be called; a thread that sleeps wakes up for it. Never waits, never raises."""
+        """Let `poll` be called, waking a thread that sleeps. Never waits; safe in a finaliser."""
         if not self._closed:
             self._engine.pending_operations.poll_soon(self)
             self._engine.ring()

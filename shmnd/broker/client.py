@@ -80,7 +80,7 @@ class BrokerClient(Session):
 
     @property
     def alive(self) -> bool:
-        """Whether there is a session; not from the loss of the broker until the next session."""
+        """Whether there is a session: False from the loss of the broker until the next one."""
         # Nor where the handler of a signal has ended an exchange, and a second one its clean-up.
         return self._sock is not None and self._unsure <= self._expected
 

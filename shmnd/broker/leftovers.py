@@ -95,7 +95,7 @@ def _only_ours(place: Place) -> bool:
 
 
 def _remove_namespace(path: Path) -> bool:
-    """Remove an unused place; return False if another process has begun to use it."""
+    """Remove an unused place; return False if it stays, as when another process uses it."""
     place = Place(path, access_of())
     if not path.is_dir():
         return True
@@ -164,9 +164,9 @@ def _segments() -> Iterator[Leftover]:
 
 
 def _lock_segment(path: Path) -> int | None:
-    """Lock a segment and return its descriptor; None if it is in use, or may be about to be.
+    """Lock a segment and return its descriptor; None unless it is certainly stale.
 
-    A process that makes a segment locks it soon after; so a young file is not stale.
+    A process that makes a segment locks it soon after, so a young file is not taken.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -233,7 +233,7 @@ class Place:
             os.close(fd)  # the file was removed meanwhile; lock the present one
 
     def adopt(self, fd: int) -> int:
-        """Take over an inherited descriptor of the lock and return it; OSError for another file."""
+        """Take over an inherited descriptor and return it; OSError if it is not the lock."""
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not self.holds(fd):
             raise OSError(errno.EBADF, f"descriptor {fd} is not the lock", str(self.lock))

@@ -33,7 +33,7 @@ class Posts:
 
     @property
     def flushing(self) -> bool:
-        """Whether `flush` runs. The holder of the session's lock may ask from a call within it."""
+        """Whether `flush` runs; for the holder of the session's lock, in its own call stack."""
         return self._flushing.locked()
 
     @property

@@ -100,7 +100,7 @@ def reach(place: Place, deadline: float, *, idle: float = IDLE_SECONDS) -> socke
 
 
 def _start_if_ours(place: Place, idle: float) -> subprocess.Popen[bytes] | None:
-    """Start the broker and return its process; None when another process has the lock."""
+    """Start the broker, and return what `_start` does; None when another process has the lock."""
     with Held(_locks_guard):
         fd = place.try_lock()
         if fd is None:
@@ -116,7 +116,10 @@ def _start_if_ours(place: Place, idle: float) -> subprocess.Popen[bytes] | None:
 
 
 def _start(place: Place, lock: int, idle: float) -> subprocess.Popen[bytes]:
-    """Start the broker in a session of its own; return a process that ends when it listens."""
+    """Start the broker in a session of its own, and return the process that starts it.
+
+    That process ends when the broker listens, or has failed.
+    """
     import subprocess  # only a process that starts a broker pays for it
 
     # The program of a frozen application is the application: it would be started once more.

@@ -44,9 +44,9 @@ def may_be_interrupted() -> bool:
 
 
 def is_interruption(exc: BaseException) -> bool:
-    """Return whether an exception interrupts the program: of a signal handler, or Ctrl-C, or exit.
+    """Return whether an exception interrupts the program, unlike a fault of the step it ended.
 
-    Any other exception is the fault of the step that raised it.
+    Those are the exceptions of signal handlers, Ctrl-C and SystemExit.
     """
     if not isinstance(exc, Exception):
         return True  # KeyboardInterrupt, SystemExit

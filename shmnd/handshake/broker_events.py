@@ -50,7 +50,7 @@ class BrokerEvents(ConnectionStateMachine):
     def _stop_expecting(self, overlapped: Overlapped, *, released: bool = False) -> bool:
         """Stop waiting for a request; return False if the connector does not wait for it any more.
 
-        With `released` this does not wait for an answer of the broker.
+        With `released`, the broker was not asked before, and a post informs it.
         """
         with Held(self._lock):
             if self._request is None or self._request[0] is not overlapped:

@@ -41,7 +41,7 @@ class EndTerms:
 
     @classmethod
     def unpack(cls, data: bytes) -> EndTerms | None:
-        """Return the terms that the peer sent; None when the peer is no `listen` or `connect`."""
+        """Return the terms that the peer sent; None if it uses neither `listen` nor `connect`."""
         if len(data) < cls._layout.size or not data.startswith(cls._mark):
             return None
         terms = cls(*cls._layout.unpack_from(data)[1:])

@@ -279,7 +279,7 @@ cdef class Messages:
     def pump(self, timeout=None) -> bool:
         """Wait for results and take them; return False when the time ends first.
 
-        It returns False at once while another thread waits.
+        It returns False at once while another thread waits, and after the end.
         """
         cdef list results
         if self.pumping or self.shut:

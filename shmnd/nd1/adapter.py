@@ -103,7 +103,7 @@ class Adapter(OverlappedObject):
         return AdapterInfo._of(self._core._limits)
 
     def query_into(self, version: int, buffer: Buffer | None) -> int:
-        """Fill a buffer with ND_ADAPTER_INFO; return its size. Or BUFFER_OVERFLOW."""
+        """Fill a buffer with ND_ADAPTER_INFO; return its size, or raise BUFFER_OVERFLOW."""
         call = "Adapter.query_into"
         self._core._check_open(call)
         if integer(version) != ND_VERSION_1:
@@ -115,7 +115,7 @@ class Adapter(OverlappedObject):
         return self._core.query_address_list()
 
     def query_address_list_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with a SOCKET_ADDRESS_LIST; return its size. Or BUFFER_OVERFLOW."""
+        """Fill a buffer with a SOCKET_ADDRESS_LIST; return its size, or raise BUFFER_OVERFLOW."""
         return address_list_into(
             "Adapter.query_address_list_into", buffer, self.query_address_list()
         )
@@ -214,7 +214,7 @@ class Adapter(OverlappedObject):
         return connector
 
     def listen(self, backlog: int = 0, protocol: int = 6, port: int = 0) -> Listen:
-        """Return a listen at the adapter's address. Backlog 0: no limit; port 0: any free one.
+        """Return a `Listen` at the adapter's address. Backlog 0: no limit; port 0: any free one.
 
         A port may be used under several protocols; a Connect reaches the one of its own.
         """

@@ -215,7 +215,7 @@ class Connector(Front):
             return self._core.get_local_address()
 
     def get_local_address_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with the sockaddr of this end; return its size. Or BUFFER_OVERFLOW."""
+        """Fill a buffer with this end's sockaddr; return its size, or raise BUFFER_OVERFLOW."""
         call = "Connector.get_local_address_into"
         with in_words_of_version_1(call):
             return into(call, buffer, pack_sockaddr(self._core.get_local_address()))
@@ -226,7 +226,7 @@ class Connector(Front):
             return self._core.get_peer_address()
 
     def get_peer_address_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with the sockaddr of the peer; return its size. Or BUFFER_OVERFLOW."""
+        """Fill a buffer with the peer's sockaddr; return its size, or raise BUFFER_OVERFLOW."""
         call = "Connector.get_peer_address_into"
         with in_words_of_version_1(call):
             return into(call, buffer, pack_sockaddr(self._core.get_peer_address()))

@@ -57,7 +57,7 @@ def _make_staging(nd1_adapter: AdapterLike, pieces: int, size: int) -> Staging:
 @direct_calls
 @made_by("Connector.create_endpoint")
 class Endpoint(EndpointCore, Front):
-    """A queue of requests to the peer of one connection. Made by `Connector.create_endpoint`."""
+    """One end of a connection, which takes its requests. Made by `Connector.create_endpoint`."""
 
     def __init__(
         self, nd1_adapter: AdapterLike, pair: QueuePair, limits: ReadLimits, outbound_entries: int

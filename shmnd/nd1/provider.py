@@ -33,7 +33,7 @@ class Provider(Closing):
         return self._core.query_address_list()
 
     def query_address_list_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with a SOCKET_ADDRESS_LIST; return its size. Or BUFFER_OVERFLOW."""
+        """Fill a buffer with a SOCKET_ADDRESS_LIST; return its size, or raise BUFFER_OVERFLOW."""
         return self._core.query_address_list_into(buffer)
 
     def open_adapter(

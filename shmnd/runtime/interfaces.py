@@ -324,7 +324,7 @@ class BrokerLike(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether there is a session; not from the loss of the broker until the next session."""
+        """Whether there is a session: False from the loss of the broker until the next one."""
 
     def broker_runs(self) -> bool:
         """Return whether a broker takes connections now; never waits, never starts one."""

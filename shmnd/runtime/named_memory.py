@@ -88,7 +88,7 @@ def _is_path(name: str) -> bool:
 
 
 def _path_of(name: str) -> str:
-    """Return the path that shm_open would open. A call of it returns a number without an owner."""
+    """Return the path that shm_open opens. That call itself returns a number without an owner."""
     return name if _is_path(name) else f"{_SHM}/{name.lstrip('/')}"
 
 

@@ -245,7 +245,7 @@ class Peers:
 
 
 def _poll(fd: Descriptor, events: int) -> int:
-    """Return which of these events are pending at a descriptor, and whether its peer is closed."""
+    """Return the pending ones of these events at a descriptor; a closed other end is POLLHUP."""
     poll = select.poll()
     poll.register(fd, events)
     found = poll.poll(0)

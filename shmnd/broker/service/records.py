@@ -244,7 +244,7 @@ class Connection:
 
     @property
     def identity(self) -> tuple[int, str, str]:
-        """The key of this connection among all, also at the next broker."""
+        """The number and adapters that identify the connection, also at the next broker."""
         return self.number, self.active.adapter, self.passive.adapter
 
     @property

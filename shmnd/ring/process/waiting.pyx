@@ -81,7 +81,7 @@ cdef class Sleepers:
     cpdef bint begin_if_alone(self, object sleeper) except -1:
         """Register a thread that is about to sleep, at its queue or for anything else.
 
-        Return False, without effect, if another thread sleeps, or another queue needs polls.
+        Return False, and register nothing, if another thread sleeps or another queue needs polls.
         """
         if self._sleepers or not self.others_need_no_polls(sleeper):
             return False

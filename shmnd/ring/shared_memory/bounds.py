@@ -46,7 +46,7 @@ _SPARE: Final = 16 << 20
 _HOLDS: Final = 0.1
 """Seconds for which a reading serves small segments too. It takes 0.15 ms, most of a connection."""
 _PART: Final = 256
-"""After segments of a 256th of the free bytes that a reading found, the bounds are read again."""
+"""A reading serves until segments take one part in so many of the free bytes that it found."""
 _UNLIMITED: Final = 1 << 60
 """From here on a number of version 1 stands for 'no limit'."""
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")

@@ -61,7 +61,7 @@ class BrokerCall(Generic[_T]):
         self._call_back()
 
     def run_briefly(self, take_back: Callable[[], object]) -> bool:
-        """Make the call with brief waits; return whether it is over, or can be made again."""
+        """Make the call with brief waits; return whether it is over. If not, it can be repeated."""
         assert self._call is not None
         try:
             self._value = briefly(self._call)

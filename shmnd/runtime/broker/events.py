@@ -102,9 +102,9 @@ class EventDispatch(abc.ABC):
             interruption = None  # it refers to this frame
 
     def _hand_over(self, event: Event, fds: list[int]) -> BaseException | None:
-        """Deliver the first event and take it out of the queue; return what a handler raised.
+        """Deliver the first event and take it out of the queue.
 
-        Return None if no signal handler raised meanwhile.
+        Return what a signal handler raised meanwhile, or None.
         """
         targets: Iterable[EventTarget] | None = None
         interruption: BaseException | None = None
