@@ -17,6 +17,7 @@ from ..report.targets import (
     IDLE,
     SEND,
     Verdict,
+    about_floors,
     core_targets,
     judge,
     judge_footprint,
@@ -121,6 +122,7 @@ def _compare_core(
         parts = [
             render(HEADINGS, [verdict.cells(notes) for verdict in judged], right=" r r"),
             summary(judged),
+            *about_floors(judged),
             figures(answers, questions, notes),
             *filter(None, ["\n".join(notes.lines())]),
             versions(answers),

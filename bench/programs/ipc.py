@@ -16,7 +16,7 @@ from ..ipc.targets import IDLE, WORDS, questions, verdicts
 from ..report import comparison
 from ..report.comparison import versions
 from ..report.table import Notes, render
-from ..report.targets import HEADINGS, summary
+from ..report.targets import HEADINGS, about_floors, summary
 from ..subjects.rounds import Answers, Record
 from ..subjects.subject import Subject
 
@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
         parts = [
             render(HEADINGS, [verdict.cells(notes) for verdict in judged], right=" r r"),
             summary(judged),
+            *about_floors(judged),
             render(comparison.HEADINGS[:4], [row[:4] for row in figures]),
             *filter(None, ["\n".join(notes.lines())]),
             versions(answers),

@@ -18,7 +18,6 @@ from ..report.plot import Panel
 from ..report.table import Notes, markdown, number
 from ..report.targets import (
     CORE,
-    FLOORS,
     HEADINGS,
     IDLE,
     MEETING_OF,
@@ -33,6 +32,7 @@ from ..report.targets import (
     MPI_WINDOW,
     SEND,
     Verdict,
+    about_floors,
     judge,
     mpi_targets,
     summary,
@@ -105,7 +105,7 @@ def _judged_and_whole(
     return [
         "### Targets",
         markdown(HEADINGS, [verdict.cells(notes) for verdict in judged]),
-        *([FLOORS] if any(verdict.floor for verdict in judged) else []),
+        *about_floors(judged),
         summary(judged).capitalize() + ".",
         "### Every figure",
         markdown(headings, [row[: len(headings)] for row in figures]),

@@ -160,10 +160,10 @@ class Verdict:
 
 
 HEADINGS: Final = ("target", "figure", "against", "figure", "ratio", "floor", "bound", "verdict")
-FLOORS: Final = (
+_FLOORS: Final = (
     "A floor is the same loop without a library: only what the interpreter, its event loop, or"
-    " numpy takes to store a message and to notice one. Its ratio is to the same figure. A bound"
-    " beyond it is out of reach for a library that Python calls."
+    " numpy takes to store a message and to notice one. Its ratio is to the same figure. Where the"
+    " floor misses a bound, no library that Python calls can meet it."
 )
 
 
@@ -268,6 +268,11 @@ def judge_footprint(
     kib = Spread.of([bytes_per_idle / 1024])
     base = dataclasses.replace(base, ours=f"{number(kib.median)} KiB")
     return weigh(base, kib, bound / 1024, at_least=False, noisy=False)
+
+
+def about_floors(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return the explanation of the column of floors, if it has any."""
+    return [_FLOORS] if any(verdict.floor for verdict in verdicts) else []
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:

@@ -10,6 +10,7 @@ from shmnd_bench.report.targets import (
     SEND,
     SMALL_BYTES,
     Target,
+    about_floors,
     connection_targets,
     core_targets,
     judge,
@@ -46,7 +47,9 @@ def test_the_floor_of_a_target_has_its_ratio_to_the_same_figure() -> None:
     verdict = judge(target, answers_of(ours=[3.0] * 3, peer=[4.0] * 3, bare=[2.4] * 3))
     assert (verdict.floor, verdict.word) == ("bare: 0.600", "missed")
     assert verdict.cells(Notes())[-3:] == ["bare: 0.600", "≤ 0.5", "missed"]
-    assert judge(target, answers_of(ours=[3.0] * 3, peer=[4.0] * 3)).floor == ""
+    without = judge(target, answers_of(ours=[3.0] * 3, peer=[4.0] * 3))
+    assert without.floor == ""
+    assert (len(about_floors([without, verdict])), about_floors([without])) == (1, [])
 
 
 def test_the_floor_of_a_rate_is_a_multiple_too() -> None:
