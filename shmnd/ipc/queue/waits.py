@@ -32,12 +32,12 @@ _bells: weakref.WeakValueDictionary[tuple[int, int], Bell] = weakref.WeakValueDi
 """One for each part, whose page has one address."""
 _users: weakref.WeakKeyDictionary[Bell, weakref.WeakSet[Waits]] = weakref.WeakKeyDictionary()
 """The open queues that use a bell: several objects of a program may be one part."""
-_bells_lock = threading.Lock()
+_bells_lock = threading.RLock()  # a queue that is dropped inside leaves its bell
 
 
 def _forked() -> None:
     global _bells_lock
-    _bells_lock = threading.Lock()  # another thread may have had it
+    _bells_lock = threading.RLock()  # another thread may have had it
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -54,7 +54,7 @@ class Waits:
 
     def _wait_long(self, what: int, left: float, came: Callable[[], bool] | None = None) -> None:
         """Sleep until a change, or the death of a process that was to bring or to announce one."""
-        wait_at((self, what), left=left, came=came)
+        wait_at((self, what, came), left=left)
 
     async def _await_long(
         self, what: int, left: float, came: Callable[[], bool] | None = None
@@ -124,7 +124,10 @@ class Waits:
                 key = os.getpid(), id(self._core)
                 bell = _bells.get(key)
                 if bell is None or bell.fd < 0:
-                    bell = _bells[key] = Bell()
+                    made = Bell()
+                    bell = _bells.get(key)  # a handler of a signal may have made one meanwhile
+                    if bell is None or bell.fd < 0:
+                        bell = _bells[key] = made
                 _users.setdefault(bell, weakref.WeakSet()).add(self)
                 self._bell = bell
             try:
@@ -156,22 +159,24 @@ class Waits:
             bell.wake_all()
             self._bell = None
         if self._is_armed:
-            bell = _bells.get((os.getpid(), id(self._core)))
-            users = set() if bell is None else set(_users.get(bell, ()))
-            if not users - {self}:
-                self._core.disarm_descriptor()
-            if bell is not None and bell in _users:
-                _users[bell].discard(self)
+            with Held(_bells_lock):  # one that begins to use the bell arms it behind this
+                bell = _bells.get((os.getpid(), id(self._core)))
+                users = None if bell is None else _users.get(bell)
+                if users is not None:
+                    users.discard(self)
+                if not users:
+                    self._core.disarm_descriptor()
             self._is_armed = False  # last: an interrupted end is continued
 
 
-def wait_at(*waits: tuple[Waits, int], left: float, came: Callable[[], bool] | None = None) -> None:
+def wait_at(*waits: tuple[Waits, int, Callable[[], bool] | None], left: float) -> None:
     """Sleep until a change at one of several queues, or the death of a process at one of them.
 
-    Each comes with what the caller waits for there; `came` returns whether there is that, which a
-    death may bring. A queue that was closed has no bell, and none of these sleeps here then.
+    Each comes with what the caller waits for there, and a function that returns whether there is
+    that, which a death may bring. A queue that was closed has no bell, and none of these sleeps
+    here then.
     """
-    queues = [queue for queue, _ in waits]
+    queues = [queue for queue, *_ in waits]
     if any(queue._closed for queue in queues):
         return
     try:
@@ -186,7 +191,8 @@ def wait_at(*waits: tuple[Waits, int], left: float, came: Callable[[], bool] | N
             bell.drain()
         # All of them: one that is not armed would not ring.
         there = [
-            queue._arm(bell, what, came) for (queue, what), bell in zip(waits, bells, strict=True)
+            queue._arm(bell, what, came)
+            for (queue, what, came), bell in zip(waits, bells, strict=True)
         ]
         if not any(there) and not any(queue._closed for queue in queues):
             sleeper.sleep(left)

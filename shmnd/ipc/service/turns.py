@@ -13,12 +13,9 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from shmnd.ipc.common.ringing import sleeper_at
-from shmnd.ipc.common.sleeping_tasks import POLL
 from shmnd.ipc.errors import PeerLost, RemoteError
-from shmnd.ipc.queue.waits import ITEM, ROOM
+from shmnd.ipc.queue.waits import ITEM, ROOM, wait_at
 from shmnd.ipc.service.request import AHEAD, PATIENCE, Request, fail
-from shmnd.status import NdMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -102,26 +99,13 @@ class StreamTurns:
         if self._polls <= _POLLS:
             return _POLL
         self._next_check = self._next_census = 0.0  # a death ends the sleep, too
-        try:
-            self._sleep(requests)
-        except NdMemoryError:
-            return POLL  # no descriptor is free
-        return 0.0
-
-    def _sleep(self, requests: Queue) -> None:
         waiting: dict[Queue, list[Request]] = {}
         for request, _ in self._parked:
             if request._answers is not None:
                 waiting.setdefault(request._answers, []).append(request)
-        bells = [each._bell_of() for each in (requests, *waiting)]
-        with sleeper_at(*bells) as sleeper:
-            for bell in bells:
-                bell.drain()
-            came = requests._arm(bells[0], ITEM)
-            for (answers, of_client), bell in zip(waiting.items(), bells[1:], strict=True):
-                came = answers._arm(bell, ROOM, partial(_has_room, of_client)) or came
-            if not came and not requests._closed:
-                sleeper.sleep(PATIENCE)
+        rooms = ((each, ROOM, partial(_has_room, waiting[each])) for each in waiting)
+        wait_at((requests, ITEM, None), *rooms, left=PATIENCE)
+        return 0.0
 
     # -- the end --
 

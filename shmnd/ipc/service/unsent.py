@@ -71,7 +71,7 @@ class Unsent:
     def _await_room(self, left: float) -> None:
         """Wait until there is room, or an answer to be taken."""
         if self._requests._core.full():
-            wait_at((self._requests, ROOM), (self._answers, ITEM), left=left)
+            wait_at((self._requests, ROOM, None), (self._answers, ITEM, None), left=left)
 
     async def aput(self, item: Any, timeout: float | None, noted: Any, pid: int) -> bool:
         """Put a request as `put` does, and let other tasks run meanwhile."""

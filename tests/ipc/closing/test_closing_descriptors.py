@@ -3,6 +3,8 @@
 
 import contextlib
 import itertools
+import select
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -154,3 +156,58 @@ def test_a_queue_that_is_closed_while_another_thread_arms_it(
             assert bool(again._core.addresses()) == armed
             again.close()
             assert not queue._core.addresses()
+
+
+def test_queues_of_one_part_that_threads_close_and_arm_at_once() -> None:
+    """The bell is rung as long as one of them uses it, and not longer."""
+    failures: list[BaseException] = []
+    interval = sys.getswitchinterval()
+
+    def at_once(*calls: Callable[[], object]) -> None:
+        begin = threading.Barrier(len(calls))
+
+        def run(call: Callable[[], object]) -> None:
+            begin.wait(PATIENCE)
+            try:
+                call()
+            except BaseException as exc:
+                failures.append(exc)
+
+        threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(PATIENCE)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ipc.Queue(name="q") as watching:
+            for _ in range(200):
+                first, second = ([ipc.Queue(name="q") for _ in range(3)] for _ in range(2))
+                for each in first:
+                    each.fileno()
+                at_once(*(each.close for each in first), *(each.fileno for each in second))
+                assert watching._core.addresses()
+                at_once(*(each.close for each in second))
+                assert not watching._core.addresses()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not failures
+
+
+def test_a_handler_that_asks_for_fileno_at_each_place_of_fileno() -> None:
+    for place in itertools.count():
+        with ipc.Queue() as queue:
+            found: list[int] = []
+
+            def ask(queue: Any = queue, found: list[int] = found) -> None:
+                found.append(queue.fileno())
+
+            came = handled(place, ask, WITHIN, ask)
+            assert len(set(found)) == 1, f"place {place}"
+            queue.put(1)
+            assert select.select(found, [], [], PATIENCE)[0], f"place {place}"
+            assert queue.get(timeout=PATIENCE) == 1
+        if not came:
+            break
+    assert place > 10

@@ -127,7 +127,7 @@ def test_a_guard_releases_no_lock_that_a_thread_of_the_child_has() -> None:
             threading.Thread(target=hold, daemon=True).start()
             if not taken.wait(PATIENCE):
                 os._exit(3)
-        os._exit(0 if waits._bells_lock.locked() else 5)  # of the thread, which has not left
+        os._exit(5 if waits._bells_lock.acquire(blocking=False) else 0)  # the thread has not left
 
     parent = os.getpid()
     try:
@@ -135,7 +135,8 @@ def test_a_guard_releases_no_lock_that_a_thread_of_the_child_has() -> None:
     finally:
         if os.getpid() != parent:
             os._exit(4)
-    assert not waits._bells_lock.locked()
+    with pytest.raises(RuntimeError):  # it has it no more
+        waits._bells_lock.release()
 
 
 def test_a_wait_in_which_a_handler_forks_ends_in_the_child() -> None:
