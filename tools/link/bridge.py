@@ -67,7 +67,7 @@ class Link:
         self._adapter = shmnd.open_adapter(namespace=namespace)
         directory = Directory(self._adapter)
         self._topics = OfferedTopics(self._carrier, topics)
-        self._far = FarPublishers(self._carrier, topics, directory)
+        self._far = FarPublishers(self._carrier, topics, directory, self._adapter.uid)
         self._mark = directory.announce(LINK, self.origin)
         self._kinds = [directory.watch(kind) for kind in (TOPIC, SEAT, SERVICE, LINK)]
         self._patterns = {*topics, *services} - {"*"}

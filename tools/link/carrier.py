@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from .session import Session
 
-__all__ = ["Carrier", "Traffic", "matches"]
+__all__ = ["OBJECTS", "Carrier", "Traffic", "matches"]
+
+OBJECTS: Final = "{} carries objects, which take --objects"
 
 
 class Traffic:

@@ -26,9 +26,12 @@ _PAUSE: Final = 2.0
 class Claims:
     """The far publishers that one link publishes again."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, adapter: str) -> None:
         self._directory: Final = directory
+        self._adapter: Final = adapter
         self._watch: Final = directory.watch(CLAIM)
+        self._others: Final[dict[str, set[tuple[str, int]]]] = {}
+        """By far publisher, the records of other links."""
         self._mine: Final[dict[str, tuple[str, Announcement, int]]] = {}
         """By far publisher: the link it comes from, the record, and how many parts have it."""
         self._pauses: Final[dict[str, float]] = {}
@@ -42,18 +45,36 @@ class Claims:
                 if held == origin:  # it came again before its end was carried
                     self._mine[uid] = held, record, parts + 1
                 return held == origin
-            self._watch.changes()
-            known = any(entry.name == uid for entry in self._watch.entries)
-            if known or time.monotonic() < self._pauses.get(uid, 0.0):
+            self._hear()
+            now = time.monotonic()
+            if uid in self._others or now < self._pauses.get(uid, 0.0):
                 return False
-            self._pauses.pop(uid, None)
             record = self._directory.announce(CLAIM, uid)
-            if len(self._directory.find(CLAIM, uid)) > 1:
+            try:
+                found = self._directory.find(CLAIM, uid)
+            except BaseException:
                 record.close()
-                self._pauses[uid] = time.monotonic() + random.uniform(0, _PAUSE)
+                raise
+            if any(entry.adapter != self._adapter for entry in found):
+                record.close()
+                for past in [each for each, end in self._pauses.items() if end < now]:
+                    del self._pauses[past]
+                self._pauses[uid] = now + random.uniform(0, _PAUSE)
                 return False
             self._mine[uid] = origin, record, 1
             return True
+
+    def _hear(self) -> None:
+        """Take in the records of other links; a record of this one may be on its way to its end."""
+        for change in self._watch.changes():
+            entry = change.entry
+            records = self._others.setdefault(entry.name, set())
+            if change.gone:
+                records.discard(entry.key)
+            elif entry.adapter != self._adapter:
+                records.add(entry.key)
+            if not records:
+                del self._others[entry.name]
 
     def release(self, uid: str) -> None:
         """Leave a publisher to other links, once all parts that have taken it have ended."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.ipc.topic.seats import BLOCK, TOPIC
 
-from .carrier import matches
+from .carrier import OBJECTS, matches
 from .claims import Claims
 from .incoming import LATEST, WAITING, Incoming
 
@@ -32,11 +32,13 @@ class CarriedElsewhere(Exception):
 class FarPublishers:
     """Those whose topics match a pattern. One thread calls, but for the ends of publishers."""
 
-    def __init__(self, carrier: Carrier, patterns: Sequence[str], directory: Directory) -> None:
+    def __init__(
+        self, carrier: Carrier, patterns: Sequence[str], directory: Directory, adapter: str
+    ) -> None:
         self._carrier: Final = carrier
         self._patterns: Final = tuple(patterns)
         self._directory: Final = directory
-        self._claims: Final = Claims(directory)
+        self._claims: Final = Claims(directory, adapter)
         self._incoming: Final[dict[tuple[str, str], Incoming]] = {}
         self._endings: list[threading.Thread] = []
         self.seen: Final[dict[str, int]] = {}
@@ -50,21 +52,26 @@ class FarPublishers:
         name = str(offer["name"])
         if (origin, uid) in self._incoming or not matches(name, self._patterns):
             return
-        if any(entry.adapter == uid for entry in self._directory.find(TOPIC, name)):
-            self._carrier.say(f"{name}: another link carries this namespace to itself")
+        if offer["type"] == "object" and not self._carrier.objects:
+            self._carrier.say(OBJECTS.format(name))  # another link may carry it
             return
         if not self._claims.take(uid, origin):
             raise CarriedElsewhere(
                 f"{name}: another link carries a publisher of it to here; this one waits for its "
                 "end"
             )
+        taken = False
         try:
+            if any(entry.adapter == uid for entry in self._directory.find(TOPIC, name)):
+                self._carrier.say(f"{name}: another link carries this namespace to itself")
+                return
             self._incoming[origin, uid] = Incoming(
                 self._carrier, origin, uid, offer, self.seen.get(uid)
             )
-        except BaseException:
-            self._claims.release(uid)
-            raise
+            taken = True
+        finally:
+            if not taken:
+                self._claims.release(uid)
         self.seen.pop(uid, None)  # not before: an offer that fails now is taken later
 
     def drop(self, origin: str, uid: str) -> None:

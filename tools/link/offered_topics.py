@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd import ipc
 
-from .carrier import matches
+from .carrier import OBJECTS, matches
 from .outgoing import Outgoing
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class OfferedTopics:
             )
             return None
         if type_ == "object" and not self._carrier.objects:
-            self._carrier.say(f"{entry.name} carries objects, which take --objects")
+            self._carrier.say(OBJECTS.format(entry.name))
             return None
         return json.dumps(
             {
