@@ -27,7 +27,8 @@ def two() -> Iterator[tuple[Claims, Claims]]:
 
 def test_a_claim_is_of_one_link_until_all_its_parts_have_ended(two: tuple[Claims, Claims]) -> None:
     first, second = two
-    assert first.take("p", "far") and first.take("p", "far")
+    assert first.take("p", "far")
+    assert first.take("p", "far")
     assert not first.take("p", "other")
     assert not second.take("p", "far")
     first.release("p")
@@ -45,8 +46,8 @@ def test_a_claim_that_fails_leaves_no_record(
     def fail(*_: object) -> None:
         raise OSError("no broker")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="no broker"):
-        patch.setattr(first._directory, "find", fail)
+    monkeypatch.setattr(first._directory, "find", fail)
+    with pytest.raises(OSError, match="no broker"):
         first.take("p", "far")
     until(lambda: second.take("p", "far"))
 
@@ -64,9 +65,7 @@ def test_a_link_that_comes_again_waits_for_no_record_of_its_own(
         assert first.take("p", "far")
 
 
-def test_pauses_are_forgotten(
-    two: tuple[Claims, Claims], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pauses_are_forgotten(two: tuple[Claims, Claims], monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = two
     monkeypatch.setattr(claims, "_PAUSE", 0.0)
     monkeypatch.setattr(second._watch, "_progress", lambda: None)  # it does not hear of the first
@@ -74,6 +73,24 @@ def test_pauses_are_forgotten(
         assert first.take(f"p{number}", "far")
         assert not second.take(f"p{number}", "far")
     assert len(second._pauses) == 1
+
+
+def test_of_two_that_both_have_a_claim_the_later_one_ends(
+    two: tuple[Claims, Claims], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new broker hears of records one by one."""
+    first, second = two
+    assert first.take("p", "far")
+    with monkeypatch.context() as patch:
+        patch.setattr(second._watch, "_progress", lambda: None)
+        patch.setattr(second._directory, "find", lambda *_: ())
+        assert second.take("p", "far")
+    until(lambda: second.superseded() == [("far", "p")])
+    until(lambda: len(first._watch.entries) == 2)
+    assert not first.superseded()
+    second.release("p")
+    assert not second.superseded()
+    assert not second.take("p", "far")
 
 
 def test_a_link_without_objects_claims_no_topic_of_objects() -> None:

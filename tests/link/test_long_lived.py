@@ -16,6 +16,7 @@ from shmnd import ipc
 from shmnd.directory import Directory
 from shmnd_tools.link import bridge, far_publishers, wire
 from shmnd_tools.link.bridge import Link
+from shmnd_tools.link.claims import CLAIM
 from shmnd_tools.link.incoming import LATEST
 
 
@@ -168,3 +169,23 @@ def test_a_far_publisher_that_was_refused_and_has_gone_is_not_tried_again(
         nowhere.seen["pub"](key, False)
         until(lambda: not link._refused)
     assert not link._far._incoming
+
+
+def test_a_publisher_that_another_link_had_before_is_left_to_it(
+    link: Link, nowhere: Nowhere, namespace: str
+) -> None:
+    """After the death of a broker two links may both have one."""
+    offer = {"name": "t", "type": "any", "attributes": {}, "history": 0}
+    nowhere.seen["pub"](wire.key("pub", "far", "p", json.dumps(offer)), True)
+    until(lambda: ("far", "p") in link._far._incoming)
+    incoming = link._far._incoming["far", "p"]
+    with shmnd.open_adapter(namespace=namespace) as adapter:
+        directory = Directory(adapter)
+        with directory.announce(CLAIM, "p", {"made": 2**62}):  # it will leave it
+            until(lambda: len(link._far._claims._watch.entries) == 2)
+            link._far.superseded()
+            assert link._far._incoming["far", "p"] is incoming
+        with directory.announce(CLAIM, "p", {"made": 0}):
+            until(lambda: len(directory.find(CLAIM)) == 1)
+            assert not link._far._incoming
+        until(lambda: ("far", "p") in link._far._incoming)

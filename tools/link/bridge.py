@@ -61,6 +61,8 @@ class Link:
         self._events: queue.SimpleQueue[tuple[str, str, bool]] = queue.SimpleQueue()
         self._offered: dict[str, Offered] = {}
         self._asking: dict[tuple[str, str], Asking] = {}
+        self._offers: dict[tuple[str, str], str] = {}
+        """The tokens of the publishers of other links."""
         self._refused: set[str] = set()
         """Offers of other links that could not be taken, and are tried again."""
         self._closed = False
@@ -171,6 +173,9 @@ class Link:
                 if entry.pid not in pids and entry.data.get("role") == "server"
             }
         )
+        for origin, uid in self._far.superseded():
+            self._far.drop(origin, uid, drain=False)
+            self._refused.add(self._offers[origin, uid])
         self._far.update_wishes([entry for entry in seats if entry.pid not in pids])
         self._report_names_that_stay()
 
@@ -206,8 +211,10 @@ class Link:
         elif origin == self.origin:
             return
         elif word == "pub" and there:
+            self._offers[origin, rest[0]] = key
             self._far.take(origin, rest[0], json.loads(rest[1]))
         elif word == "pub":
+            self._offers.pop((origin, rest[0]), None)
             self._far.drop(origin, rest[0])
         elif word == "srv":
             self._take_service(origin, rest[0], there=there)

@@ -2,14 +2,17 @@
 """Which link of a namespace publishes a far publisher again: one, whatever links lead there.
 
 Records of the namespace say so. A link that finds a record of another one, before or behind its own
-announcement, takes its own back. So two that begin at once may both wait, and never both publish.
+announcement, takes its own back. So two that begin at once may both wait. After the death of a
+broker the next one hears of records one by one, and two may both have a claim: the later one ends.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,6 +24,20 @@ CLAIM: Final = "ipc.link.publisher"
 """The kind of the records, whose names are the adapters of far publishers."""
 _PAUSE: Final = 2.0
 """Seconds after which two that began at once have begun again, each at a time of its own."""
+_NEVER: Final = (math.inf, "")
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A far publisher that this link publishes again."""
+
+    origin: str
+    """The link it comes from."""
+    record: Announcement
+    made: int
+    """When it was made (CLOCK_MONOTONIC, in ns)."""
+    parts: int = 1
+    """How many parts of this link have it."""
 
 
 class Claims:
@@ -30,10 +47,11 @@ class Claims:
         self._directory: Final = directory
         self._adapter: Final = adapter
         self._watch: Final = directory.watch(CLAIM)
-        self._others: Final[dict[str, set[tuple[str, int]]]] = {}
-        """By far publisher, the records of other links."""
-        self._mine: Final[dict[str, tuple[str, Announcement, int]]] = {}
-        """By far publisher: the link it comes from, the record, and how many parts have it."""
+        self._others: Final[dict[str, dict[tuple[str, int], tuple[int, str]]]] = {}
+        """By far publisher, the records of other links, each with when its claim was made, and by
+        which adapter."""
+        self._mine: Final[dict[str, _Claim]] = {}
+        """By far publisher."""
         self._pauses: Final[dict[str, float]] = {}
         self._lock: Final = threading.Lock()
 
@@ -41,15 +59,16 @@ class Claims:
         """Take a publisher that a link offers; False where it comes by another link."""
         with self._lock:
             if uid in self._mine:
-                held, record, parts = self._mine[uid]
-                if held == origin:  # it came again before its end was carried
-                    self._mine[uid] = held, record, parts + 1
-                return held == origin
+                mine = self._mine[uid]
+                if mine.origin == origin:  # it came again before its end was carried
+                    mine.parts += 1
+                return mine.origin == origin
             self._hear()
             now = time.monotonic()
             if uid in self._others or now < self._pauses.get(uid, 0.0):
                 return False
-            record = self._directory.announce(CLAIM, uid)
+            made = time.monotonic_ns()
+            record = self._directory.announce(CLAIM, uid, {"made": made})
             try:
                 found = self._directory.find(CLAIM, uid)
             except BaseException:
@@ -61,28 +80,40 @@ class Claims:
                     del self._pauses[past]
                 self._pauses[uid] = now + random.uniform(0, _PAUSE)
                 return False
-            self._mine[uid] = origin, record, 1
+            self._mine[uid] = _Claim(origin, record, made)
             return True
+
+    def superseded(self) -> list[tuple[str, str]]:
+        """Return the links and publishers whose claims are to end: another link had one before."""
+        with self._lock:
+            self._hear()
+            return [
+                (mine.origin, uid)
+                for uid, mine in self._mine.items()
+                if min(self._others.get(uid, {}).values(), default=_NEVER)
+                < (mine.made, self._adapter)
+            ]
 
     def _hear(self) -> None:
         """Take in the records of other links; a record of this one may be on its way to its end."""
         for change in self._watch.changes():
             entry = change.entry
-            records = self._others.setdefault(entry.name, set())
+            records = self._others.setdefault(entry.name, {})
+            made = entry.data.get("made")
             if change.gone:
-                records.discard(entry.key)
-            elif entry.adapter != self._adapter:
-                records.add(entry.key)
+                records.pop(entry.key, None)
+            elif entry.adapter != self._adapter and isinstance(made, int):
+                records[entry.key] = made, entry.adapter
             if not records:
                 del self._others[entry.name]
 
     def release(self, uid: str) -> None:
         """Leave a publisher to other links, once all parts that have taken it have ended."""
         with self._lock:
-            if uid not in self._mine:
+            mine = self._mine.get(uid)
+            if mine is None:
                 return
-            origin, record, parts = self._mine.pop(uid)
-            if parts > 1:
-                self._mine[uid] = origin, record, parts - 1
-            else:
-                record.close()
+            mine.parts -= 1
+            if not mine.parts:
+                del self._mine[uid]
+                mine.record.close()

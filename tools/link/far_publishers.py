@@ -74,21 +74,28 @@ class FarPublishers:
                 self._claims.release(uid)
         self.seen.pop(uid, None)  # not before: an offer that fails now is taken later
 
-    def drop(self, origin: str, uid: str) -> None:
-        """End a publisher that has gone there, once its samples are published here."""
+    def superseded(self) -> list[tuple[str, str]]:
+        """Return the links and publishers that another link of this namespace had taken before."""
+        return [each for each in self._claims.superseded() if each in self._incoming]
+
+    def drop(self, origin: str, uid: str, *, drain: bool = True) -> None:
+        """End a publisher that has gone there, once its samples are published here.
+
+        Without `drain` those that are not published yet are dropped.
+        """
         incoming = self._incoming.pop((origin, uid), None)
         if incoming is None:
             return
         incoming.withdraw()
         self.keep_place(incoming)  # a link that comes again may be faster than the end
-        ending = threading.Thread(target=self._end, args=(incoming,))
+        ending = threading.Thread(target=self._end, args=(incoming, drain))
         self._endings = [each for each in self._endings if each.is_alive()]
         self._endings.append(ending)
         ending.start()
 
-    def _end(self, incoming: Incoming) -> None:
+    def _end(self, incoming: Incoming, drain: bool) -> None:
         try:
-            incoming.close()
+            incoming.close(drain=drain)
             self.keep_place(incoming)
         finally:
             self._claims.release(incoming.uid)
