@@ -39,7 +39,7 @@ from shmnd.ipc.blackboard.keys import (
     type_of,
     unsettled,
 )  # fmt: skip
-from shmnd.ipc.common.limits import most_memory
+from shmnd.ipc.common.limits import COMMIT_UNIT, most_memory
 from shmnd.ipc.common.members import (
     GATE,
     MemberTable,
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 __all__ = ["Blackboard"]
 
 _SEAL_FUTURE_WRITE: Final = 0x10
-_STEP: Final = 1 << 16
 
 
 class Blackboard(Closing):
@@ -154,7 +153,7 @@ class Blackboard(Closing):
     def _commit(self, end: int, call: str) -> None:
         if end <= self._committed:
             return
-        whole = (end + _STEP - 1) // _STEP * _STEP
+        whole = (end + COMMIT_UNIT - 1) // COMMIT_UNIT * COMMIT_UNIT
         require_room(whole - self._committed, 0, call)
         os.posix_fallocate(self._file.fileno(), self._committed, whole - self._committed)
         self._committed = whole

@@ -14,7 +14,7 @@ from shmnd.common.interruption import pass_on
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MOST_SAMPLE", "attributes_of", "checked_name", "most_memory", "number"]
+__all__ = ["COMMIT_UNIT", "MOST_SAMPLE", "attributes_of", "checked_name", "most_memory", "number"]
 
 MOST_SAMPLE: Final = 7 << 35
 """Bytes of a sample; SHMND_MOST_SAMPLE of slots.h."""
@@ -22,7 +22,7 @@ _MOST_NAME: Final = 255
 _PARTS: Final = 16
 """A program maps several objects; a server and a client of one service map four times."""
 _LEAST_LIMITED: Final = 1 << 26
-_UNIT: Final = 1 << 16
+COMMIT_UNIT: Final = 1 << 16
 """Memory is committed in pieces of this size: one that reached beyond the end would be refused."""
 
 
@@ -41,7 +41,7 @@ def most_memory(least: int, most: int) -> int:
     longest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if longest != resource.RLIM_INFINITY:
         found = min(found, longest // 2)
-    return found // _UNIT * _UNIT
+    return found // COMMIT_UNIT * COMMIT_UNIT
 
 
 def checked_name(name: object, call: str) -> str:

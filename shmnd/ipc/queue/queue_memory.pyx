@@ -19,12 +19,14 @@ from shmnd.ipc.queue.queue_members cimport QueueMembers
 from shmnd.ipc.common.refs cimport Refs, append, take_first, take_last
 
 from shmnd.common.steps import step
+from shmnd.ipc.common import limits
 from shmnd.ipc.queue.queue_file import commit
 from shmnd.status import Status, error
 
 cdef uint32_t NONE = 0xFFFFFFFF
 cdef int MOST_TRIES = 4096
 cdef uint32_t CLASS_BITS = 7
+cdef uint64_t UNIT = limits.COMMIT_UNIT
 _PUNCH = 0x03  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 
 
@@ -385,7 +387,7 @@ cdef class QueueMemory(QueueMembers):
             return 0
         if shmnd_relaxed64(&self.head.write_pos) >= self.shape.slots:
             wanted = whole
-        wanted = (wanted + 65535) // 65536 * 65536
+        wanted = (wanted + UNIT - 1) // UNIT * UNIT
         wanted = wanted if wanted < whole else whole
         with self.slow():
             commit(self.fd, self.shape.slots_off, wanted, "Queue.put")
