@@ -65,7 +65,8 @@ class _Patience:
         self.call: Final = call
         self._timeout: Final = timeout
         self._end = 0.0
-        self._taken = -1
+        self._taken: int | None = -1
+        """None: another thread has answered the request meanwhile."""
 
     def begin(self) -> None:
         """Begin to wait, for the room of one value."""
@@ -74,7 +75,7 @@ class _Patience:
     def left(self, request: Request) -> float:
         """Return the seconds that are left; TimeoutError where there are none."""
         answers = request._answers
-        taken = self._taken if answers is None else answers._core.taken()
+        taken = None if answers is None else answers._core.taken()
         if taken != self._taken:
             self._taken, self._end = taken, end_of(self._timeout, self.call)
         left = self._end - time.monotonic()

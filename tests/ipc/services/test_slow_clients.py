@@ -49,6 +49,27 @@ def test_a_stream_that_has_room_has_no_timeout(ends: tuple[ipc.Server, ipc.Clien
     assert [sample.value for sample in stream] == list(range(50))
 
 
+def test_a_stream_whose_request_another_thread_fails_has_no_timeout(
+    ends: tuple[ipc.Server, ipc.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, client = ends
+    stream = client.stream(1)
+    request = server.receive(PATIENCE)
+    must_wait = request._must_wait
+
+    def fail_behind() -> bool:
+        waits = must_wait()
+        if waits:
+            request.fail(BufferError("another thread"))
+        return waits
+
+    monkeypatch.setattr(request, "_must_wait", fail_behind)
+    with pytest.raises(RuntimeError, match="it was answered before"):
+        request.stream(range(1000), timeout=PATIENCE)
+    with pytest.raises(BufferError, match="another thread"):
+        list(stream)
+
+
 @pytest.mark.parametrize("values", [range(1000), counted])
 def test_a_stream_of_a_task_ends_at_its_timeout(
     ends: tuple[ipc.Server, ipc.Client], values: Any
