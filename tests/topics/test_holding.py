@@ -528,4 +528,5 @@ def test_close_is_release_and_drop(name: str) -> None:
         request.respond([2])
         answer = pending.result(PATIENCE)
         answer.close()
-        assert answer.value is None
+        with pytest.raises(ipc.Closed, match="released"):
+            _ = answer.value
