@@ -15,6 +15,8 @@ from .plot import TIMES, Panel, bandwidth, colour, lines, microseconds
 
 COLUMNS: Final = 3
 _STROKES: Final = ("-", "--", ":", "-.")
+_ROOM: Final = 2
+"""How far the axis of ranks goes beyond the lines, as a factor: the legend is there."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,9 +49,10 @@ def _over_ranks(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -
     if axes is None or not found:
         return bool(found)
     series, look = _series(found, _without_ranks, colours)
-    lines(axes, series, microseconds, look=look, at=_ranks)
+    lines(axes, series, microseconds, look=look, at=_ranks, legend="center right")
     ticks = sorted(set(map(_ranks, found)))
     axes.set_xticks(ticks, list(map(str, ticks)))
+    axes.set_xlim(right=_ROOM * ticks[-1])
     axes.set(xlabel="ranks", ylabel=TIMES, title="Collectives over ranks")
     return True
 

@@ -105,8 +105,12 @@ def lines(
     *,
     look: Callable[[str], dict[str, Any]],
     at: Callable[[Answer], int] = _size,
+    legend: str = "best",
 ) -> None:
-    """Draw one line per name, with the range of its rounds, over the size or another number."""
+    """Draw one line per name, with the range of its rounds, over the size or another number.
+
+    `legend` is the place of the legend, in the words of matplotlib.
+    """
     for name, answers in series.items():
         points = [
             (
@@ -132,7 +136,8 @@ def lines(
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.grid(True, which="major", alpha=0.4)
-    axes.legend(fontsize="x-small", handlelength=3.5)  # so long that strokes differ
+    # The handles are so long that strokes differ.
+    axes.legend(fontsize="x-small", handlelength=3.5, loc=legend)
 
 
 def _series(answers: Sequence[Answer]) -> dict[str, list[Answer]]:
