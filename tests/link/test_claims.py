@@ -86,11 +86,29 @@ def test_of_two_that_both_have_a_claim_the_later_one_ends(
         patch.setattr(second._directory, "find", lambda *_: ())
         assert second.take("p", "far")
     until(lambda: second.superseded() == [("far", "p")])
+    assert not second.take("p", "far")  # while its own ends
     until(lambda: len(first._watch.entries) == 2)
     assert not first.superseded()
     second.release("p")
     assert not second.superseded()
     assert not second.take("p", "far")
+
+
+def test_a_record_that_is_taken_back_at_once_ends_no_claim(
+    two: tuple[Claims, Claims], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its link has read the clock before, and found the claim."""
+    first, second = two
+    tried = Directory(second._directory._adapter).announce(CLAIM, "p", {"made": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(first._watch, "_progress", lambda: None)
+        patch.setattr(first._directory, "find", lambda *_: ())
+        assert first.take("p", "far")
+    until(lambda: len(first._watch.entries) == 2)
+    assert not first.superseded()
+    tried.close()
+    until(lambda: len(first._watch.entries) == 1)
+    assert not first.superseded()
 
 
 def test_a_link_without_objects_claims_no_topic_of_objects() -> None:

@@ -161,6 +161,9 @@ class Link:
 
     def _compare(self) -> None:
         """Compare what there is on this host with the offers, and update the wishes."""
+        for origin, uid in self._far.superseded():
+            self._far.drop(origin, uid, drain=False)
+            self._refused.add(self._offers[origin, uid])
         for kind in self._kinds:
             kind.changes()
         topics, seats, services, links = (kind.entries for kind in self._kinds)
@@ -173,9 +176,6 @@ class Link:
                 if entry.pid not in pids and entry.data.get("role") == "server"
             }
         )
-        for origin, uid in self._far.superseded():
-            self._far.drop(origin, uid, drain=False)
-            self._refused.add(self._offers[origin, uid])
         self._far.update_wishes([entry for entry in seats if entry.pid not in pids])
         self._report_names_that_stay()
 

@@ -8,7 +8,6 @@ broker the next one hears of records one by one, and two may both have a claim: 
 
 from __future__ import annotations
 
-import math
 import random
 import threading
 import time
@@ -24,7 +23,8 @@ CLAIM: Final = "ipc.link.publisher"
 """The kind of the records, whose names are the adapters of far publishers."""
 _PAUSE: Final = 2.0
 """Seconds after which two that began at once have begun again, each at a time of its own."""
-_NEVER: Final = (math.inf, "")
+_TRY: Final = 1.0
+"""Seconds in which a record may be of a link that takes it back, for it has found another one."""
 
 
 @dataclass(slots=True)
@@ -47,9 +47,9 @@ class Claims:
         self._directory: Final = directory
         self._adapter: Final = adapter
         self._watch: Final = directory.watch(CLAIM)
-        self._others: Final[dict[str, dict[tuple[str, int], tuple[int, str]]]] = {}
-        """By far publisher, the records of other links, each with when its claim was made, and by
-        which adapter."""
+        self._others: Final[dict[str, dict[tuple[str, int], tuple[int, str, float]]]] = {}
+        """By far publisher, the records of other links, each with when its claim was made, by which
+        adapter, and when it was heard of here."""
         self._mine: Final[dict[str, _Claim]] = {}
         """By far publisher."""
         self._pauses: Final[dict[str, float]] = {}
@@ -58,12 +58,13 @@ class Claims:
     def take(self, uid: str, origin: str) -> bool:
         """Take a publisher that a link offers; False where it comes by another link."""
         with self._lock:
+            self._hear()
             if uid in self._mine:
                 mine = self._mine[uid]
-                if mine.origin == origin:  # it came again before its end was carried
-                    mine.parts += 1
-                return mine.origin == origin
-            self._hear()
+                if mine.origin != origin or self._is_superseded(uid):
+                    return False
+                mine.parts += 1  # it came again before its end was carried
+                return True
             now = time.monotonic()
             if uid in self._others or now < self._pauses.get(uid, 0.0):
                 return False
@@ -87,12 +88,16 @@ class Claims:
         """Return the links and publishers whose claims are to end: another link had one before."""
         with self._lock:
             self._hear()
-            return [
-                (mine.origin, uid)
-                for uid, mine in self._mine.items()
-                if min(self._others.get(uid, {}).values(), default=_NEVER)
-                < (mine.made, self._adapter)
-            ]
+            mine = [(claim.origin, uid) for uid, claim in self._mine.items()]
+            return [(origin, uid) for origin, uid in mine if self._is_superseded(uid)]
+
+    def _is_superseded(self, uid: str) -> bool:
+        own = self._mine[uid].made, self._adapter
+        settled = time.monotonic() - _TRY
+        return any(
+            (made, adapter) < own and heard <= settled
+            for made, adapter, heard in self._others.get(uid, {}).values()
+        )
 
     def _hear(self) -> None:
         """Take in the records of other links; a record of this one may be on its way to its end."""
@@ -103,7 +108,7 @@ class Claims:
             if change.gone:
                 records.pop(entry.key, None)
             elif entry.adapter != self._adapter and isinstance(made, int):
-                records[entry.key] = made, entry.adapter
+                records[entry.key] = made, entry.adapter, time.monotonic()
             if not records:
                 del self._others[entry.name]
 
