@@ -128,8 +128,8 @@ class Waits:
                     bell = _bells.get(key)  # a handler of a signal may have made one meanwhile
                     if bell is None or bell.fd < 0:
                         bell = _bells[key] = made
+                self._bell = bell  # first: a close after an exception leaves it
                 _users.setdefault(bell, weakref.WeakSet()).add(self)
-                self._bell = bell
             try:
                 self._calm(bell)
             finally:

@@ -65,8 +65,7 @@ class _Patience:
         self.call: Final = call
         self._timeout: Final = timeout
         self._end = 0.0
-        self._taken: int | None = -1
-        """None: another thread has answered the request meanwhile."""
+        self._taken = -1
 
     def begin(self) -> None:
         """Begin to wait, for the room of one value."""
@@ -75,7 +74,9 @@ class _Patience:
     def left(self, request: Request) -> float:
         """Return the seconds that are left; TimeoutError where there are none."""
         answers = request._answers
-        taken = None if answers is None else answers._core.taken()
+        if answers is None:  # another thread has answered the request: there is nothing to wait for
+            return 0.0
+        taken = answers._core.taken()
         if taken != self._taken:
             self._taken, self._end = taken, end_of(self._timeout, self.call)
         left = self._end - time.monotonic()
@@ -252,10 +253,11 @@ class Request(Ending):
         while self._must_wait():
             tries += 1
             left = patience.left(self)
-            if tries < _SHORT or self._answers is None:
+            answers = self._answers
+            if tries < _SHORT or answers is None:
                 time.sleep(min(0.001, left))
             else:
-                self._answers._wait_long(ROOM, min(PATIENCE, left), lambda: not self._must_wait())
+                answers._wait_long(ROOM, min(PATIENCE, left), lambda: not self._must_wait())
 
     async def astream(self, values: Any, timeout: float | None = None) -> None:
         """Answer with the values of an iterable or an asynchronous one; other tasks run.
@@ -296,11 +298,12 @@ class Request(Ending):
         while self._must_wait():
             tries += 1
             left = patience.left(self)
-            if tries < _SHORT or self._answers is None:
+            answers = self._answers
+            if tries < _SHORT or answers is None:
                 await asyncio.sleep(min(0.001, left))
             else:
                 longest = min(PATIENCE, left)
-                await self._answers._await_long(ROOM, longest, lambda: not self._must_wait())
+                await answers._await_long(ROOM, longest, lambda: not self._must_wait())
 
     def _is_ahead(self) -> bool:
         """Return whether the client has more than enough to read."""
@@ -313,9 +316,11 @@ class Request(Ending):
 
     def _must_wait(self) -> bool:
         """Return whether a stream must wait for its client; PeerLost when that has gone."""
-        if not self._is_ahead():
+        answers = self._answers
+        if answers is None or not self._is_ahead():
             return False
-        if not self._client_lives():
+        # Of that queue: another thread may have answered the request meanwhile.
+        if not is_open(answers._core, self._member, self.client):
             self._answers = None
             raise PeerLost(f"Request.stream: process {self.client} has died or closed its client")
         return True

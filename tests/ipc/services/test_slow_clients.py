@@ -49,23 +49,26 @@ def test_a_stream_that_has_room_has_no_timeout(ends: tuple[ipc.Server, ipc.Clien
     assert [sample.value for sample in stream] == list(range(50))
 
 
+@pytest.mark.parametrize("timeout", [PATIENCE, 0])
+@pytest.mark.parametrize("look", ["_must_wait", "_is_ahead"])
 def test_a_stream_whose_request_another_thread_fails_has_no_timeout(
-    ends: tuple[ipc.Server, ipc.Client], monkeypatch: pytest.MonkeyPatch
+    look: str, timeout: float, ends: tuple[ipc.Server, ipc.Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Between two looks of the stream; its client has not died either."""
     server, client = ends
     stream = client.stream(1)
     request = server.receive(PATIENCE)
-    must_wait = request._must_wait
+    waits_still = getattr(request, look)
 
     def fail_behind() -> bool:
-        waits = must_wait()
+        waits = bool(waits_still())
         if waits:
             request.fail(BufferError("another thread"))
         return waits
 
-    monkeypatch.setattr(request, "_must_wait", fail_behind)
+    monkeypatch.setattr(request, look, fail_behind)
     with pytest.raises(RuntimeError, match="it was answered before"):
-        request.stream(range(1000), timeout=PATIENCE)
+        request.stream(range(1000), timeout=timeout)
     with pytest.raises(BufferError, match="another thread"):
         list(stream)
 
