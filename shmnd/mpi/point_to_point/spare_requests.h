@@ -16,12 +16,13 @@
 
 enum { SHMPI_SPARE_REQUESTS = 64 };
 
-/* How Cython lays out a Request, which is checked where it can be. */
+/* How Cython lays out a Request: the fields of its base, then its table of methods. Compared with
+ * the class where that can be read; a test shows that requests are kept. */
 struct shmpi_handle_object {
     PyObject head;
-    void *methods;
     PyObject *ob;
     PyObject *weak;
+    void *methods;
 };
 
 static struct {
