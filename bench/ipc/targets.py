@@ -61,7 +61,7 @@ def targets() -> list[Target]:
     ]
     found.append(Target(TOPICS, BUILT, 4.0, "iceoryx2", floor="fill alone"))
     found += [Target(TOPICS, question, round(1 / 6, 3), "iceoryx2") for question in PUBLISH]
-    found.append(Target(TOPICS, WOKEN, 0.75, "iceoryx2"))
+    found.append(Target(TOPICS, WOKEN, 0.75, "iceoryx2", floor="bare calls"))
     of_sizes = {0: 0.1, 1 << 10: 0.2, 1 << 20: 0.025, 64 << 20: 0.025}
     found += [
         Target(QUEUE, question, of_sizes[question.size], "multiprocessing.Queue")

@@ -20,8 +20,8 @@ SUBJECTS: tuple[Subject, ...] = (
 )
 
 
-def test_the_floor_of_calls_is_under_every_value_and_array() -> None:
-    asked = (*targets.VALUES, *targets.ARRAYS, targets.HUGE)
+def test_the_floor_of_calls_is_under_every_value_and_array_and_a_wake_up() -> None:
+    asked = (*targets.VALUES, *targets.ARRAYS, targets.HUGE, targets.WOKEN)
     assert all(BareCalls().answers(question) for question in asked)
     assert not any(BareCalls().answers(question) for question in (*targets.PUBLISH, CROWD))
 
