@@ -75,7 +75,10 @@ class Directory:
         return self._names.announce(self._adapter, kind, name, dict(data or {}))
 
     def find(self, kind: str, name: str = "") -> tuple[Entry, ...]:
-        """Return the records of a kind, or those of one name, that exist now."""
+        """Return the records of a kind, or those of one name, that exist now.
+
+        They are in the order in which the present broker has heard of them.
+        """
         self._adapter._check_open("Directory.find")
         return tuple(self._names.find(kind, name))
 

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims of links: what ends them, and what a link takes for the claim of another one."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 import shmnd
-from link.kit import half, unique, until
-from shmnd.directory import Directory
-from shmnd_tools.link import claims
+from link.kit import PATIENCE, half, unique, until
+from shmnd.directory import Directory, Entry
+from shmnd_tools.link import incoming
 from shmnd_tools.link.carrier import Carrier
 from shmnd_tools.link.claims import CLAIM, Claims
-from shmnd_tools.link.far_publishers import FarPublishers
-from shmnd_tools.link.wire import parts
+from shmnd_tools.link.far_publishers import CarriedElsewhere, FarPublishers
+from shmnd_tools.link.wire import END, Message, pack, parts
 
 
 @pytest.fixture
@@ -65,14 +66,72 @@ def test_a_link_that_comes_again_waits_for_no_record_of_its_own(
         assert first.take("p", "far")
 
 
-def test_pauses_are_forgotten(two: tuple[Claims, Claims], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_that_take_at_once_the_first_one_has_it(
+    two: tuple[Claims, Claims], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = two
-    monkeypatch.setattr(claims, "_PAUSE", 0.0)
-    monkeypatch.setattr(second._watch, "_progress", lambda: None)  # it does not hear of the first
-    for number in range(5):
-        assert first.take(f"p{number}", "far")
-        assert not second.take(f"p{number}", "far")
-    assert len(second._pauses) == 1
+    monkeypatch.setattr(first, "_hear", lambda: None)
+    monkeypatch.setattr(second, "_hear", lambda: None)
+    find_first, find_second = first._directory.find, second._directory.find
+    taken: list[bool] = []
+
+    def find_when_both_have_announced(kind: str, name: str) -> object:
+        taken.append(second.take("p", "far"))
+        return found.pop()
+
+    def find_of_second(kind: str, name: str) -> object:
+        found.append(find_first(kind, name))
+        return find_second(kind, name)
+
+    found: list[object] = []
+    monkeypatch.setattr(first._directory, "find", find_when_both_have_announced)
+    monkeypatch.setattr(second._directory, "find", find_of_second)
+    assert first.take("p", "far")
+    assert taken == [False]
+
+
+def test_a_record_announced_again_counts_as_earlier(
+    two: tuple[Claims, Claims], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker had died: it may stand behind those of the new one."""
+    first, second = two
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            first._directory,
+            "find",
+            lambda kind, name: (
+                Entry(kind, name, {}, first._adapter, "", 1, 1),
+                Entry(kind, name, {}, second._adapter, "", 1, 2, since=5),
+            ),
+        )
+        assert not first.take("p", "far")
+    assert first.take("p", "far")
+
+
+def test_the_end_of_a_claim_wakes_a_link_that_waits(two: tuple[Claims, Claims]) -> None:
+    first, second = two
+    woken: list[bool] = []
+    waiting = Claims(second._directory, second._adapter, lambda: woken.append(True))
+    assert first.take("p", "far")
+    assert not waiting.take("p", "far")
+    assert waiting.holder("p") == os.getpid()
+    woken.clear()
+    first.release("p")
+    until(lambda: not waiting._watch.entries and bool(woken))
+    assert waiting.take("p", "far")
+    assert waiting.holder("p") is None
+
+
+def test_a_claim_that_makes_no_sense_keeps_others_out_and_ends_none(
+    two: tuple[Claims, Claims],
+) -> None:
+    first, second = two
+    directory = Directory(second._directory._adapter)
+    assert first.take("p", "far")
+    with directory.announce(CLAIM, "p"), directory.announce(CLAIM, "q", {"made": "soon"}):
+        until(lambda: len(first._watch.entries) == 3)
+        assert not first.take("q", "far")
+        assert not first.superseded()
 
 
 def test_of_two_that_both_have_a_claim_the_later_one_ends(
@@ -111,23 +170,92 @@ def test_a_record_that_is_taken_back_at_once_ends_no_claim(
     assert not first.superseded()
 
 
+class Nowhere:
+    """A session without other links."""
+
+    def listen(self, key: str, heard: object) -> str:
+        return parts(key)[0]
+
+    def end(self, declared: object) -> None:
+        pass
+
+
+OFFER = {"name": "t", "type": "any", "attributes": {}, "history": 0}
+
+
+@pytest.mark.parametrize("first", ["the link", "the publisher"])
+def test_of_a_link_that_has_ended_no_end_of_a_publisher_is_awaited(
+    first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of the two this link hears of first; another link may take it then."""
+    monkeypatch.setattr(incoming, "_END_LIMIT", 600.0)
+    namespace = unique("claims")
+    with (
+        shmnd.open_adapter(namespace=namespace) as adapter,
+        shmnd.open_adapter(namespace=namespace) as other,
+    ):
+        waiting = Claims(Directory(other), other.uid)
+        far = FarPublishers(half(Nowhere(), namespace), ["*"], Directory(adapter), adapter.uid)
+        far.take("far", "p", OFFER)
+        far.note_link("another", there=False)
+        steps = [lambda: far.note_link("far", there=False), lambda: far.drop("far", "p")]
+        for step in steps if first == "the link" else reversed(steps):
+            assert not waiting.take("p", "far")
+            step()
+        until(lambda: waiting.take("p", "far"))
+        far.close()
+
+
+def test_a_link_that_comes_again_is_awaited_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its publisher has not ended meanwhile."""
+    monkeypatch.setattr(incoming, "_QUIET", 0.0)
+    namespace = unique("claims")
+    with shmnd.open_adapter(namespace=namespace) as adapter:
+        far = FarPublishers(half(Nowhere(), namespace), ["*"], Directory(adapter), adapter.uid)
+        far.take("far", "p", OFFER)
+        (found,) = far._incoming.values()
+        far.note_link("far", there=False)
+        far.note_link("far", there=True)
+        far.drop("far", "p")
+        (ending,) = (thread for _, thread in far._endings)
+        ending.join(0.1)
+        assert ending.is_alive()
+        found._on_sample("", b"", pack(Message(END, 0)))
+        ending.join(PATIENCE)
+        assert not ending.is_alive()
+        far.close()
+
+
+def test_what_another_link_carries_is_not_lost() -> None:
+    namespace = unique("claims")
+    with (
+        shmnd.open_adapter(namespace=namespace) as adapter,
+        shmnd.open_adapter(namespace=namespace) as other,
+    ):
+        directory = Directory(adapter)
+        far = FarPublishers(half(Nowhere(), namespace), ["*"], directory, adapter.uid)
+        far.seen["p"] = 7
+        theirs = Claims(Directory(other), other.uid)
+        assert theirs.take("p", "far")
+        with pytest.raises(CarriedElsewhere, match=f"process {os.getpid()} "):
+            far.take("far", "p", OFFER)
+        theirs.release("p")
+        until(lambda: not directory.find(CLAIM))
+        far.take("far", "p", OFFER)
+        (found,) = far._incoming.values()
+        assert found.last is None
+        far.close()
+
+
 def test_a_link_without_objects_claims_no_topic_of_objects() -> None:
     namespace = unique("claims")
     said: list[str] = []
 
-    class Nowhere:
-        def listen(self, key: str, heard: object) -> str:
-            return parts(key)[0]
-
-        def end(self, declared: object) -> None:
-            pass
-
-    offer = {"name": "t", "type": "object", "attributes": {}, "history": 0}
     carrier: Carrier = half(Nowhere(), namespace, said.append)
     with shmnd.open_adapter(namespace=namespace) as adapter:
         directory = Directory(adapter)
         far = FarPublishers(carrier, ["*"], directory, adapter.uid)
-        far.take("far", "p", offer)
+        far.take("far", "p", OFFER | {"type": "object"})
         try:
             assert not directory.find(CLAIM)
             assert said == ["t carries objects, which take --objects"]

@@ -371,7 +371,7 @@ def test_the_end_counts_missing_samples(mode: str | None, lost: int, incoming: I
     until(lambda: incoming.last == 3)
     incoming.want(mode)
     _arrive(incoming, wire.END, 10)
-    until(incoming._ended.is_set)
+    until(lambda: incoming._ended)
     assert (incoming._traffic.number, incoming._traffic.lost) == (2, lost)
 
 

@@ -69,12 +69,16 @@ class Link:
         self._adapter = shmnd.open_adapter(namespace=namespace)
         directory = Directory(self._adapter)
         self._topics = OfferedTopics(self._carrier, topics)
-        self._far = FarPublishers(self._carrier, topics, directory, self._adapter.uid)
+        self._woken = False
+        self._far = FarPublishers(
+            self._carrier, topics, directory, self._adapter.uid, self._on_claims
+        )
         self._mark = directory.announce(LINK, self.origin)
         self._kinds = [directory.watch(kind) for kind in (TOPIC, SEAT, SERVICE, LINK)]
         self._patterns = {*topics, *services} - {"*"}
         self._staying = {directory.watch(kind): word for kind, word in _STAYING.items()}
         self._watch = ipc.watch(namespace=namespace)
+        self._life = session.token(wire.key("link", self.origin))
         self._declared = self._declare()
         self._threads = [
             threading.Thread(target=self._run, name="link"),
@@ -86,7 +90,7 @@ class Link:
     def _declare(self) -> list[Any]:
         """Listen to the offers, wishes and progress of other links; return the declarations."""
         words: tuple[tuple[str, tuple[str, ...]], ...]
-        words = (("pub", ()), ("srv", ()), ("want", (self.origin,)))
+        words = (("link", ()), ("pub", ()), ("srv", ()), ("want", (self.origin,)))
         declared = [
             self._session.follow(wire.key(word, *names) + "/**", self._token)
             for word, names in words
@@ -99,6 +103,12 @@ class Link:
 
     def _token(self, key: str, there: bool) -> None:
         self._events.put(("token", key, there))
+
+    def _on_claims(self) -> None:
+        """Let the thread check at once whether a publisher can be taken, or is to be left."""
+        if not self._woken:
+            self._woken = True
+            self._events.put(("changed", "", True))
 
     def _on_taken(self, key: str, payload: bytes, attachment: bytes) -> None:
         try:
@@ -126,6 +136,7 @@ class Link:
                 self._refused.discard(key)
                 self._take(key, there=there)
             else:
+                self._woken = False  # first: a claim that changes from here on wakes again
                 for refused in tuple(self._refused):
                     self._take(refused, there=True)
             try:
@@ -210,6 +221,8 @@ class Link:
                 outgoing.want(uid, far, mode, wanted=there)
         elif origin == self.origin:
             return
+        elif word == "link":
+            self._far.note_link(origin, there=there)
         elif word == "pub" and there:
             self._offers[origin, rest[0]] = key
             self._far.take(origin, rest[0], json.loads(rest[1]))
@@ -242,7 +255,7 @@ class Link:
         self._watch.close()
         for thread in self._threads:
             thread.join()
-        self._session.end(self._declared)
+        self._session.end([self._life, *self._declared])
         self._topics.close()
         parts: list[Offered | Asking] = [*self._offered.values(), *self._asking.values()]
         for part in parts:

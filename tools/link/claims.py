@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which link of a namespace publishes a far publisher again: one, whatever links lead there.
 
-Records of the namespace say so. A link that finds a record of another one, before or behind its own
-announcement, takes its own back. So two that begin at once may both wait. After the death of a
-broker the next one hears of records one by one, and two may both have a claim: the later one ends.
+Records of the namespace say so. Of those that the broker has, the first one counts: a link that
+finds one of another link before its own takes its own back. After the death of a broker the next
+one hears of records one by one, and two may both have a claim: the later one ends.
 """
 
 from __future__ import annotations
 
-import random
+import math
 import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from shmnd.directory import Announcement, Directory
+    from collections.abc import Callable, Sequence
+
+    from shmnd.directory import Announcement, Directory, Entry
 
 __all__ = ["CLAIM", "Claims"]
 
 CLAIM: Final = "ipc.link.publisher"
 """The kind of the records, whose names are the adapters of far publishers."""
-_PAUSE: Final = 2.0
-"""Seconds after which two that began at once have begun again, each at a time of its own."""
 _TRY: Final = 1.0
 """Seconds in which a record may be of a link that takes it back, for it has found another one."""
 
@@ -40,19 +40,34 @@ class _Claim:
     """How many parts of this link have it."""
 
 
-class Claims:
-    """The far publishers that one link publishes again."""
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """A record of another link."""
 
-    def __init__(self, directory: Directory, adapter: str) -> None:
+    made: float
+    adapter: str
+    pid: int
+    heard: float
+    """When it was heard of here."""
+
+
+class Claims:
+    """The far publishers that one link publishes again.
+
+    `wake` is called, from any thread, when a claim has come or gone; it must not wait.
+    """
+
+    def __init__(
+        self, directory: Directory, adapter: str, wake: Callable[[], None] = lambda: None
+    ) -> None:
         self._directory: Final = directory
         self._adapter: Final = adapter
         self._watch: Final = directory.watch(CLAIM)
-        self._others: Final[dict[str, dict[tuple[str, int], tuple[int, str, float]]]] = {}
-        """By far publisher, the records of other links, each with when its claim was made, by which
-        adapter, and when it was heard of here."""
+        self._watch.wake = wake
+        self._others: Final[dict[str, dict[tuple[str, int], _Other]]] = {}
+        """By far publisher, the records of other links."""
         self._mine: Final[dict[str, _Claim]] = {}
         """By far publisher."""
-        self._pauses: Final[dict[str, float]] = {}
         self._lock: Final = threading.Lock()
 
     def take(self, uid: str, origin: str) -> bool:
@@ -65,8 +80,7 @@ class Claims:
                     return False
                 mine.parts += 1  # it came again before its end was carried
                 return True
-            now = time.monotonic()
-            if uid in self._others or now < self._pauses.get(uid, 0.0):
+            if uid in self._others:
                 return False
             made = time.monotonic_ns()
             record = self._directory.announce(CLAIM, uid, {"made": made})
@@ -75,14 +89,31 @@ class Claims:
             except BaseException:
                 record.close()
                 raise
-            if any(entry.adapter != self._adapter for entry in found):
+            if self._is_preceded(found):
                 record.close()
-                for past in [each for each, end in self._pauses.items() if end < now]:
-                    del self._pauses[past]
-                self._pauses[uid] = now + random.uniform(0, _PAUSE)
                 return False
             self._mine[uid] = _Claim(origin, record, made)
             return True
+
+    def _is_preceded(self, found: Sequence[Entry]) -> bool:
+        """Return whether another link has a record before that of this one.
+
+        The order of records that were announced again, to a new broker, says nothing.
+        """
+        own = [entry for entry in found if entry.adapter == self._adapter]
+        first = found.index(own[0]) if own and not own[0].since else len(found)
+        return any(
+            entry.adapter != self._adapter and (place < first or entry.since > 0)
+            for place, entry in enumerate(found)
+        )
+
+    def holder(self, uid: str) -> int | None:
+        """Return the process of another link that has a publisher, or tries to take it."""
+        with self._lock:
+            others = self._others.get(uid)
+            if uid in self._mine or not others:
+                return None
+            return min(others.values(), key=lambda each: (each.made, each.adapter)).pid
 
     def superseded(self) -> list[tuple[str, str]]:
         """Return the links and publishers whose claims are to end: another link had one before."""
@@ -95,8 +126,8 @@ class Claims:
         own = self._mine[uid].made, self._adapter
         settled = time.monotonic() - _TRY
         return any(
-            (made, adapter) < own and heard <= settled
-            for made, adapter, heard in self._others.get(uid, {}).values()
+            (other.made, other.adapter) < own and other.heard <= settled
+            for other in self._others.get(uid, {}).values()
         )
 
     def _hear(self) -> None:
@@ -107,8 +138,9 @@ class Claims:
             made = entry.data.get("made")
             if change.gone:
                 records.pop(entry.key, None)
-            elif entry.adapter != self._adapter and isinstance(made, int):
-                records[entry.key] = made, entry.adapter, time.monotonic()
+            elif entry.adapter != self._adapter:
+                made = made if isinstance(made, int) else math.inf  # it keeps others out alike
+                records[entry.key] = _Other(made, entry.adapter, entry.pid, time.monotonic())
             if not records:
                 del self._others[entry.name]
 

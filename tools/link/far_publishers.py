@@ -13,7 +13,7 @@ from .claims import Claims
 from .incoming import LATEST, WAITING, Incoming
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shmnd.directory import Directory, Entry
 
@@ -33,14 +33,19 @@ class FarPublishers:
     """Those whose topics match a pattern. One thread calls, but for the ends of publishers."""
 
     def __init__(
-        self, carrier: Carrier, patterns: Sequence[str], directory: Directory, adapter: str
+        self,
+        carrier: Carrier,
+        patterns: Sequence[str],
+        directory: Directory,
+        adapter: str,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._carrier: Final = carrier
         self._patterns: Final = tuple(patterns)
         self._directory: Final = directory
-        self._claims: Final = Claims(directory, adapter)
+        self._claims: Final = Claims(directory, adapter, wake)
         self._incoming: Final[dict[tuple[str, str], Incoming]] = {}
-        self._endings: list[threading.Thread] = []
+        self._endings: list[tuple[Incoming, threading.Thread]] = []
         self.seen: Final[dict[str, int]] = {}
         """The last number of publishers that have gone, the youngest one last."""
 
@@ -56,9 +61,13 @@ class FarPublishers:
             self._carrier.say(OBJECTS.format(name))  # another link may carry it
             return
         if not self._claims.take(uid, origin):
+            holder = self._claims.holder(uid)
+            if holder is not None:
+                self.seen.pop(uid, None)  # what the other link carries is not lost
+            which = "this link" if holder is None else f"the link of process {holder}"
             raise CarriedElsewhere(
-                f"{name}: another link carries a publisher of it to here; this one waits for its "
-                "end"
+                f"{name}: {which} carries a publisher of it to here by another way, whose end is "
+                "waited for"
             )
         taken = False
         try:
@@ -89,9 +98,19 @@ class FarPublishers:
         incoming.withdraw()
         self.keep_place(incoming)  # a link that comes again may be faster than the end
         ending = threading.Thread(target=self._end, args=(incoming, drain))
-        self._endings = [each for each in self._endings if each.is_alive()]
-        self._endings.append(ending)
+        self._endings = [each for each in self._endings if each[1].is_alive()]
+        self._endings.append((incoming, ending))
         ending.start()
+
+    def note_link(self, origin: str, *, there: bool) -> None:
+        """Note that a link is there, or has ended: the ends of its publishers do not come then."""
+        if not there:
+            for incoming, _ in self._endings:
+                if incoming.origin == origin:
+                    incoming.note_link(there=False)
+        for incoming in self._incoming.values():
+            if incoming.origin == origin:
+                incoming.note_link(there=there)
 
     def _end(self, incoming: Incoming, drain: bool) -> None:
         try:
@@ -127,5 +146,5 @@ class FarPublishers:
         """End the publishers here; samples that are not published yet are dropped."""
         for incoming in self._incoming.values():
             incoming.close(drain=False)
-        for thread in self._endings:
+        for _, thread in self._endings:
             thread.join()

@@ -27,6 +27,9 @@ WAITING: Final = "waiting"
 WINDOW: Final = 64
 """Samples that may be on the way to subscribers that are waited for."""
 _END_LIMIT: Final = 2.0
+"""Seconds for which the end of a publisher is waited for, where its link lives."""
+_QUIET: Final = 0.1
+"""Seconds without a sample after which none is on the way from a link that has ended."""
 _AGAIN_SECONDS: Final = 0.25
 """Seconds from a message that the wire did not take to its next try."""
 _BEHIND: Final = 256
@@ -56,7 +59,9 @@ class Incoming:
         self._token: Any = None
         self._waiting: deque[tuple[Message, bytes]] = deque()
         self._came = threading.Condition()
-        self._ended = threading.Event()
+        self._arrived = 0
+        """How many messages have come."""
+        self._ended = self._link_gone = False
         self._closed = self._withdrawn = False
         self._seated: set[tuple[str, int]] = set()
         type_ = ipc.TopicType.from_description(offer["type"])
@@ -125,7 +130,8 @@ class Incoming:
                 # Its number is missing, and counts as lost: BEGIN, if it waits, says since when.
                 del self._waiting[self._waiting[0][0].kind == BEGIN]
             self._waiting.append((message, payload))
-            self._came.notify()
+            self._arrived += 1
+            self._came.notify_all()
 
     def _run(self) -> None:
         while True:
@@ -158,7 +164,9 @@ class Incoming:
             self._traffic.lost += max(0, message.sequence - last - 1)
         if message.kind == END:
             self.last = message.sequence - 1
-            self._ended.set()
+            with self._came:
+                self._ended = True
+                self._came.notify_all()
             return
         self.last = message.sequence
         publisher = self.publisher
@@ -185,18 +193,38 @@ class Incoming:
             else:
                 return
 
+    def note_link(self, *, there: bool) -> None:
+        """Note whether the far link is there: one that has ended sends no end of a publisher."""
+        with self._came:
+            self._link_gone = not there
+            self._came.notify_all()
+
+    def _await_end(self) -> None:
+        """Wait for the samples that are on the way: the end of the token may have overtaken them.
+
+        Behind them comes the end of the publisher, unless its link has ended.
+        """
+        limit = time.monotonic() + _END_LIMIT
+        with self._came:
+            while not self._ended and (left := limit - time.monotonic()) > 0:
+                if not self._link_gone:
+                    self._came.wait(left)
+                    continue
+                before = self._arrived
+                if not self._came.wait_for(lambda: self._arrived != before, min(left, _QUIET)):  # noqa: B023
+                    return
+
     def close(self, *, drain: bool = True) -> None:
         """End the publisher here, after the samples that have come or are on the way."""
         if drain:
-            # Its token may have overtaken them; without a far link the end does not come.
-            self._ended.wait(_END_LIMIT)
+            self._await_end()
         self._session.end([self._data])
         self.withdraw()
         with self._came:
             self._closed = True
             if not drain:
                 self._waiting.clear()
-            self._came.notify()
+            self._came.notify_all()
         self._thread.join(1.0 if drain else 0.0)
         self.publisher.close()  # wakes the thread, if it waits for a subscriber
         self._thread.join()

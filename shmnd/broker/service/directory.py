@@ -125,10 +125,11 @@ class Directory:
                 del self._index[key]
 
     def find(self, fields: Fields) -> Fields:
-        """Return a page of records, in no particular order; `next` (not 0) leads to the one after.
+        """Return a page of records; `next` (not 0) leads to the one after.
 
-        Records that come or go between two pages may be missing or stand twice; a client for which
-        that matters watches first.
+        They are in the order in which this broker has heard of them; new data counts as a new
+        record. Records that come or go between two pages may be missing or stand twice; a client
+        for which that matters watches first.
         """
         found = self._index.get((fields["kind"], fields["name"]), {})
         page: list[Fields] = []

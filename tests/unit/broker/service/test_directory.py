@@ -51,6 +51,15 @@ def test_a_record_is_found_by_kind_and_by_name(world: World) -> None:
     assert record["data"] == {"bits": 8}
 
 
+def test_records_are_found_in_the_order_of_their_announcement(world: World) -> None:
+    parties = [world.party() for _ in range(3)]
+    for number, owner in enumerate([parties[2], parties[0], parties[1]]):
+        announce(owner, 1, "image", place=number)
+    announce(parties[2], 1, "image", place=3)
+    page = parties[0].ask("find", kind="topic", name="image")["page"]
+    assert [record["data"]["place"] for record in page] == [1, 2, 3]
+
+
 def _steps_to_find(world: World, name: str) -> int:
     """How many lines of the directory a search executes; a line of a generator for each record."""
 
