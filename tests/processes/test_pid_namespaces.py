@@ -108,3 +108,42 @@ def test_a_process_of_another_namespace_has_no_number_of_this_one() -> None:
     other = Process(own.space + 1, own.number)
     assert (pid_here(own), pid_in_proc(own)) == (own.number, own.number)
     assert (pid_here(other, own.number), pid_in_proc(other, own.number)) == (0, 0)
+
+
+WITHOUT_PROC = """
+from shmnd import ipc
+kinds = {
+    "queue": lambda: ipc.Queue(name="queue"),
+    "event": lambda: ipc.Notifier("event"),
+    "service": lambda: ipc.Server("service"),
+    "board": lambda: ipc.Blackboard("board", {"x": "f8"}),
+    "reader": lambda: ipc.BlackboardReader("board"),
+}
+held = [make() for kind, make in kinds.items() if kind != "reader"] if hear() == "first" else []
+say(os.path.exists("/proc/self"))
+while (kind := hear()) != "end":
+    try:
+        kinds[kind]().close()
+        say("opened")
+    except Exception as exc:
+        say(str(exc))
+"""
+
+
+def test_without_proc_no_second_memory_of_a_name_is_made() -> None:
+    """Whose process does not see the first one: the two would never meet."""
+    command = [*unshared("--mount"), "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    with Child(WITHOUT_PROC, wrapper=command) as first:
+        first.say("first")
+        assert first.hear() is False
+        with Child(WITHOUT_PROC, wrapper=command) as second:
+            second.say("second")
+            assert second.hear() is False
+            for kind in ("queue", "event", "service", "board", "reader"):
+                second.say(kind)
+                said = second.hear()
+                why = "there is one writer" if kind == "board" else "mount -t proc"
+                assert why in said, f"{kind}: {said}"
+                assert str(first.pid) in said
+            second.say("end")
+        first.say("end")

@@ -29,7 +29,7 @@ from shmnd.ipc.blackboard.keys import (
 from shmnd.ipc.common.members import MemberTable, holds_lock
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import NoPublisher
-from shmnd.ipc.naming.shared_name import SharedName, is_seen
+from shmnd.ipc.naming.shared_name import SharedName
 from shmnd.ring.shared_memory.segment import SparseMapping
 from shmnd.status import Status, error
 
@@ -52,8 +52,9 @@ class Board:
             file = named.open_from(entry, "", os.O_RDONLY)
             table_file = named.open_from(entry, TABLE, os.O_RDWR)
             if file is None or table_file is None:
-                where = "" if is_seen(entry) else ", or is in another PID namespace (--pid=host)"
-                raise NoPublisher(f"{call}: the writer of {named.name!r} has just ended{where}")
+                if named.hides(entry):
+                    raise named.hidden_error(entry.pid)
+                raise NoPublisher(f"{call}: the writer of {named.name!r} has just ended")
             fd = file.fd
             sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
             size = os.fstat(fd).st_size

@@ -25,6 +25,7 @@ __all__ = [
     "pid_in_proc",
     "proc_space",
     "users_of",
+    "why_hidden",
 ]
 
 _LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -106,9 +107,22 @@ def users_of(folder: int) -> set[int]:
 
 
 def may_be_hidden(process: Process) -> bool:
-    """Return whether a process that /proc does not show may live: in another PID namespace."""
+    """Return whether a process that /proc does not show may live.
+
+    It is in another PID namespace then, or /proc shows no process at all.
+    """
     own, proc_is_ours = _self()
-    return not proc_is_ours or process.space not in (own.space, 0)
+    return not own.space or not proc_is_ours or process.space not in (own.space, 0)
+
+
+def why_hidden() -> str:
+    """Return why this process does not see another one in /proc, and what helps."""
+    if not _self()[0].space:
+        return "/proc shows no processes here: mount it (mount -t proc proc /proc)"
+    return (
+        "it is in another PID namespace; run containers with that of the host (--pid=host), or "
+        "with a common one"
+    )
 
 
 def proc_space() -> int:

@@ -36,6 +36,7 @@ from shmnd.ipc.common.processes import (
     pid_in_proc,
     proc_space,
     users_of,
+    why_hidden,
 )
 from shmnd.ipc.naming.cards import Card, cards, label_of
 from shmnd.provider import open_adapter
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     from shmnd.common.records import Announcement
 
-__all__ = ["SharedName", "identity", "is_hidden", "is_seen", "open_of_process"]
+__all__ = ["SharedName", "identity", "is_hidden", "open_of_process"]
 
 _LIMITS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -236,7 +237,7 @@ class SharedName:
                 break
             # To make another memory would divide the users of the name into two that never meet.
             if time.monotonic() > deadline:
-                raise self._hidden(hidden[0])
+                raise self.hidden_error(hidden[0])
             time.sleep(_PAUSE)  # it may have ended, and the broker says so soon
         files = (self.open_from(entry, "", os.O_RDWR, heir) for entry in self.unannounced())
         return next((file for file in files if file is not None), None)
@@ -257,13 +258,13 @@ class SharedName:
                 raise
             raise self._no_descriptor(exc) from exc
 
-    def _hidden(self, pid: int) -> NdError:
+    def hidden_error(self, pid: int) -> NdError:
+        """Return the error of a process that has the memory and is not seen in /proc."""
         return error(
             Status.ACCESS_VIOLATION,
             self._call,
             f"the memory of {self.name!r} belongs to process {pid}, which this one does not see in "
-            "/proc: it is in another PID namespace; run containers with that of the host "
-            "(--pid=host), or with a common one",
+            f"/proc: {why_hidden()}",
         )
 
     def seen_as(self) -> int:
@@ -357,15 +358,6 @@ def open_of_process(
         file.close()  # at once: the exception keeps what this call has
         raise PermissionError(errno.EACCES, f"user {found.st_uid} made it")
     return file
-
-
-def is_seen(entry: Entry) -> bool:
-    """Return whether this process sees that of a record in /proc, as far as it can see."""
-    try:
-        return _pid_in_proc(entry) != 0
-    except OSError as exc:
-        pass_on(exc)
-        return True  # out of descriptors
 
 
 def is_hidden(entry: Entry) -> bool:
