@@ -19,7 +19,7 @@ from shmnd.common.held import Held
 from shmnd.common.interruption import pass_on
 from shmnd.common.native import has_byte, send_byte, set_timerfd, timerfd
 from shmnd.common.owned import Owned
-from shmnd.common.shortages import remedy
+from shmnd.common.shortages import reason_of_refusal, remedy
 from shmnd.status import NdError, Status, error, limit_met_by_load
 
 __all__ = [
@@ -43,7 +43,6 @@ _LIMITS: Final = {
     errno.ENODEV: "the kernel has no file system to make it in",
 }
 """For other errors of the system, the limit that was met and where it is set."""
-_FORBIDDEN: Final = (errno.EPERM, errno.ENOSYS)
 _NOT_OURS: Final = (errno.EBADF, errno.EINVAL, errno.EPERM, errno.EEXIST, errno.ENOTSOCK)
 """Errors of a descriptor that is closed, or that refers to another file by now."""
 
@@ -64,14 +63,9 @@ def taking_from_the_system(call: str) -> Iterator[None]:
         raise error(Status.INSUFFICIENT_RESOURCES, call, why) from exc
     except OSError as exc:
         pass_on(exc)
-        if exc.errno in _FORBIDDEN:
-            raise error(
-                Status.NOT_SUPPORTED,
-                call,
-                f"{exc.strerror} (errno {exc.errno}): the kernel is too old, or a filter of system"
-                " calls (seccomp, of a container for instance) forbids what this needs; `shmnd"
-                " doctor` shows it",
-            ) from exc
+        refused = reason_of_refusal(exc)
+        if refused:
+            raise error(Status.NOT_SUPPORTED, call, refused) from exc
         limit = remedy(exc, _LIMITS.get(exc.errno or 0, ""))
         if not limit:
             raise

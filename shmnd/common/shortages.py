@@ -7,9 +7,17 @@ import errno
 import resource
 from typing import Final
 
-from shmnd.status import LIMIT_OF_FILES, LIMITS_OF_MEMORY
+from shmnd.status import LIMIT_OF_FILES, LIMITS_OF_MEMORY, NdError, Status, error
 
-__all__ = ["LIMITS_OF_MEMORY", "remedy", "remedy_of_call", "remedy_of_mapping", "remedy_of_start"]
+__all__ = [
+    "LIMITS_OF_MEMORY",
+    "memory_error",
+    "reason_of_refusal",
+    "remedy",
+    "remedy_of_call",
+    "remedy_of_mapping",
+    "remedy_of_start",
+]
 
 _REMEDIES: Final = {
     errno.EFBIG: "a file of this process may not be longer than {} bytes: the limit is ulimit -f, "
@@ -20,6 +28,7 @@ _REMEDIES: Final = {
 """Those that mean the same whatever the call was."""
 _LIMITS: Final = {errno.EFBIG: resource.RLIMIT_FSIZE, errno.EMFILE: resource.RLIMIT_NOFILE}
 """Where a process has such a limit."""
+_FORBIDDEN: Final = (errno.EPERM, errno.ENOSYS)
 _PROCESSES: Final = "ulimit -u and the limits of the control group say how many processes may run"
 
 
@@ -30,6 +39,29 @@ def remedy(failure: OSError, otherwise: str) -> str:
         return _REMEDIES.get(number, otherwise)
     limit, _ = resource.getrlimit(_LIMITS[number])
     return otherwise if limit == resource.RLIM_INFINITY else _REMEDIES[number].format(limit)
+
+
+def reason_of_refusal(failure: OSError) -> str:
+    """Return why the kernel has refused a call that needs no right; "" for other errors."""
+    if failure.errno not in _FORBIDDEN:
+        return ""
+    return (
+        f"{failure.strerror} (errno {failure.errno}): the kernel is too old, or a filter of system"
+        " calls (seccomp, of a container for instance) forbids what this needs; `shmnd doctor`"
+        " shows it"
+    )
+
+
+def memory_error(call: str, what: str, failure: OSError, otherwise: str) -> NdError:
+    """Return the error of a call for which the system has given no shared memory.
+
+    `what` says which memory; `otherwise` what helps where the failure names no limit.
+    """
+    refused = reason_of_refusal(failure)
+    if refused:
+        return error(Status.NOT_SUPPORTED, call, f"{what}: {refused}")
+    why = f"{what}: {failure.strerror or failure}; {remedy(failure, otherwise)}"
+    return error(Status.INSUFFICIENT_RESOURCES, call, why)
 
 
 def remedy_of_call(failure: OSError) -> str:

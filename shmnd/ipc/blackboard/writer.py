@@ -21,7 +21,7 @@ from shmnd.common.closing import Closing
 from shmnd.common.descriptors import Descriptor
 from shmnd.common.held import Held
 from shmnd.common.interruption import pass_on
-from shmnd.common.shortages import remedy
+from shmnd.common.shortages import memory_error
 from shmnd.ipc.blackboard.keys import (
     BLACKBOARD,
     COUNT,
@@ -138,12 +138,8 @@ class Blackboard(Closing):
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals | _SEAL_FUTURE_WRITE)
         except OSError as exc:
             pass_on(exc)
-            raise error(
-                Status.INSUFFICIENT_RESOURCES,
-                call,
-                f"no memory for a blackboard: {exc.strerror}; "
-                + remedy(exc, "free memory, or address space (ulimit -v)"),
-            ) from exc
+            otherwise = "free memory, or address space (ulimit -v)"
+            raise memory_error(call, "no memory for a blackboard", exc, otherwise) from exc
         self._words = Words(self._map)
         self._words.store(0, MAGIC)
         self._table = MemberTable(make_member_table(call), call)

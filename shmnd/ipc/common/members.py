@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.common.descriptors import Descriptor
 from shmnd.common.interruption import pass_on
-from shmnd.common.shortages import remedy
+from shmnd.common.shortages import memory_error
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringer import ringer
 from shmnd.ipc.common.shared_words import Words
@@ -63,11 +63,8 @@ def make_member_table(call: str) -> Descriptor:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     except OSError as exc:
         pass_on(exc)
-        raise error(
-            Status.INSUFFICIENT_RESOURCES,
-            call,
-            f"{_PAGE} bytes of shared memory wanted: {exc.strerror}; {remedy(exc, 'free memory')}",
-        ) from exc
+        what = f"{_PAGE} bytes of shared memory wanted"
+        raise memory_error(call, what, exc, "free memory") from exc
     return made
 
 

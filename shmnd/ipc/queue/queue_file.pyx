@@ -14,7 +14,7 @@ from shmnd.ipc.common.limits import most_memory
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.common.interruption import pass_on
 from shmnd.common.owned import Owned
-from shmnd.common.shortages import remedy
+from shmnd.common.shortages import memory_error
 from shmnd.status import Status, error
 
 __all__ = ["commit", "make_file"]
@@ -34,10 +34,8 @@ def commit(fd: int, at: int, nbytes: int, call: str) -> None:
         except OSError as err:
             pass_on(err)
             otherwise = "take items from the queue, set a maxsize, or give the machine more memory"
-            raise error(
-                Status.INSUFFICIENT_RESOURCES, call,
-                f"{nbytes} bytes of shared memory wanted: {err.strerror}; {remedy(err, otherwise)}",
-            ) from err
+            what = f"{nbytes} bytes of shared memory wanted"
+            raise memory_error(call, what, err, otherwise) from err
 
 
 def make_file(slots: int, limited: bool) -> Owned:
@@ -72,10 +70,7 @@ def make_file(slots: int, limited: bool) -> Owned:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     except OSError as err:
         pass_on(err)
-        raise error(
-            Status.INSUFFICIENT_RESOURCES, call,
-            f"cannot make a queue's memory: {err.strerror}; {remedy(err, 'free memory')}",
-        ) from err
+        raise memory_error(call, "cannot make a queue's memory", err, "free memory") from err
     return made
 
 

@@ -25,7 +25,7 @@ from shmnd.ring.shared_memory.owners cimport LentDescriptor, given_up, lend, own
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.ring.shared_memory.committing import commit
 from shmnd.common.interruption import pass_on
-from shmnd.common.shortages import remedy, remedy_of_mapping
+from shmnd.common.shortages import memory_error, remedy, remedy_of_mapping
 from shmnd.common.owned import Owned
 from shmnd.common.streams import clear_of_streams
 from shmnd.status import Status, error
@@ -60,11 +60,9 @@ def _create(label: str, nbytes: int, call: str) -> int:
         return fd
     except OSError as err:
         pass_on(err)
-        raise error(
-            Status.INSUFFICIENT_RESOURCES, call,
-            f"cannot create a shared segment of {nbytes} bytes: {err.strerror or err}; "
-            + remedy(err, "shmnd doctor examines the limits of the system"),
-        ) from err
+        what = f"cannot create a shared segment of {nbytes} bytes"
+        otherwise = "shmnd doctor examines the limits of the system"
+        raise memory_error(call, what, err, otherwise) from err
 
 
 def _commit(fd: int, committed: int, nbytes: int, call: str) -> None:
@@ -80,10 +78,8 @@ def _commit(fd: int, committed: int, nbytes: int, call: str) -> None:
     except OSError as err:
         pass_on(err)
         otherwise = "free some, or raise the limit of the system (vm.overcommit_memory, ulimit)"
-        raise error(
-            Status.INSUFFICIENT_RESOURCES, call,
-            f"{nbytes} bytes of shared memory wanted: {err.strerror}; {remedy(err, otherwise)}",
-        ) from err
+        what = f"{nbytes} bytes of shared memory wanted"
+        raise memory_error(call, what, err, otherwise) from err
 
 
 def _require_sealed(fd: int, nbytes: int, committed: int) -> None:

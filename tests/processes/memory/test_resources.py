@@ -168,7 +168,7 @@ def test_each_call_that_can_fail_fails_once(
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
-@pytest.mark.parametrize("name", ["eventfd", "pidfd_open"])
+@pytest.mark.parametrize("name", ["eventfd", "pidfd_open", "memfd_create", "posix_fallocate"])
 def test_a_system_call_that_a_filter_forbids_is_an_error_that_leads_to_the_doctor(
     name: str, number: int, broker: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
