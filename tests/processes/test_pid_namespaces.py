@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from shmnd.common.descriptors import Descriptor
 from shmnd.ipc.common import members
 from shmnd.ipc.common.members import MemberTable, make_member_table
 from shmnd.ipc.common.processes import Process, own_process, pid_here, pid_in_proc
+from shmnd_tools.observe.counter_reader import CounterReader
 
 pytestmark = pytest.mark.slow
 
@@ -108,6 +110,17 @@ def test_a_process_of_another_namespace_has_no_number_of_this_one() -> None:
     other = Process(own.space + 1, own.number)
     assert (pid_here(own), pid_in_proc(own)) == (own.number, own.number)
     assert (pid_here(other, own.number), pid_in_proc(other, own.number)) == (0, 0)
+
+
+def test_commands_show_a_process_under_its_number_here_not_that_of_its_broker() -> None:
+    with elsewhere("inside"):
+        reader = CounterReader(SPACE)
+        reader.refresh()
+        assert reader.pages
+        for page in reader.pages:
+            status = Path(f"/proc/{page.pid}/status").read_text(encoding="utf-8")
+            (numbers,) = (line for line in status.splitlines() if line.startswith("NSpid:"))
+            assert numbers.split()[1:] == [str(page.pid), str(page.view.pid)]
 
 
 WITHOUT_PROC = """

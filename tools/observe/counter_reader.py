@@ -76,7 +76,8 @@ class CounterReader:
         if now >= self._search_at:
             self._searched = self._search(place.mark)
             self._search_at = now + _SHARE * (time.monotonic() - now)
-        self._known = self._searched | known_to_broker
+        # The broker may be in another PID namespace; the numbers of /proc are those of this one.
+        self._known = known_to_broker | self._searched
 
     def print_note(self) -> None:
         """Report on stderr when the broker could not be asked."""
