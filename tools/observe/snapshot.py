@@ -7,6 +7,7 @@ more.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        """Return a process with its state; one that is gone, or not visible, has only its id."""
+        """Return a process with its state; one that is gone, or hidden, has only its id."""
         try:
             found = psutil.Process(pid)
             with found.oneshot():
@@ -47,13 +48,24 @@ class Process:
                 plain = "".join(each if each.isprintable() else " " for each in command)
                 return cls(pid, str(found.status()), found.create_time(), plain)
         except (psutil.Error, OSError, ValueError, OverflowError):
-            return cls(pid, "gone", None, "?")
+            return cls(pid, "hidden" if _lives(pid) else "gone", None, "?")
 
     @property
     def text(self) -> str:
         """Name it, and say so when it does not run as others do."""
         odd = self.state in ("stopped", "tracing-stop", "zombie", "dead", "gone")
         return f"{self.pid} ({self.state})" if odd else str(self.pid)
+
+
+def _lives(pid: int) -> bool:
+    """Return whether there is a process, which /proc may hide (hidepid)."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return pid > 0
 
 
 @dataclass(frozen=True)

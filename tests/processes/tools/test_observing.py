@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
+import psutil
 import pytest
 
 import shmnd
@@ -33,7 +34,7 @@ from shmnd.broker.protocol import PassedFd
 from shmnd.ring import Segment
 from shmnd_tools.main import main
 from shmnd_tools.observe.counter_reader import CounterReader
-from shmnd_tools.observe.snapshot import Scene
+from shmnd_tools.observe.snapshot import Process, Scene
 from shmnd_tools.verbs import ps, top, trace
 
 ME: Final = os.getpid()
@@ -125,6 +126,16 @@ def test_a_process_that_stands_still(adapter: shmnd.Adapter, echo: Child) -> Non
         talk.cq.get_results()
         assert f"{echo.pid} (stopped)" in row_of(ME)["waits"]
         assert row_of(echo.pid)["unread"] == 2
+
+
+def test_a_process_that_proc_hides_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hide(pid: int) -> None:
+        raise psutil.NoSuchProcess(pid)
+
+    monkeypatch.setattr(psutil, "Process", hide)
+    found = [Process.of(pid) for pid in (ME, 0, 1 << 30, 1 << 40)]
+    assert [each.state for each in found] == ["hidden", "gone", "gone", "gone"]
+    assert found[0].text == str(ME)
 
 
 def test_a_process_that_died(adapter: shmnd.Adapter, echo: Child) -> None:
