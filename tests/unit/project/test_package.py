@@ -182,7 +182,7 @@ def test_every_package_is_declared() -> None:
     there = {
         ".".join([name, *path.relative_to(ROOT / folder).parent.parts])
         for folder, name in called.items()
-        for path in (ROOT / folder).rglob("__init__.py")
+        for path in (ROOT / folder).rglob("*.py")
     }
     assert sorted(there - {"shmnd_tools.dev"}) == sorted(declared)
 
