@@ -26,7 +26,7 @@ from shmnd.ipc.blackboard.keys import (
     Key,
     tuples,
 )  # fmt: skip
-from shmnd.ipc.common.members import MemberTable, holds_lock
+from shmnd.ipc.common.members import GATE, MemberTable, holds_lock
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import NoPublisher
 from shmnd.ipc.naming.shared_name import SharedName
@@ -114,6 +114,11 @@ class Board:
             is_record = text.get("record") is True and bool(dtype.names) and not shape
             self.keys[str(text["key"])] = Key(str(text["key"]), dtype, shape, is_record, offset)
             self._keys_read = number + 1  # behind the last call: a handler of a signal may raise
+
+    def wake(self) -> None:
+        """Have the threads that sleep for a change check again."""
+        if self.table is not None and self.table.fd >= 0:
+            self.table.words.open(GATE)
 
     def close(self) -> None:
         """Read it no more."""

@@ -404,6 +404,8 @@ class BlackboardReader(Closing):
             if each is not None and self._pid == os.getpid():
                 each.close()
         if board is not None:
+            if self._pid == os.getpid():
+                board.wake()
             board.close()
         if named is not None:
             named.close()

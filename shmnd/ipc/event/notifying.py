@@ -70,6 +70,8 @@ class _End(Closing):
         table, self._table = getattr(self, "_table", None), None
         named, self._named = getattr(self, "_named", None), None
         if table is not None:
+            if min(table.fd, table.number) >= 0 and self._pid == os.getpid():
+                table.words.open(table.gate)  # another thread may sleep there
             table.close()
         if named is not None:
             named.close()
@@ -154,7 +156,7 @@ class Listener(_End):
                 self._sleep_long(table, left)
             else:
                 word = table.words.arm(table.gate)
-                if not self._signalled(table):
+                if not self._signalled(table) and not self.closed:
                     table.words.sleep(table.gate, word, min(left, PAUSE))
                 long = True
             table = self._open(call)

@@ -117,7 +117,9 @@ cdef class QueueCalls:
         """Wait for an item; NOTHING when none comes in time."""
         cdef int64_t first = self._first_wait(timeout)
         require_born(born, "Queue.get")
-        found = core.get(first)
+        found = core.get(first, &self._closed)
+        if found is NOTHING and self._closed:
+            self._require_open()
         if found is not NOTHING or first < FIRST_NS:
             return found
         end = self._end_of_wait(timeout)

@@ -21,7 +21,7 @@ cdef class QueueCore(QueueItems):
     cdef bint _has_room(self) noexcept
     cdef object take(self)
     cdef object _read(self, uint32_t ref, bint again)
-    cdef object get(self, int64_t timeout_ns)
+    cdef object get(self, int64_t timeout_ns, const bint *closed)
     cdef bint _spin(self, uint64_t now, uint64_t deadline) noexcept
     cdef bint _ready(self, int what)
     cdef bint _sleep(self, word32 *gate, uint64_t deadline, int what) except -1

@@ -55,6 +55,11 @@ class QueueCore(QueueItems):
         """
     def wait_for_room(self, timeout_ns: int) -> bool:
         """Wait until an item may have room; False when none came in time."""
+    def wake(self) -> None:
+        """Have the threads that sleep here for items and for room check again.
+
+        It is for objects that were closed before. Other processes check again, too.
+        """
     def end_stream(self, number: int) -> None:
         """Note that this process reads no more answers to a request, and wake their server."""
     def end_streams(self) -> None:

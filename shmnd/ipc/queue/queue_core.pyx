@@ -187,8 +187,9 @@ cdef class QueueCore(QueueItems):
 
     # -- waiting --
 
-    cdef object get(self, int64_t timeout_ns):
-        """Return the next item; NOTHING when none came in time. -1 waits without an end."""
+    cdef object get(self, int64_t timeout_ns, const bint *closed):
+        """Return the next item; NOTHING when none came in time, or another thread has closed the
+        object of the caller. -1 waits without an end."""
         cdef uint64_t deadline, start
         cdef uint32_t born = forks
         found = self.take()
@@ -198,7 +199,7 @@ cdef class QueueCore(QueueItems):
         deadline = FOREVER if timeout_ns < 0 else start + <uint64_t>timeout_ns
         if self._spin(start, deadline):
             found = self.take()
-        while found is NOTHING:
+        while found is NOTHING and not closed[0]:  # see `wake`
             late = self._sleep(&self.head.items, deadline, 0)
             require_born(born, "Queue.get")
             found = self.take()
@@ -260,6 +261,16 @@ cdef class QueueCore(QueueItems):
         cdef uint64_t deadline
         deadline = FOREVER if timeout_ns < 0 else shmnd_now_ns() + <uint64_t>timeout_ns
         return not self._sleep(&self.head.room, deadline, 1)
+
+    def wake(self) -> None:
+        """Have the threads that sleep here for items and for room check again: one of their objects
+        was closed before."""
+        # A thread holds the interpreter's lock from its check up to the arming of the gate.
+        if self.born == forks:
+            if shmnd_gate_open(&self.head.items) & SHMND_GATE_SLEEPER:
+                shmnd_futex_wake(&self.head.items, 1 << 30)
+            if shmnd_gate_open(&self.head.room) & SHMND_GATE_SLEEPER:
+                shmnd_futex_wake(&self.head.room, 1 << 30)
 
     cdef int _open(self, word32 *gate, int most) except -1:
         """Open a gate after a change: wake up to `most` sleepers, and ring the descriptors."""

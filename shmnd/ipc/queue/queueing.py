@@ -276,6 +276,7 @@ class Queue(QueueCalls, Waits):
         self._closed = True
         if self._pid != os.getpid():
             return
+        self._core.wake()
         self._leave_bell()
         announce_closed(self)
         if self._named is not None and not self._feeder.is_busy:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thread that waits learns at once that another thread has closed what it waits at."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
+from queue import Empty
 from typing import Any
 
 import pytest
@@ -64,11 +66,76 @@ CASES: dict[str, Callable[[], Case]] = {
     "a set's queue": lambda: _in_a_set(ipc.Queue()),
     "a set's server": lambda: _in_a_set(ipc.Server("s")),
 }
+SHORT = (
+    "receive",
+    "listener",
+    "key",
+    "request",
+    "requests",
+    "serve",
+    "call",
+    "stream",
+    "answer",
+    "get",
+    "get by name",
+    "put",
+)
+"""Waits that begin with a short sleep at a word, which no bell ends."""
 ENDS = {"samples", "numbers", "changes", "requests", "serve"}
 """Waits that return: a close ends such a loop without an error."""
 QUEUES = {"get", "get by name", "put"}
 LONG = 10.0
 """Seconds, much longer than a wake-up takes, and shorter than a waiter sleeps that is not woken."""
+
+
+@pytest.mark.parametrize("case", SHORT)
+def test_a_close_ends_the_first_part_of_a_wait(case: str) -> None:
+    """The sleep of this part lasts a tenth of a second where nothing ends it, and never less."""
+    with shmnd.open_adapter():
+        assert min(_seconds_of_wait(CASES[case]) for _ in range(10)) < 0.1
+
+
+def _seconds_of_wait(case: Callable[[], Case]) -> float:
+    """Return how long a call waits whose object is closed after a hundredth of a second."""
+    made, wait = case()
+    begun = threading.Event()
+    took = 0.0
+
+    def run() -> None:
+        nonlocal took
+        since = time.monotonic()
+        begun.set()
+        with contextlib.suppress(ipc.Closed, ValueError):
+            wait()
+        took = time.monotonic() - since
+
+    waiter = threading.Thread(target=run)
+    waiter.start()
+    begun.wait(60)
+    time.sleep(0.01)
+    made[0].close()
+    waiter.join(60)
+    for each in made[1:]:
+        each.close()
+    return took
+
+
+def test_a_short_get_of_a_queue_that_is_closed_meanwhile_is_an_error() -> None:
+    """Also where another object of the same queue is closed, which is none of its business."""
+    with ipc.Queue(name="q") as queue:
+        others = [ipc.Queue(name="q") for _ in range(20)]
+        closes = threading.Thread(target=lambda: [each.close() for each in others])
+        closes.start()
+        with pytest.raises(Empty):
+            queue.get(timeout=0.05)
+        closes.join(60)
+        closing = threading.Timer(0.01, queue.close)
+        closing.start()
+        with pytest.raises(ValueError, match="closed"):
+            while True:
+                with contextlib.suppress(Empty):
+                    queue.get(timeout=0.05)
+        closing.join(60)
 
 
 @pytest.mark.parametrize("case", CASES)
