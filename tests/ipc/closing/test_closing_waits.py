@@ -120,22 +120,35 @@ def _seconds_of_wait(case: Callable[[], Case]) -> float:
     return took
 
 
-def test_a_short_get_of_a_queue_that_is_closed_meanwhile_is_an_error() -> None:
-    """Also where another object of the same queue is closed, which is none of its business."""
-    with ipc.Queue(name="q") as queue:
-        others = [ipc.Queue(name="q") for _ in range(20)]
-        closes = threading.Thread(target=lambda: [each.close() for each in others])
-        closes.start()
-        with pytest.raises(Empty):
-            queue.get(timeout=0.05)
-        closes.join(60)
-        closing = threading.Timer(0.01, queue.close)
-        closing.start()
-        with pytest.raises(ValueError, match="closed"):
-            while True:
-                with contextlib.suppress(Empty):
-                    queue.get(timeout=0.05)
-        closing.join(60)
+def _error_of_short_get(*, closes_own: bool) -> Exception | None:
+    """Return what a get raises that begins before its queue, or another object of it, is closed."""
+    with ipc.Queue(name="q") as queue, ipc.Queue(name="q") as other:
+        found: list[Exception | None] = []
+        begun = threading.Event()
+
+        def run() -> None:
+            begun.set()
+            try:
+                queue.get(timeout=0.09)
+            except Exception as exc:
+                found.append(exc)
+
+        waiter = threading.Thread(target=run)
+        waiter.start()
+        begun.wait(60)
+        time.sleep(0.01)
+        (queue if closes_own else other).close()
+        waiter.join(60)
+        return found[0]
+
+
+def test_a_short_get_of_a_queue_that_is_closed_meanwhile_is_no_empty_queue() -> None:
+    kinds = {type(_error_of_short_get(closes_own=True)) for _ in range(10)}
+    assert ValueError in kinds, kinds
+
+
+def test_the_close_of_another_object_of_a_queue_ends_no_get() -> None:
+    assert isinstance(_error_of_short_get(closes_own=False), Empty)
 
 
 @pytest.mark.parametrize("case", CASES)
