@@ -23,7 +23,7 @@ from shmnd.ipc.blackboard.keys import BLACKBOARD
 from shmnd.ipc.errors import Closed, unusable
 from shmnd.ipc.event.notifying import EVENT
 from shmnd.ipc.queue.queueing import QUEUE
-from shmnd.ipc.service.server import SERVICE
+from shmnd.ipc.service.service_user import SERVICE
 from shmnd.ipc.topic.seats import SEAT, TOPIC
 from shmnd.provider import open_adapter
 from shmnd.runtime.awaiting.awaited import resolve_from_elsewhere

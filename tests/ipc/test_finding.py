@@ -20,7 +20,7 @@ from shmnd.common.owned import Owned
 from shmnd.ipc.common import closed
 from shmnd.ipc.naming import shared_name
 from shmnd.ipc.queue import queueing
-from shmnd.ipc.service import client, server
+from shmnd.ipc.service import client, service_user
 
 
 def test_a_wait_set_returns_the_added_objects() -> None:
@@ -406,7 +406,7 @@ def test_a_holder_that_is_not_seen_in_proc_is_an_error(
 
     first = make[kind]()
     with monkeypatch.context() as patch:
-        for module in (queueing, server):  # as of another process
+        for module in (queueing, service_user):  # as of another process
             patch.setattr(module, "core_here", lambda *_: None)
         patch.setattr(shared_name, "open_of_process", unseen)
         patch.setattr(shared_name, "is_hidden", lambda entry: True)
@@ -419,7 +419,6 @@ def test_a_holder_that_is_not_seen_in_proc_is_an_error(
 
 def test_a_request_carries_the_pid_that_others_see(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "os", SimpleNamespace(getpid=lambda: 1, fstat=os.fstat))
-    monkeypatch.setattr(client, "require_process", lambda *_: None)
     with ipc.Server("s") as server, ipc.Client("s") as asking:
         pending = asking.send(4)
         request = server.receive(60)

@@ -15,7 +15,7 @@ from shmnd.directory import Directory
 from shmnd.ipc.blackboard.keys import BLACKBOARD
 from shmnd.ipc.event.notifying import EVENT
 from shmnd.ipc.queue.queueing import QUEUE
-from shmnd.ipc.service.server import SERVICE
+from shmnd.ipc.service.service_user import SERVICE
 from shmnd.ipc.topic.seats import SEAT, TOPIC
 
 from . import wire

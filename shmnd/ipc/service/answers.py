@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from shmnd.common.held import Held
+from shmnd.common.held import Condition, Held
 from shmnd.common.interruption import is_interruption
 from shmnd.ipc.common.processes import Process, pid_here
+from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.fields import with_fields
-from shmnd.ipc.service.service_values import Answer, Unreadable, raised_from
+from shmnd.ipc.service.service_user import ServiceUser
+from shmnd.ipc.service.service_values import Answer, Unreadable, in_part, raised_from
+from shmnd.ipc.service.under_way import UnderWay
 
 if TYPE_CHECKING:
-    import weakref
-
-    from shmnd.common.held import Condition
-    from shmnd.ipc.queue.queueing import Queue
     from shmnd.ipc.service.pending import Pending
-    from shmnd.ipc.service.under_way import UnderWay
 
 __all__ = ["MARKS", "Answers"]
 
@@ -54,21 +53,26 @@ def _server_of(sent: Any) -> tuple[int, int] | None:
     return member, pid_here(Process(space, number), likely)
 
 
-class Answers:
+class Answers(ServiceUser):
     """The part of a `Client` that takes answers: one thread does, for all."""
 
-    name: str
-    response: Any
-    _answers: Queue
-    _ended: dict[int, int]
-    _pending: weakref.WeakValueDictionary[int, Pending]
-    _lock: threading.RLock
-    _turn: Condition
-    _busy: int
-    _taken: list[Any]
-    _sorted: bool
-    _news: list[Pending]
-    _under_way: UnderWay
+    def _begin_without_answers(self) -> None:
+        requests = self._requests._core
+        self._answers = Queue()
+        self._answers._keep_from_children()
+        self._answers._core.partly = in_part
+        # A server that took a request and has not announced it yet is a member of this one alone.
+        self._answers._also = requests
+        self._pending: weakref.WeakValueDictionary[int, Pending] = weakref.WeakValueDictionary()
+        # Closed streams whose servers have not confirmed their ends: their numbers, by their marks.
+        self._ended: dict[int, int] = {}
+        self._under_way = UnderWay(requests, self._answers._core, self._pending)
+        self._lock = threading.RLock()
+        self._turn = Condition(self._lock)
+        self._busy = 0  # the thread that takes the answers of all
+        self._taken: list[Any] = []  # the one that it has taken and not sorted yet
+        self._sorted = False  # it took one
+        self._news: list[Pending] = []  # the requests of which it took something
 
     def _find_lost(self) -> bool:
         """End the requests whose servers died; return whether there was one."""

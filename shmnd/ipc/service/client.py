@@ -6,28 +6,23 @@ from __future__ import annotations
 import itertools
 import os
 import queue
-import threading
 import time
-import weakref
 from typing import Any, Final
 
-from shmnd.common.closing import Closing, surely
+from shmnd.common.closing import surely
 from shmnd.common.deadline import end_of, left_until
-from shmnd.common.held import Condition, Held
+from shmnd.common.held import Held
 from shmnd.common.interruption import pass_on
 from shmnd.common.late import running_loop
-from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
+from shmnd.ipc.common.closed import descriptor_while_open
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import PAUSE, Bell
-from shmnd.ipc.errors import PeerLost, in_process, require_process, unusable
-from shmnd.ipc.queue.queueing import Queue
+from shmnd.ipc.errors import PeerLost, in_process, require_process
 from shmnd.ipc.service.answers import MARKS, Answers
 from shmnd.ipc.service.asking import clients_here
 from shmnd.ipc.service.awaiting import AnswerWaiter, Awaiting
 from shmnd.ipc.service.pending import MOST_UNREAD, Pending, Stream
-from shmnd.ipc.service.server import open_service
-from shmnd.ipc.service.service_values import Answer, conforming, described, in_part
-from shmnd.ipc.service.under_way import UnderWay
+from shmnd.ipc.service.service_values import Answer, conforming
 from shmnd.ipc.service.unsent import Unsent
 from shmnd.status import NdError
 
@@ -41,8 +36,10 @@ _LONGEST: Final = 1e6
 _NO_ROOM: Final = "no room for one more request to"
 
 
-class Client(Answers, Closing):
+class Client(Answers):
     """A client of a name, whether a server is there already or comes later."""
+
+    _title = "Client"
 
     def __init__(
         self,
@@ -54,42 +51,18 @@ class Client(Answers, Closing):
         namespace: str | None = None,
         group: int | str | None = None,
     ) -> None:
-        self._closed = self._has_left = True  # until it is opened
-        self._pid = os.getpid()
-        self.request: Final = request
-        self.response: Any = response
-        self.name: Final[str] = name
-        types = {
-            "request": described(request, "Client"),
-            "response": described(response, "Client"),
-        }
-        self._named, self._requests = open_service(
-            "Client", "client", name, types, buffer, namespace, group
-        )
-        self._answers = Queue()
-        self._answers._keep_from_children()
-        self._answers._core.partly = in_part
-        found = os.fstat(self._answers._core.fd)
-        descriptor = self._answers._core.fd, found.st_dev, found.st_ino
+        super().__init__(name, request, response, buffer, namespace, group)
+        self._begin_without_answers()
+        core = self._answers._core
+        found = os.fstat(core.fd)
+        descriptor = core.fd, found.st_dev, found.st_ino
         self._where = (*own_process(), self._named.seen_as(), *descriptor)
         self._numbers = itertools.count(1)
-        # Closed streams whose servers have not confirmed their ends: their numbers, by their marks.
-        self._ended: dict[int, int] = {}
-        self._pending: weakref.WeakValueDictionary[int, Pending] = weakref.WeakValueDictionary()
-        self._lock = threading.RLock()
-        self._turn = Condition(self._lock)
-        self._busy = 0  # the thread that takes the answers of all
-        self._taken: list[Any] = []  # the one that it has taken and not sorted yet
-        self._sorted = False  # it took one
-        self._news: list[Pending] = []  # the requests of which it took something
         self._unread = 0  # requests since a send took the answers
-        # A server that took a request and has not announced it yet is a member of this one alone.
-        self._answers._also = self._requests._core
-        self._under_way = UnderWay(self._requests._core, self._answers._core, self._pending)
         self._unsent: Final = Unsent(self._requests, self._answers, self._under_way)
         self._awaiting: Final = Awaiting()
         self._closed = self._has_left = False
-        clients_here.add(self._answers._core)
+        clients_here.add(core)
 
     # -- asking --
 
@@ -101,7 +74,7 @@ class Client(Answers, Closing):
         return self._sent(value, timeout, 1, "Client.send")
 
     def _sent(self, value: Any, timeout: float | None, most: int, call: str) -> Pending:
-        """Send a request and return it; `most` values of its answer wait until they are read."""
+        """Send a request, of whose answer at most `most` values are kept until they are read."""
         end = end_of(timeout, call)
         loop = running_loop() if timeout is None else None
         pending, item = self._begun(value, call, most)
@@ -394,25 +367,12 @@ class Client(Answers, Closing):
     def _bell(self) -> Bell | None:
         return self._answers._bell
 
-    def _check(self, call: str) -> None:
-        if self._closed or self._pid != os.getpid():
-            raise unusable(call, "client", closed=self._closed)
-
-    def close(self) -> None:
-        """Wait for no more answers. Harmless when repeated."""
-        if self._has_left:
-            return
-        self._closed = True
-        if self._pid != os.getpid():
-            return
+    def _leave(self) -> None:
         self._unsent.close()
         self._answers._core.end_streams()  # also of requests that the program has dropped
         clients_here.discard(self._answers._core)
         self._answers.close()
         self._requests.close()
-        self._named.close()
-        announce_closed(self)
-        self._has_left = True  # last: what a handler of a signal has interrupted is called again
 
     def __repr__(self) -> str:
         under_way = sum(not each._over for each in self._known())

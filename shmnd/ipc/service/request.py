@@ -3,21 +3,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import os
 import pickle
-import time
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex
 
 import numpy as np
 
 from shmnd.common.closing import Ending, refuse_copy
-from shmnd.common.deadline import end_of
 from shmnd.common.interruption import is_interruption
-from shmnd.common.late import asyncio, running_loop
+from shmnd.common.late import asyncio
 from shmnd.ipc.errors import PeerLost, RemoteError, require_process
-from shmnd.ipc.queue.waits import ROOM
 from shmnd.ipc.service.asking import is_open
 from shmnd.ipc.service.service_values import (
     Loan,
@@ -27,65 +22,20 @@ from shmnd.ipc.service.service_values import (
     room_for,
     unreadable_here,
 )
+from shmnd.ipc.service.streaming import AHEAD, AnswerStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from shmnd.ipc.queue.queueing import Queue
 
-__all__ = ["AHEAD", "PATIENCE", "Request", "UnreadableRequest", "fail", "fail_unless_fit"]
-
-AHEAD: Final = 64
-"""Values of a stream that wait for their client before the server does."""
-_BETWEEN: Final = 16
-"""Values of a stream after which other tasks run in any case."""
-_UNDER_WAY: Final[set[asyncio.Task[None]]] = set()
-"""Streams that continue in event loops, which hold their tasks by weak references alone."""
-_SHORT: Final = 20
-"""Checks, one each millisecond, after which a server that is ahead sleeps at its bell."""
-PATIENCE: Final = 1.0
-"""The most seconds of that sleep: a client that executes another program rings no bell."""
+__all__ = ["Request", "UnreadableRequest", "fail", "fail_unless_fit"]
 
 
 class _Server(Protocol):
     """What a request needs of its server."""
 
     response: Any
-
-
-class _Patience:
-    """How long a stream waits for a client that takes no value.
-
-    The client takes the values of all its streams in their order. So each one that it takes begins
-    the time-out anew: another stream may have been faster to use the room.
-    """
-
-    def __init__(self, call: str, timeout: float | None) -> None:
-        end_of(timeout, call)  # refused before the first value
-        self.call: Final = call
-        self._timeout: Final = timeout
-        self._end = 0.0
-        self._taken = -1
-
-    def begin(self) -> None:
-        """Begin to wait, for the room of one value."""
-        self._taken = -1
-
-    def left(self, request: Request) -> float:
-        """Return the seconds that are left; TimeoutError where there are none."""
-        answers = request._answers
-        if answers is None:  # another thread has answered the request: there is nothing to wait for
-            return 0.0
-        taken = answers._core.taken()
-        if taken != self._taken:
-            self._taken, self._end = taken, end_of(self._timeout, self.call)
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError(
-                f"{self.call}: process {request.client} has taken no value for {self._timeout} s, "
-                f"and {AHEAD} wait for it"
-            )
-        return left
 
 
 class Request(Ending):
@@ -177,67 +127,7 @@ class Request(Ending):
         TimeoutError where the client takes none for `timeout` seconds: the request is to be failed.
         """
         self._refuse_in_stream()
-        patience = _Patience("Request.stream", timeout)
-        loop = running_loop()
-        each, rest = iter(values), None
-        try:
-            for value in each:
-                self._send_part(value, patience.call)
-                if loop is not None:
-                    if self._sent % AHEAD == 0 or self._must_wait():
-                        rest = self._continue_in_loop(loop, values, each, patience)
-                        return rest
-                else:
-                    self._wait_for_room(patience)
-                if self._is_ended():
-                    break
-        finally:
-            if rest is None and inspect.isgenerator(values):
-                values.close()  # the caller may keep it
-        self._finish()
-        return None
-
-    def _continue_in_loop(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        values: Iterable[Any],
-        each: Iterator[Any],
-        patience: _Patience,
-    ) -> asyncio.Task[None]:
-        """Return a task of an event loop that sends the rest of a stream."""
-        self._rest = rest = loop.create_task(self._send_rest(values, each, patience))
-        _UNDER_WAY.add(rest)
-        rest.add_done_callback(lambda task: self._end_rest(task, values))
-        return rest
-
-    def _end_rest(self, rest: asyncio.Task[None], values: Iterable[Any]) -> None:
-        """End a stream with its task, also one that was cancelled before any of its code ran."""
-        _UNDER_WAY.discard(rest)
-        if not rest.cancelled():
-            rest.exception()  # its client has it, and the task that awaits this one
-        with contextlib.suppress(Exception):
-            if inspect.isgenerator(values):
-                values.close()
-        with contextlib.suppress(Exception):
-            if self._answers is not None:
-                self._fail(asyncio.CancelledError())
-
-    async def _send_rest(
-        self, values: Iterable[Any], each: Iterator[Any], patience: _Patience
-    ) -> None:
-        try:
-            await self._await_room(patience)
-            if self._is_ended():
-                if inspect.isgenerator(values):
-                    values.close()
-                self._finish()
-            else:
-                rest = values if inspect.isgenerator(values) else each
-                await self._stream_in_loop(rest, patience)
-        except BaseException as exc:
-            if self._answers is not None:
-                self._fail(exc)
-            raise
+        return AnswerStream(self, values, timeout, "Request.stream").send()
 
     def _is_ended(self) -> bool:
         """Return whether the client has closed the stream of the answer."""
@@ -247,63 +137,13 @@ class Request(Ending):
     def _send_part(self, value: Any, call: str) -> None:
         self._send("part", conforming(value, self._server.response, call))
 
-    def _wait_for_room(self, patience: _Patience) -> None:
-        tries = 0
-        patience.begin()
-        while self._must_wait():
-            tries += 1
-            left = patience.left(self)
-            answers = self._answers
-            if tries < _SHORT or answers is None:
-                time.sleep(min(0.001, left))
-            else:
-                answers._wait_long(ROOM, min(PATIENCE, left), lambda: not self._must_wait())
-
     async def astream(self, values: Any, timeout: float | None = None) -> None:
         """Answer with the values of an iterable or an asynchronous one; other tasks run.
 
         TimeoutError as in `stream`.
         """
         self._refuse_in_stream()
-        await self._stream_in_loop(values, _Patience("Request.astream", timeout))
-
-    async def _stream_in_loop(self, values: Any, patience: _Patience) -> None:
-        try:
-            if hasattr(values, "__aiter__"):
-                async for value in values:
-                    await self._part(value, patience)
-                    if self._is_ended():
-                        break
-            else:
-                for value in values:
-                    await self._part(value, patience)
-                    if self._is_ended():
-                        break
-        finally:
-            if inspect.isasyncgen(values):
-                await values.aclose()
-            elif inspect.isgenerator(values):
-                values.close()
-        self._finish()
-
-    async def _part(self, value: Any, patience: _Patience) -> None:
-        self._send_part(value, patience.call)
-        if self._sent % _BETWEEN == 0:
-            await asyncio.sleep(0)  # its client may read as fast as values come
-        await self._await_room(patience)
-
-    async def _await_room(self, patience: _Patience) -> None:
-        tries = 0
-        patience.begin()
-        while self._must_wait():
-            tries += 1
-            left = patience.left(self)
-            answers = self._answers
-            if tries < _SHORT or answers is None:
-                await asyncio.sleep(min(0.001, left))
-            else:
-                longest = min(PATIENCE, left)
-                await answers._await_long(ROOM, longest, lambda: not self._must_wait())
+        await AnswerStream(self, values, timeout, "Request.astream").asend()
 
     def _is_ahead(self) -> bool:
         """Return whether the client has more than enough to read."""

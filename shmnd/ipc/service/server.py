@@ -13,77 +13,36 @@ import queue
 import time
 import warnings
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
-from shmnd.common.arguments import within
-from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.common.interruption import is_interruption, pass_on
 from shmnd.common.late import asyncio, running_loop
-from shmnd.ipc.common.closed import announce_closed, descriptor_while_open
+from shmnd.ipc.common.closed import descriptor_while_open
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.common.sleeping_tasks import POLL
-from shmnd.ipc.errors import Closed, require_process, unusable
-from shmnd.ipc.naming.shared_name import SharedName
-from shmnd.ipc.queue.parts import core_here, taken_over
-from shmnd.ipc.queue.queue_file import make_file
+from shmnd.ipc.errors import Closed, require_process
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.asking import KnownClient, open_answers, origin_of
 from shmnd.ipc.service.request import Request, UnreadableRequest, fail, fail_unless_fit
 from shmnd.ipc.service.request_loop import RequestLoop
-from shmnd.ipc.service.service_values import described, request_in_part, require_same_types
+from shmnd.ipc.service.service_user import ServiceUser
 from shmnd.ipc.service.turns import StreamTurns
 from shmnd.status import NdMemoryError
 
-__all__ = ["SERVICE", "Request", "Server"]
+__all__ = ["Request", "Server"]
 
-SERVICE: Final = "ipc.service"
 Handler = Callable[["Request"], Any]
 
 
-class _Requests(Queue):
-    """Requests of clients: what cannot be pickled is an error of the call that sends it."""
-
-    @staticmethod
-    def _on_queue_feeder_error(exc: Exception, obj: object) -> None:
-        raise TypeError(
-            f"Client: the request cannot be pickled: {exc}; send numbers, text, arrays, or "
-            "objects of classes that a module defines"
-        ) from exc
-
-
-def open_service(
-    call: str,
-    role: str,
-    name: str,
-    types: dict[str, str],
-    buffer: int,
-    namespace: str | None,
-    group: int | str | None,
-) -> tuple[SharedName, Queue]:
-    """Return the queue of requests of a name; the first of its users makes it."""
-    slots = within(call, 3, "buffer", buffer, 1, 1 << 16)
-    named = SharedName(call, SERVICE, name, role=role, namespace=namespace, group=group)
-    try:
-        for entry in named.every_entry():
-            require_same_types(types, entry.data, f"process {entry.pid}", call)
-        make = partial(make_file, slots, True)
-        requests = _Requests.of_file(named.holder(make, core_here, taken_over, **types))
-        requests._core.unreadable, requests._core.partly = UnreadableRequest, request_in_part
-        requests._keep_from_children()
-        return named, requests
-    except BaseException:
-        named.close()
-        raise
-
-
-class Server(Closing):
+class Server(ServiceUser):
     """A server of a name. `request` and `response` are types as of topics; None takes any object.
 
     `buffer` is how many requests wait before clients do.
     """
+
+    _title = "Server"
 
     def __init__(
         self,
@@ -95,18 +54,7 @@ class Server(Closing):
         namespace: str | None = None,
         group: int | str | None = None,
     ) -> None:
-        self._closed = self._has_left = True  # until it is opened
-        self._pid = os.getpid()
-        self.request: Final = request
-        self.response: Any = response
-        self.name: Final[str] = name
-        types = {
-            "request": described(request, "Server"),
-            "response": described(response, "Server"),
-        }
-        self._named, self._requests = open_service(
-            "Server", "server", name, types, buffer, namespace, group
-        )
+        super().__init__(name, request, response, buffer, namespace, group)
         self._seen_as = self._named.seen_as()
         self._clients: dict[tuple[int, int], KnownClient] = {}  # by the files of their answers
         self._closed = self._has_left = False
@@ -386,22 +334,9 @@ class Server(Closing):
     def _bell(self) -> Bell | None:
         return self._requests._bell
 
-    def _check(self, call: str) -> None:
-        if self._closed or self._pid != os.getpid():
-            raise unusable(call, "server", closed=self._closed)
-
-    def close(self) -> None:
-        """Take no more requests. Harmless when repeated."""
-        if self._has_left:
-            return
-        self._closed = True
-        if self._pid != os.getpid():
-            return
+    def _leave(self) -> None:
         self._requests.close()
         self._clients.clear()
-        self._named.close()
-        announce_closed(self)
-        self._has_left = True  # last: what a handler of a signal has interrupted is called again
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._requests.qsize()} requests wait"

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.ipc.errors import PeerLost, RemoteError
 from shmnd.ipc.queue.waits import ITEM, ROOM, wait_at
-from shmnd.ipc.service.request import AHEAD, PATIENCE, Request, fail
+from shmnd.ipc.service.request import Request, fail
+from shmnd.ipc.service.streaming import AHEAD, PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Generator

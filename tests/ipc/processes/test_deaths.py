@@ -19,7 +19,7 @@ import pytest
 
 from ipc.sleeping import rest
 from shmnd import ipc
-from shmnd.ipc.service import request as requests
+from shmnd.ipc.service import streaming as of_streams
 from shmnd.ipc.service import turns, under_way
 
 FORK = multiprocessing.get_context("fork")
@@ -256,7 +256,7 @@ def test_a_death_ends_a_wait_that_does_not_poll(
 ) -> None:
     # Else a client, and the server of a stream, find the death by a poll that is rare.
     monkeypatch.setattr(under_way, "UNCLAIMED", 3600.0)
-    monkeypatch.setattr(requests, "PATIENCE", 3600.0)
+    monkeypatch.setattr(of_streams, "PATIENCE", 3600.0)
     monkeypatch.setattr(turns, "PATIENCE", 3600.0)
     if how == "task" and make in (joining, serving):
         return  # join has no form for tasks, as in multiprocessing; generators are for threads

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shmnd import ipc
-from shmnd.ipc.service import request as of_requests
+from shmnd.ipc.service import streaming as of_streams
 from shmnd.ipc.service import turns as of_turns
 from shmnd.ipc.service.turns import StreamTurns
 
@@ -149,7 +149,7 @@ def test_a_stream_of_a_client_that_was_closed_and_that_has_read_nothing(
     way: str, by_hand: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process lives on, and so does the object."""
-    monkeypatch.setattr(of_requests, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(of_streams, "PATIENCE", PATIENCE)
     monkeypatch.setattr(of_turns, "PATIENCE", PATIENCE)
     ended = threading.Event()
     closed, over = FORK.Event(), FORK.Event()

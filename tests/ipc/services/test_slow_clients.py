@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shmnd import ipc
-from shmnd.ipc.service.request import AHEAD
+from shmnd.ipc.service.streaming import AHEAD
 
 PATIENCE = 20.0
 SHORT = 0.05

@@ -15,7 +15,8 @@ import pytest
 from shmnd import ipc
 from shmnd.ipc.service import client as of_clients
 from shmnd.ipc.service.pending import Stream
-from shmnd.ipc.service.request import AHEAD, Request
+from shmnd.ipc.service.request import Request
+from shmnd.ipc.service.streaming import AHEAD
 
 PATIENCE = 60.0
 MOST = 1000

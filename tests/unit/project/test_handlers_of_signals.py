@@ -28,7 +28,7 @@ FINAL: Final = {
     "mpi/__main__.py": 1,
 }
 """By file, the clauses of finalisers and of the end of a program: nothing takes an exception."""
-SUPPRESS: Final = ["ipc/service/request.py", "ipc/service/request.py", "mpi/__main__.py"]
+SUPPRESS: Final = ["ipc/service/streaming.py", "ipc/service/streaming.py", "mpi/__main__.py"]
 """The end of a task has to go through, whatever the program's own code raises; and of a program."""
 NOTIFIES_OTHERS: Final = {
     "ipc/service/turns.py": 2,
