@@ -108,15 +108,19 @@ def perform(
     write_outputs(args, run.answers, data)
     if args.format == "json":
         print(json.dumps(data, indent=1))
-        return int(report.failed)
-    if options.STDOUT in (args.json, args.csv, args.hdr):
-        return int(report.failed)
+    elif options.STDOUT not in (args.json, args.csv, args.hdr):
+        _print_report(args, environment, extent, report)
+    return int(report.failed)
+
+
+def _print_report(
+    args: argparse.Namespace, environment: Environment, extent: Extent, report: Report
+) -> None:
     print("\n".join(environment.lines()))
     print(", ".join(filter(None, [extent.describe(), apart.describe(args)])) + "\n")
     print(report.text)
     for warning in environment.warnings():
         print(f"warning: {warning}")
-    return int(report.failed)
 
 
 def _all_alike(question: Question) -> object:

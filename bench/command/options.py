@@ -32,6 +32,12 @@ _SIZE: Final = re.compile(r"(\d+)([kmg]?)(?:i?b)?", re.IGNORECASE)
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add the options of every benchmark."""
+    _add_extent(parser)
+    _add_output(parser)
+    parser.set_defaults(complain=parser.error)
+
+
+def _add_extent(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how long, and where")
     group.add_argument("--rounds", type=within(int, 1, 10_000), help=f"rounds (default {ROUNDS})")
     group.add_argument(
@@ -63,6 +69,9 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--progress", action="store_true", help="print progress messages, also without a terminal"
     )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("output")
     for name, text in (
         ("--json", "write all results"),
@@ -84,7 +93,6 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--format", choices=("table", "json"), default="table", help="format of the output"
     )
-    parser.set_defaults(complain=parser.error)
 
 
 def add_sizes(parser: argparse.ArgumentParser, default: int) -> None:
@@ -172,37 +180,19 @@ def add_queues(
         dest="wait",
         help="the same as --wait event",
     )
-    group.add_argument(
-        *("-t", "--tx-depth"),
-        type=within(int, 1, 4096),
-        default=0,
-        metavar="N",
-        help="depth of the initiator queue",
-    )
+
+    def number(letter: str, name: str, low: int, high: int, default: int, text: str) -> None:
+        kind = within(int, low, high)
+        group.add_argument(letter, name, type=kind, default=default, metavar="N", help=text)
+
+    number("-t", "--tx-depth", 1, 4096, 0, "depth of the initiator queue")
     if two_sided:
-        group.add_argument(
-            *("-r", "--rx-depth"),
-            type=within(int, 1, 4096),
-            default=0,
-            metavar="N",
-            help="depth of the receive queue",
-        )
+        number("-r", "--rx-depth", 1, 4096, 0, "depth of the receive queue")
     if pairs:
-        group.add_argument(
-            *("-q", "--qp"),
-            type=within(int, 1, 1024),
-            default=1,
-            metavar="N",
-            help="queue pairs that share the traffic",
-        )
+        number("-q", "--qp", 1, 1024, 1, "queue pairs that share the traffic")
     if inline:
-        group.add_argument(
-            *("-I", "--inline"),
-            type=within(int, 0, LIMITS.max_inline_data_size),
-            default=0,
-            metavar="N",
-            help="Sends and Writes of up to N bytes are inline",
-        )
+        most = LIMITS.max_inline_data_size
+        number("-I", "--inline", 0, most, 0, "Sends and Writes of up to N bytes are inline")
     group.add_argument(
         "--warmup",
         type=within(int, 0, 5_000_000),

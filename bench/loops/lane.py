@@ -59,6 +59,16 @@ class Depths:
             sends=asked.sends or depths.sends,
         )
 
+    def of_queue_pair(self, inline: int) -> dict[str, int]:
+        """Return the sizes that a queue pair is created with, unless the adapter chooses them."""
+        if self.by_default:
+            return {}
+        return {
+            "receive_depth": self.receives,
+            "initiator_depth": self.sends,
+            "inline_size": inline,
+        }
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Queues:
@@ -141,25 +151,14 @@ class Lane:
         if how.is_mixed and (question.kind not in _SENDS or size <= HEADER):
             raise ValueError(f"mixed memory is for Sends of more than {HEADER} bytes")
         outbox, inbox = places(adapter, size, how.memory, how.into or how.memory)
-        if depths.by_default:
-            qp = adapter.create_queue_pair(
-                queues.receive,
-                queues.initiator,
-                context=place,
-                max_receive_sge=pieces(inbox),
-                max_initiator_sge=pieces(outbox),
-            )
-        else:
-            qp = adapter.create_queue_pair(
-                queues.receive,
-                queues.initiator,
-                context=place,
-                receive_depth=depths.receives,
-                initiator_depth=depths.sends,
-                max_receive_sge=pieces(inbox),
-                max_initiator_sge=pieces(outbox),
-                inline_size=how.inline,
-            )
+        qp = adapter.create_queue_pair(
+            queues.receive,
+            queues.initiator,
+            context=place,
+            max_receive_sge=pieces(inbox),
+            max_initiator_sge=pieces(outbox),
+            **depths.of_queue_pair(how.inline),
+        )
         inline = 0 < size <= how.inline
         lane = cls(
             qp=qp,
