@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
 
 
-def _options(arguments: list[str] | None) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m shmnd.broker",
         description="Run a broker, or report on one.",
@@ -101,6 +101,11 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--directory", help=argparse.SUPPRESS)
     parser.add_argument("--gid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lock-fd", type=int, help=argparse.SUPPRESS)
+    return parser
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = _parser()
     options = parser.parse_args(arguments)
     if options.idle is not None and not 0 <= options.idle < 1e9:
         parser.error(f"--idle {options.idle}: must be 0 (never) or more")

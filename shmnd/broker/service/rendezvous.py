@@ -11,14 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from shmnd.broker.protocol import (
-    VERSION,
-    Fields,
-    PassedFd,
-    Refusal,
-    channel,
-    name_of,
-)
+from shmnd.broker.protocol import VERSION, Fields, PassedFd, Refusal, channel, name_of
 from shmnd.broker.service.adapters import AdapterRequests, own_adapter
 from shmnd.broker.service.connections import Connections
 from shmnd.broker.service.directory import Directory
@@ -38,6 +31,8 @@ from shmnd.broker.service.validation import read_request, request_id
 from shmnd.status import Status
 
 __all__ = ["Rendezvous"]
+
+Handler = Callable[[Process, Fields, Sequence[PassedFd]], Fields]
 
 _PIDFD_KINDS = ("anon_inode:[pidfd]", "pidfd:")
 
@@ -71,7 +66,7 @@ class Rendezvous:
         self.directory = Directory(
             self.adapters, self.outbox, self._limits, self.connections.introduce
         )
-        self._adapter_requests = adapters = AdapterRequests(
+        self._adapter_requests = AdapterRequests(
             self.adapters,
             self.outbox,
             self._limits,
@@ -79,8 +74,11 @@ class Rendezvous:
             self.directory,
             self._unbind,
         )
-        names = NameRequests(self.directory)
-        self._handlers: dict[str, Callable[[Process, Fields, Sequence[PassedFd]], Fields]] = {
+        self._handlers = self._handlers_of(self._adapter_requests, NameRequests(self.directory))
+
+    def _handlers_of(self, adapters: AdapterRequests, names: NameRequests) -> dict[str, Handler]:
+        """Return what handles each operation of a client that has introduced itself."""
+        return {
             "adapter": adapters.open,
             "adapter_close": adapters.close,
             "segment": adapters.segment,

@@ -52,6 +52,13 @@ class JobOptions(NamedTuple):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the launcher."""
+    _add_ranks(parser)
+    _add_job(parser)
+    _add_program(parser)
+
+
+def _add_ranks(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which ranks there are, and how each is started."""
     add = parser.add_argument
     add("-n", "-np", "--np", dest="ranks", type=_ranks, metavar="N", help="how many ranks to start")
     add("--wdir", dest="folder", metavar="FOLDER", help="working directory of the ranks")
@@ -83,6 +90,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write [rank] before every line of output, coloured on a terminal",
     )
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the job as a whole: its limits, and where it runs."""
+    add = parser.add_argument
     add(
         "--enable-recovery",
         dest="recovery",
@@ -116,6 +128,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=command_line.group,
         help="group of the namespace of the ranks (default: SHMND_GROUP, or none)",
     )
+
+
+def _add_program(parser: argparse.ArgumentParser) -> None:
+    """Add what the ranks run, which ends the options."""
+    add = parser.add_argument
     add(
         "-m",
         dest="module",
