@@ -7,7 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.address import family, into, pack_sockaddr, parse
-from shmnd.common.arguments import within, wrong_kind
+from shmnd.common.arguments import all_within, within, wrong_kind
 from shmnd.common.closing import Front, made_by, why_closed
 from shmnd.connector import Connector as Connector2
 from shmnd.handshake.attempt import ReadLimits
@@ -59,17 +59,15 @@ class Connector(Front):
         self._check_queue(outbound_cq, Status.INVALID_PARAMETER_2, call)
         limits = self._nd1_adapter._core._limits
         outbound = min(limits.max_initiator_sge, limits.max_read_sge)
-        wanted = [
-            within(call, number, name, value, 0, most)
-            for number, name, value, most in (
-                (3, "inbound_entries", inbound_entries, limits.max_receive_queue_depth),
-                (4, "outbound_entries", outbound_entries, limits.max_initiator_queue_depth),
-                (5, "inbound_sge", inbound_sge, limits.max_receive_sge),
-                (6, "outbound_sge", outbound_sge, outbound),
-                (7, "inbound_read_limit", inbound_read_limit, limits.max_inbound_read_limit),
-                (8, "outbound_read_limit", outbound_read_limit, limits.max_outbound_read_limit),
-            )
-        ]
+        wanted = all_within(
+            call,
+            (3, "inbound_entries", inbound_entries, limits.max_receive_queue_depth),
+            (4, "outbound_entries", outbound_entries, limits.max_initiator_queue_depth),
+            (5, "inbound_sge", inbound_sge, limits.max_receive_sge),
+            (6, "outbound_sge", outbound_sge, outbound),
+            (7, "inbound_read_limit", inbound_read_limit, limits.max_inbound_read_limit),
+            (8, "outbound_read_limit", outbound_read_limit, limits.max_outbound_read_limit),
+        )
         living = None if self._endpoint is None else self._endpoint()
         if living is not None and living._alive:
             raise error(Status.NOT_SUPPORTED, call, "the connector has an endpoint; release it")
@@ -77,13 +75,14 @@ class Connector(Front):
             pair = self._nd1_adapter._core.create_queue_pair(
                 inbound_cq,
                 outbound_cq,
-                receive_depth=wanted[0],
-                initiator_depth=wanted[1],
-                max_receive_sge=wanted[2],
-                max_initiator_sge=wanted[3],
+                receive_depth=wanted["inbound_entries"],
+                initiator_depth=wanted["outbound_entries"],
+                max_receive_sge=wanted["inbound_sge"],
+                max_initiator_sge=wanted["outbound_sge"],
                 inline_size=limits.max_inline_data_size,
             )
-        endpoint = Endpoint(self._nd1_adapter, pair, ReadLimits(*wanted[4:]), wanted[1])
+        reads = ReadLimits(wanted["inbound_read_limit"], wanted["outbound_read_limit"])
+        endpoint = Endpoint(self._nd1_adapter, pair, reads, wanted["outbound_entries"])
         self._endpoint = weakref.ref(endpoint)
         return endpoint
 
