@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common import records
 from shmnd.common.closing import Closing
@@ -131,10 +130,7 @@ def _list(
             one.type,
             one.attributes,
             tuple(sorted(one.who)),
-            {
-                role: sum(each == role for _, each in one.who)
-                for role in sorted({role for _, role in one.who})
-            },
+            dict(sorted(Counter(role for _, role in one.who).items())),
         )
         for name, one in sorted(found.items())
     )
@@ -272,15 +268,12 @@ class Watch(Closing):
                 raise
             raise StopAsyncIteration from None
 
-    async def _next(self, timeout: float | None = None) -> Change:
+    async def _next(self) -> Change:
         loop = asyncio.get_running_loop()
-        end = None if timeout is None else time.monotonic() + timeout
         while True:
             self._check()
             if (self._changes or self._take()) and (change := self._next_known()) is not None:
                 return change
-            if end is not None and time.monotonic() > end:
-                raise TimeoutError("ipc.watch: the time-out ended; there was no change")
             came: asyncio.Future[None] = loop.create_future()
             wake = partial(resolve_from_elsewhere, loop, came)
             self._wakers.add(wake)
@@ -307,9 +300,6 @@ class Watch(Closing):
     async def aclose(self) -> None:
         """End the watch as `close` does; it waits for nothing."""
         self.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __repr__(self) -> str:
         return f"<ipc.Watch {'closed' if self._closed else 'open'}>"

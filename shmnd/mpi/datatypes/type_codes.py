@@ -4,16 +4,9 @@
 import sys
 from typing import Final
 
-from shmnd.mpi import constants
 from shmnd.mpi.datatypes import predefined
 from shmnd.mpi.datatypes.type_state import TypeState
 
-_CODED: Final = (
-    constants.COMBINER_F90_INTEGER,
-    constants.COMBINER_F90_REAL,
-    constants.COMBINER_F90_COMPLEX,
-    constants.COMBINER_NAMED,
-)
 _NATIVE: Final = "<" if sys.byteorder == "little" else ">"
 _BY_SIZE: Final = {
     **dict.fromkeys("bhilqn", "i"),
