@@ -162,17 +162,20 @@ class ProgressEngine(BrokerExchange, EngineCore):
         self.loops: Final = EventLoops(
             self.epoll_fd, functools.partial(poll_woken, self), self.request_progress
         )
-
         self._reconnection = Reconnect(
             self._reconnect, lambda: self.client.broker_runs(), self._wait_set
         )
+        self._begin(join)
+
+    def _begin(self, join: Callable[[ProgressEngine], BrokerLike]) -> None:
+        """Join the broker, and wait for its messages too."""
         client = None
         try:
             self.client = client = join(self)
             self._unsorted = [self._inbox, *client.unsorted]
             pending = self.pending_operations
             visited = [*pending.contents, self._undelivered, *self._unsorted]
-            wait_set._visit(visited, pending.links)
+            self._wait_set._visit(visited, pending.links)
             self._wait_set.include(self.client.fileno())
             _all_engines.add(self)
         except BaseException:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import time
 import weakref
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.interruption import pass_on
@@ -23,6 +23,7 @@ from shmnd.status import NdError
 
 if TYPE_CHECKING:
     from shmnd.directory import Change, Entry, Watch
+    from shmnd.ring.shared_memory.array import SharedArray
     from shmnd.waiter import Waiter
 
 __all__ = ["MeetsPublishers"]
@@ -145,23 +146,12 @@ class MeetsPublishers(ReaderCore, Closing):
             publisher = PublisherId(self.name, entry.pid, entry.adapter)
             head = neighbour.view(int(entry.data["head"]))
             sleepers = neighbour.view(int(entry.data["sleepers"]), writable=True)
-            held = _HELD if self._max_held is None else self._max_held
-            page = shared.adapter.allocate(Source.page_bytes(held), peers="read")
+            page = shared.adapter.allocate(Source.page_bytes(self._held), peers="read")
             mark = mark_of(shared.adapter.uid, ident)
             source = Source(publisher, mark, neighbour, None, form)
-            policy = POLICIES.index(self.overflow)
-            source.open(
-                head, neighbour, sleepers, page,
-                most_held=held, counts_all=self._max_held is not None, policy=policy,
-                buffer=self._buffer, history=self._history,
-                early=self._opened and entry.came_after(self._opening_us),
-            )  # fmt: skip
-            segment, offset = shared.adapter.locate(page)
-            record = {
-                "topic": self.name, "segment": segment, "offset": offset, "held": held,
-                "policy": policy, "buffer": self._buffer, "first": source.wanted, "ident": ident,
-            }  # fmt: skip
-            announcement = shared.directory.announce(SEAT, entry.adapter, record)
+            early = self._opened and entry.came_after(self._opening_us)
+            seat = self._take_seat(source, head, sleepers, page, early)
+            announcement = shared.directory.announce(SEAT, entry.adapter, {**seat, "ident": ident})
             source.owner = Attachment(shared, neighbour, announcement)
             if any(each.publisher.uid == entry.adapter for each in self._sources):
                 raise ValueError("a call within this one has met it")  # while the broker was asked
@@ -179,6 +169,26 @@ class MeetsPublishers(ReaderCore, Closing):
             self._part(source)
             return
         here.admit(entry.adapter)  # a publisher of this process need not hear of it by the broker
+
+    def _take_seat(
+        self, source: Source, head: memoryview, sleepers: memoryview, page: SharedArray, early: bool
+    ) -> dict[str, Any]:
+        """Open a source with memory of both sides; return the record of the seat that it wants."""
+        policy = POLICIES.index(self.overflow)
+        source.open(
+            head, source.neighbour, sleepers, page,
+            most_held=self._held, counts_all=self._max_held is not None, policy=policy,
+            buffer=self._buffer, history=self._history, early=early,
+        )  # fmt: skip
+        segment, offset = self._shared.adapter.locate(page)
+        return {
+            "topic": self.name, "segment": segment, "offset": offset, "held": self._held,
+            "policy": policy, "buffer": self._buffer, "first": source.wanted,
+        }  # fmt: skip
+
+    @property
+    def _held(self) -> int:
+        return _HELD if self._max_held is None else self._max_held
 
     def _part(self, source: Source) -> None:
         """Close the source of a publisher that is gone, when all that it sent was received."""
