@@ -6,7 +6,6 @@ changes.
 """
 
 import os
-import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,9 +18,18 @@ import shmnd
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from mistaken import said, texts_in
 from unit.interface.mistakes import MISTAKES, Ends, ends_of
 
 TEXTS = Path(__file__).with_name("mistakes.txt")
+VARYING = {
+    r"\(127\.0\.0\.1,[^)]*\)": "(the addresses of this host)",
+    r"\b127\.0\.0\.1:\d{5}\b": "127.0.0.1:N",
+    r"'127\.0\.0\.1', (?!70000)\d{5}\b": "'127.0.0.1', N",
+    r"0x[0-9a-f]{6,}": "0x…",
+    r"/\S*/default\b": "(the runtime directory)",
+    r"process \d+": "process N",
+}
 
 
 def made() -> Iterator[Ends]:
@@ -46,37 +54,19 @@ ends = pytest.fixture(made)
 
 
 def text_of(ends: Ends, name: str) -> str:
-    """The text of a mistake, without what differs from run to run."""
-    try:
-        MISTAKES[name](ends)
-    except Exception as exc:
-        text = f"{type(exc).__name__}: {exc}"
-    else:
-        text = "(no error)"
-    text = re.sub(r"\(127\.0\.0\.1,[^)]*\)", "(the addresses of this host)", text)
-    text = re.sub(r"\b127\.0\.0\.1:\d{5}\b", "127.0.0.1:N", text)
-    text = re.sub(r"'127\.0\.0\.1', (?!70000)\d{5}\b", "'127.0.0.1', N", text)
-    text = re.sub(r"0x[0-9a-f]{6,}", "0x…", text)
-    text = re.sub(r"/\S*/default\b", "(the runtime directory)", text)
-    text = re.sub(r"process \d+", "process N", text)
-    return " ".join(text.split())
-
-
-def texts() -> dict[str, str]:
-    """The texts as they are to be."""
-    pairs = (line.split(" | ", 1) for line in TEXTS.read_text().splitlines())
-    return dict(pairs)
+    return said(lambda: MISTAKES[name](ends), VARYING)
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_the_whole_text_of_a_mistake(ends: Ends, name: str) -> None:
-    assert text_of(ends, name) == texts()[name]
+    assert text_of(ends, name) == texts_in(TEXTS)[name]
 
 
 def test_there_is_a_text_for_each_mistake_and_no_other() -> None:
-    assert list(texts()) == list(MISTAKES)
+    texts = texts_in(TEXTS)
+    assert list(texts) == list(MISTAKES)
     assert len(MISTAKES) >= 148
-    assert "(no error)" not in texts().values()
+    assert "(no error)" not in texts.values()
 
 
 if __name__ == "__main__":
