@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long waits: an idle waiter does not run, and a death is seen at once."""
+"""Long waits: an idle waiter does not run."""
 
-import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +12,6 @@ import pytest
 
 from ipc.sleeping import rest
 from shmnd import ipc
-from shmnd.ipc.service import under_way
-
-FORK = multiprocessing.get_context("fork")
 
 
 def _queue() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
@@ -103,57 +97,6 @@ def test_idle_waiters_do_not_run() -> None:
     for each in idle:
         each.end()
     assert rested
-
-
-def test_a_wait_ends_when_another_thread_closes() -> None:
-    server = ipc.Server("s")
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            server.receive()
-        except ipc.Closed as exc:
-            raised.append(exc)
-
-    waiter = threading.Thread(target=run, daemon=True)
-    waiter.start()
-    time.sleep(0.5)
-    server.close()
-    waiter.join(30)
-    assert not waiter.is_alive()
-    assert raised
-
-
-def _take_and_stop(name: str, told: Any) -> None:
-    with ipc.Server(name) as server:
-        request = server.receive(60)
-        told.set()
-        time.sleep(60)
-        request.respond(1)
-
-
-def test_a_request_whose_server_is_killed_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_way, "UNCLAIMED", 3600.0)  # the client learns it without its poll
-    told = FORK.Event()
-    with ipc.Client("s") as client:
-        child = FORK.Process(target=_take_and_stop, args=("s", told))
-        child.start()
-        pending = client.send(1)
-        assert told.wait(60)
-        killed = []
-
-        def kill() -> None:
-            time.sleep(0.5)  # the client sleeps long
-            killed.append(time.monotonic())
-            os.kill(child.pid or 0, signal.SIGKILL)
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        with pytest.raises(ipc.PeerLost):
-            pending.result(60)
-        assert time.monotonic() - killed[0] < 50, "by the timeout of the call"
-        killer.join()
-        child.join()
 
 
 PINNED = """

@@ -88,6 +88,15 @@ def take_request(there: Any, go: Any, name: str) -> None:
     die()
 
 
+def take_request_silently(there: Any, go: Any, name: str) -> None:
+    """Take a request, and announce nothing to its client."""
+    with ipc.Server(name) as server:
+        server._requests.get(timeout=PATIENCE)
+        there.set()
+        go.wait(PATIENCE)
+        die()
+
+
 def ask_for_stream(there: Any, go: Any, name: str) -> None:
     client = ipc.Client(name)
     stream = client.stream(1)
@@ -177,9 +186,9 @@ def reading() -> Case:
     return case
 
 
-def asking() -> Case:
+def asking(target: Any = take_request) -> Case:
     client = ipc.Client("s")
-    case = Case(take_request, "s")
+    case = Case(target, "s")
     pending = client.send(1)
     case.start()
     case.ready()
@@ -191,6 +200,10 @@ def asking() -> Case:
     case.check = lambda found: isinstance(found, ipc.PeerLost)
     case.objects = [client]
     return case
+
+
+def asking_one_that_says_nothing() -> Case:
+    return asking(take_request_silently)
 
 
 def streaming() -> Case:
@@ -246,11 +259,23 @@ def waiting(wait: Callable[[], Any]) -> Iterator[tuple[threading.Thread, list[An
     assert not thread.is_alive(), "it still waits"
 
 
-CASES = [getting, putting, joining, listening, reading, asking, streaming, serving]
+CASES = [
+    getting, putting, joining, listening, reading, asking, asking_one_that_says_nothing, streaming,
+    serving,
+]  # fmt: skip
+NOT_OF_TASKS = (joining, serving)
+"""`join` has no form for tasks, as in multiprocessing; generators are for threads."""
 
 
-@pytest.mark.parametrize("how", ["thread", "task"])
-@pytest.mark.parametrize("make", CASES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    ("make", "how"),
+    [
+        pytest.param(make, how, id=f"{make.__name__}-{how}")
+        for make in CASES
+        for how in ("thread", "task")
+        if how == "thread" or make not in NOT_OF_TASKS
+    ],
+)
 def test_a_death_ends_a_wait_that_does_not_poll(
     make: Callable[[], Case], how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,8 +283,6 @@ def test_a_death_ends_a_wait_that_does_not_poll(
     monkeypatch.setattr(under_way, "UNCLAIMED", 3600.0)
     monkeypatch.setattr(of_streams, "PATIENCE", 3600.0)
     monkeypatch.setattr(turns, "PATIENCE", 3600.0)
-    if how == "task" and make in (joining, serving):
-        return  # join has no form for tasks, as in multiprocessing; generators are for threads
     case = make()
     try:
 
