@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.common.held import Condition, Held
 from shmnd.common.interruption import is_interruption
 from shmnd.ipc.common.processes import Process, pid_here
+from shmnd.ipc.errors import PeerLost
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.fields import with_fields
 from shmnd.ipc.service.service_user import ServiceUser
@@ -54,7 +55,7 @@ def _server_of(sent: Any) -> tuple[int, int] | None:
 
 
 class Answers(ServiceUser):
-    """The part of a `Client` that takes answers: one thread does, for all."""
+    """The part of a `Client` that takes answers, by one thread for all, and detects lost ones."""
 
     def _begin_without_answers(self) -> None:
         requests = self._requests._core
@@ -73,10 +74,6 @@ class Answers(ServiceUser):
         self._taken: list[Any] = []  # the one that it has taken and not sorted yet
         self._sorted = False  # it took one
         self._news: list[Pending] = []  # the requests of which it took something
-
-    def _find_lost(self) -> bool:
-        """End the requests whose servers died; return whether there was one."""
-        raise NotImplementedError
 
     def _mark(self, number: int) -> None:
         """Show the server of a stream that no more of it is read."""
@@ -248,3 +245,43 @@ class Answers(ServiceUser):
         del taken[0]
         if over or claim is not None:
             self._under_way.unsaid.pop(number, None)
+
+    # -- requests whose servers died --
+
+    def _known(self) -> list[Pending]:
+        """Return the requests that the program waits for; other threads may send some meanwhile."""
+        # A list of `values()` fails then: its loop is Python code, and other threads run within it.
+        return [each for ref in self._pending.valuerefs() if (each := ref()) is not None]
+
+    def _find_lost(self) -> bool:
+        """End the requests whose servers died; return whether there was one."""
+        dead, unclaimed = self._under_way.lost()
+        if not dead and not unclaimed:
+            return False
+        self._take_all()  # what they sent before they died
+        found = False
+        for pending in self._known():
+            lost = pending._server in dead if pending._server else pending in unclaimed
+            if lost and not pending._over:
+                self._end_lost(pending)
+                found = True
+        self._under_way.servers.difference_update(dead)
+        return found
+
+    def _end_lost(self, pending: Pending) -> None:
+        pending._failure = self._lost(pending)
+        unseen = self._under_way.unseen
+        unseen[pending._number] = None
+        self._news += (pending,)
+        pending._over = self._sorted = True
+
+    def _lost(self, pending: Pending) -> PeerLost:
+        """Return the error of a request that has no answer. Ask no broker, which may be late."""
+        why = f"Client: the server of {self.name!r} that took the request has died"
+        if pending._server is None:
+            why += (
+                f"; or it is in another PID namespace, and does not see process {self._pid} in "
+                "/proc, which it would answer: run containers with the PID namespace of the host "
+                "(--pid=host), or with a common one"
+            )
+        return PeerLost(why)

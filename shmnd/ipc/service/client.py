@@ -17,7 +17,7 @@ from shmnd.common.late import running_loop
 from shmnd.ipc.common.closed import descriptor_while_open
 from shmnd.ipc.common.processes import own_process
 from shmnd.ipc.common.ringing import PAUSE, Bell
-from shmnd.ipc.errors import PeerLost, in_process, require_process
+from shmnd.ipc.errors import in_process, require_process
 from shmnd.ipc.service.answers import MARKS, Answers
 from shmnd.ipc.service.asking import clients_here
 from shmnd.ipc.service.awaiting import AnswerWaiter, Awaiting
@@ -294,44 +294,6 @@ class Client(Answers):
                 if not self._closed:
                     await sleeper.sleep(min(left, self._under_way.until_lost()))
         return True
-
-    def _known(self) -> list[Pending]:
-        """Return the requests that the program waits for; other threads may send some meanwhile."""
-        # A list of `values()` fails then: its loop is Python code, and other threads run within it.
-        return [each for ref in self._pending.valuerefs() if (each := ref()) is not None]
-
-    def _find_lost(self) -> bool:
-        """End the requests whose servers died; return whether there was one."""
-        dead, unclaimed = self._under_way.lost()
-        if not dead and not unclaimed:
-            return False
-        self._take_all()  # what they sent before they died
-        found = False
-        for pending in self._known():
-            lost = pending._server in dead if pending._server else pending in unclaimed
-            if lost and not pending._over:
-                self._end_lost(pending)
-                found = True
-        self._under_way.servers.difference_update(dead)
-        return found
-
-    def _end_lost(self, pending: Pending) -> None:
-        pending._failure = self._lost(pending)
-        unseen = self._under_way.unseen
-        unseen[pending._number] = None
-        self._news += (pending,)
-        pending._over = self._sorted = True
-
-    def _lost(self, pending: Pending) -> PeerLost:
-        """Return the error of a request that has no answer. Ask no broker, which may be late."""
-        why = f"Client: the server of {self.name!r} that took the request has died"
-        if pending._server is None:
-            why += (
-                f"; or it is in another PID namespace, and does not see process {self._pid} in "
-                "/proc, which it would answer: run containers with the PID namespace of the host "
-                "(--pid=host), or with a common one"
-            )
-        return PeerLost(why)
 
     def _late(self, call: str, why: str = "no answer of") -> TimeoutError:
         try:
