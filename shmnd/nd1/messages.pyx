@@ -41,8 +41,7 @@ cdef class Result:
     It belongs to the provider until it comes out of `get_results`; then it may be used again.
     """
 
-    cdef public object status
-    cdef public object bytes_transferred
+    cdef public object status, bytes_transferred
 
     def __cinit__(self):
         self.status = _PENDING
@@ -100,8 +99,7 @@ cdef class MwDescriptor:
     What a peer needs of a bound window. Immutable; `pack` returns its bytes for the peer.
     """
 
-    cdef readonly uint64_t base
-    cdef readonly uint64_t length
+    cdef readonly uint64_t base, length
     cdef readonly uint32_t token
 
     def __init__(self, base, length, token) -> None:
@@ -121,11 +119,13 @@ cdef class MwDescriptor:
     def __eq__(self, other):
         if not isinstance(other, MwDescriptor):
             return NotImplemented
-        cdef MwDescriptor that = other
-        return (self.base, self.length, self.token) == (that.base, that.length, that.token)
+        return self.__reduce__() == other.__reduce__()
 
     def __hash__(self):
-        return hash((self.base, self.length, self.token))
+        return hash(self.__reduce__())
+
+    def __reduce__(self):
+        return MwDescriptor, (self.base, self.length, self.token)
 
     def __repr__(self) -> str:
         return f"MwDescriptor({self.base:#x}, {self.length}, {self.token:#x})"

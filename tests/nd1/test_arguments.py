@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What calls of version 1 say to values that are not numbers, no memory, or too large."""
 
+import copy
 import math
 import pickle
 import re
@@ -199,6 +200,19 @@ def test_a_pickled_element_is_one_of_version_1(element: nd.Sge) -> None:
     again = pickle.loads(pickle.dumps(element))
     assert (type(again), repr(again)) == (nd.Sge, repr(element))
     assert again == element
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda d: pickle.loads(pickle.dumps(d))])
+def test_a_descriptor_is_a_value_that_can_be_copied_and_pickled(
+    way: Callable[[nd.MwDescriptor], nd.MwDescriptor],
+) -> None:
+    """A program may pass it to the peer through a pipe, as it may pass an element."""
+    descriptor = nd.MwDescriptor((1 << 64) - 1, 1 << 33, 0xFFFFFFFF)
+    again = way(descriptor)
+    assert type(again) is nd.MwDescriptor
+    assert (again, hash(again), again.pack()) == (descriptor, hash(descriptor), descriptor.pack())
+    assert again != nd.MwDescriptor((1 << 64) - 1, 1 << 33, 0xFFFFFFFE)
+    assert again == mock.ANY  # an unknown type decides itself
 
 
 def test_errors_of_elements_use_the_words_of_version_1(connected: Pair) -> None:
