@@ -60,9 +60,8 @@ class Connector(BrokerEvents):
                 raise error(
                     Status.ADDRESS_ALREADY_ASSOCIATED, call, f"the connector is {self._state.value}"
                 )
-            port = Port(self._adapter, self, "connector", wanted, self._protocol)
-            port.bind(call)
-            self._port = port
+            self._drop_port()  # of a Bind that was interrupted behind this
+            self._bind_port("connector", wanted, call)
             self._state = State.BOUND
 
     def connect(
@@ -110,8 +109,9 @@ class Connector(BrokerEvents):
         if port is None:
             # The broker binds it together with the Connect.
             local = source_host(self._adapter, peer[0]), 0
-            port = Port(self._adapter, self, "connector", local, self._protocol)
+            port = Port(self._adapter, "connector", local, self._protocol)
         try:
+            port.follow(self)
             ends = source_address(port, self._adapter, peer, call), peer
             asked, connection, local = self._broker.offer(self, call, port, ends, offer, private)
         except BaseException as exc:
@@ -121,7 +121,7 @@ class Connector(BrokerEvents):
                 self._fail_connect(detail_of(exc), None)
                 return overlapped
             if not isinstance(exc, NdError):  # a handler of a signal: the broker may have the offer
-                self._engine.post("close", object=port.object)
+                port.abandon()
                 self._port = port
                 self._start_over()
             elif port is not self._port:

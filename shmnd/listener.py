@@ -60,9 +60,7 @@ class Listener(PortHolder):
                     call,
                     f"the listener is bound to {self._port.address}; create one for each address",
                 )
-            port = Port(self._adapter, self, "listener", wanted, self._protocol)
-            port.bind(call)
-            self._port = port
+            self._bind_port("listener", wanted, call)
 
     def listen(self, backlog: int = 0) -> None:
         """Start to listen; at most `backlog` requests wait in the queue (0: no limit)."""

@@ -31,15 +31,16 @@ _RETRY: Final = 0.001
 class Port:
     """An address and port, held exclusively from `bind` or `note_bound` until `release`."""
 
-    def __init__(
-        self, adapter: AdapterLike, owner: EventTarget, kind: str, wanted: Address, protocol: int
-    ) -> None:
+    def __init__(self, adapter: AdapterLike, kind: str, wanted: Address, protocol: int) -> None:
         self._engine: Final[ProgressEngine] = adapter._engine
         self.object: Final = self._engine.new_number()
         """Its number at the broker."""
         self.address = wanted
         self.protocol: Final = protocol
         self._record = Bound(adapter.uid, kind, *wanted, protocol)
+
+    def follow(self, owner: EventTarget) -> None:
+        """Deliver events about it to its owner until `forget`."""
         self._engine.follow_object(self.object, owner)
 
     def bind(self, call: str) -> None:
@@ -85,9 +86,13 @@ class Port:
 
     def release(self) -> None:
         """Release it; it is free for others at once."""
-        number = self.forget()
-        if number:
-            self._engine.post("close", object=number)
+        if self.forget():
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Release it also if the broker alone may know that it is bound."""
+        self.forget()
+        self._engine.post("close", object=self.object)
 
 
 class PortHolder(OverlappedObject):
@@ -149,6 +154,18 @@ class PortHolder(OverlappedObject):
     def _close_now(self) -> None:
         """Close, with the lock held."""
         raise NotImplementedError
+
+    def _bind_port(self, kind: str, wanted: Address, call: str) -> None:
+        """Bind a port for this object. A call that fails, or is interrupted, leaves none."""
+        port = Port(self._adapter, kind, wanted, self._protocol)
+        try:
+            port.follow(self)
+            port.bind(call)
+            self._port = port
+        except BaseException:  # of a handler of a signal: the broker may have bound it
+            self._port = None
+            port.abandon()
+            raise
 
     def _drop_port(self) -> None:
         if self._port is not None:
