@@ -102,16 +102,16 @@ class Listener(PortHolder):
             overlapped = self._operation(
                 self._engine, self, self._file, call, cancel=self._cancel_request
             )
-            connector._expect_request(overlapped, port.object)
-            self._numbers[overlapped] = connector._number
-            self._pending[overlapped] = None
             try:
+                connector._expect_request(overlapped, port.object)
+                self._numbers[overlapped] = connector._number
+                self._pending[overlapped] = None
                 with self._engine.conversing(call):
                     self._arm(call, port.object, connector._number)
                     step("request-armed")
                     self._engine.broker_state.armed[port.object, connector._number] = None
-            except BaseException:
-                connector._stop_expecting(overlapped)
+            except BaseException:  # of a handler of a signal: the broker may have the request
+                connector._stop_expecting(overlapped, released=True)
                 self._forget(overlapped)
                 raise
             return overlapped._keeping(connector)

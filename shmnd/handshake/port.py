@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shmnd.address import Address
     from shmnd.handshake.interfaces import AdapterLike
     from shmnd.runtime.broker.events import EventTarget
+    from shmnd.runtime.interfaces import Event
     from shmnd.runtime.progress import ProgressEngine
 
 __all__ = ["TCP", "Port", "PortHolder", "source_address", "source_host"]
@@ -153,6 +154,10 @@ class PortHolder(OverlappedObject):
 
     def _close_now(self) -> None:
         """Close, with the lock held."""
+        raise NotImplementedError
+
+    def _on_event(self, event: Event, fds: list[int]) -> None:
+        """Take an event about the port, or about a connection."""
         raise NotImplementedError
 
     def _bind_port(self, kind: str, wanted: Address, call: str) -> None:

@@ -240,9 +240,8 @@ class Rendezvous:
         return {"port": bound.port}
 
     def _listen(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
+        """Begin to listen; again, where the process does not know of the first time."""
         listener = _own_object(process, fields["object"], "listener")
-        if listener.listening:
-            raise Refusal(Status.INVALID_DEVICE_STATE, f"object {listener.number} listens already")
         limit = self._limits.backlog
         listener.backlog = min(fields["backlog"] or limit, limit)
         listener.listening = True

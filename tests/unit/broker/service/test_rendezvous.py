@@ -153,10 +153,18 @@ def test_bind_returns_the_port_and_refuses_a_used_one(world: World) -> None:
     assert two.ask("bind", **fields, port=5001)["port"] == 5001
 
 
-def test_listen_once_and_only_with_a_listener(world: World) -> None:
-    party = world.party()
+def test_a_listener_that_listens_again_has_the_backlog_of_the_last_time(world: World) -> None:
+    """A process whose call was interrupted does not know of the first time."""
+    party, active = world.party(), world.party()
     listener = party.listen(5000)
-    assert party.refused("listen", object=listener, backlog=0) is Status.INVALID_DEVICE_STATE
+    party.ask("listen", object=listener, backlog=1)
+    active.connect(5000)
+    with pytest.raises(AssertionError, match="backlog"):
+        active.connect(5000)
+
+
+def test_only_a_listener_listens(world: World) -> None:
+    party = world.party()
     assert party.refused("listen", object=77, backlog=0) is Status.INVALID_HANDLE
     connector = party.bind("connector")
     assert party.refused("listen", object=connector, backlog=0) is Status.INVALID_HANDLE
