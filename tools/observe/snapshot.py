@@ -47,6 +47,8 @@ class Process:
                 # It is the process's own choice, and must not speak to a terminal.
                 plain = "".join(each if each.isprintable() else " " for each in command)
                 return cls(pid, str(found.status()), found.create_time(), plain)
+        except psutil.ZombieProcess:
+            return cls(pid, "zombie", None, "?")  # its command has gone
         except (psutil.Error, OSError, ValueError, OverflowError):
             return cls(pid, "hidden" if _lives(pid) else "gone", None, "?")
 

@@ -138,6 +138,15 @@ def test_a_process_that_proc_hides_is_not_gone(monkeypatch: pytest.MonkeyPatch) 
     assert found[0].text == str(ME)
 
 
+def test_a_process_that_ended_and_was_not_waited_for_is_a_zombie() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    try:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert Process.of(child.pid).text == f"{child.pid} (zombie)"
+    finally:
+        child.wait()
+
+
 def test_a_process_that_died(adapter: shmnd.Adapter, echo: Child) -> None:
     talk = Talk.to(adapter, tuple(echo.hear()))
     talk.say(b"x" * 40)
