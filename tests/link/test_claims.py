@@ -12,7 +12,7 @@ from shmnd.directory import Directory, Entry
 from shmnd_tools.link import incoming
 from shmnd_tools.link.carrier import Carrier
 from shmnd_tools.link.claims import CLAIM, Claims
-from shmnd_tools.link.far_publishers import CarriedElsewhere, FarPublishers
+from shmnd_tools.link.far_publishers import CarriedElsewhere, FarPublishers, NotYet
 from shmnd_tools.link.wire import END, Message, pack, parts
 
 
@@ -26,13 +26,10 @@ def two() -> Iterator[tuple[Claims, Claims]]:
         yield tuple(Claims(Directory(each), each.uid) for each in (first, second))
 
 
-def test_a_claim_is_of_one_link_until_all_its_parts_have_ended(two: tuple[Claims, Claims]) -> None:
+def test_a_claim_is_of_one_link_until_it_is_released(two: tuple[Claims, Claims]) -> None:
     first, second = two
     assert first.take("p", "far")
-    assert first.take("p", "far")
     assert not first.take("p", "other")
-    assert not second.take("p", "far")
-    first.release("p")
     assert not second.take("p", "far")
     first.release("p")
     first.release("p")
@@ -217,12 +214,65 @@ def test_a_link_that_comes_again_is_awaited_again(monkeypatch: pytest.MonkeyPatc
         far.note_link("far", there=False)
         far.note_link("far", there=True)
         far.drop("far", "p")
-        (ending,) = (thread for _, thread in far._endings)
+        ((_, ending),) = far._endings.values()
         ending.join(0.1)
         assert ending.is_alive()
         found._on_sample("", b"", pack(Message(END, 0)))
         ending.join(PATIENCE)
         assert not ending.is_alive()
+        far.close()
+
+
+def test_a_publisher_that_comes_again_waits_for_its_end_here() -> None:
+    """The one before listens to the same samples until then: each would come twice."""
+    namespace = unique("claims")
+    woken: list[bool] = []
+    with shmnd.open_adapter(namespace=namespace) as adapter:
+        far = FarPublishers(
+            half(Nowhere(), namespace),
+            ["*"],
+            Directory(adapter),
+            adapter.uid,
+            lambda: woken.append("p" not in {uid for _, uid in far._endings}),
+        )
+        far.take("far", "p", OFFER)
+        (before,) = far._incoming.values()
+        far.drop("far", "p")
+        ((_, ending),) = far._endings.values()
+        with pytest.raises(NotYet):
+            far.take("far", "p", OFFER)
+        assert before.publisher.closed is False
+        before._on_sample("", b"", pack(Message(END, 5)))
+        ending.join(PATIENCE)
+        assert woken[-1], "the link was not woken behind the end"
+        far.take("far", "p", OFFER)
+        (found,) = far._incoming.values()
+        assert before.publisher.closed
+        assert not found.publisher.closed
+        far.close()
+
+
+def test_of_two_that_take_at_once_the_other_one_names_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It finds the record by asking, before it has heard of it."""
+    namespace = unique("claims")
+    with (
+        shmnd.open_adapter(namespace=namespace) as adapter,
+        shmnd.open_adapter(namespace=namespace) as other,
+    ):
+        far = FarPublishers(half(Nowhere(), namespace), ["*"], Directory(adapter), adapter.uid)
+        far.seen["p"] = 7
+        theirs = Claims(Directory(other), other.uid)
+        assert theirs.take("p", "far")
+        until(lambda: len(far._claims._watch.entries) == 1)
+        with monkeypatch.context() as patch:
+            hear = far._claims._hear
+            patch.setattr(far._claims, "_hear", lambda: patch.setattr(far._claims, "_hear", hear))
+            with pytest.raises(CarriedElsewhere, match=f"link of process {os.getpid()} "):
+                far.take("far", "p", OFFER)
+        assert not far.seen
+        theirs.release("p")
         far.close()
 
 

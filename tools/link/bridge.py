@@ -20,7 +20,7 @@ from shmnd.ipc.topic.seats import SEAT, TOPIC
 
 from . import wire
 from .carrier import Carrier, matches
-from .far_publishers import CarriedElsewhere, FarPublishers
+from .far_publishers import CarriedElsewhere, FarPublishers, NotYet
 from .offered_topics import OfferedTopics
 from .services import Asking, Offered
 
@@ -152,6 +152,8 @@ class Link:
         """
         try:
             self._take_token(key, there=there)
+        except NotYet:
+            self._refused.add(key)
         except CarriedElsewhere as exc:
             self._carrier.say(str(exc))
             self._refused.add(key)

@@ -36,8 +36,6 @@ class _Claim:
     record: Announcement
     made: int
     """When it was made (CLOCK_MONOTONIC, in ns)."""
-    parts: int = 1
-    """How many parts of this link have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +69,10 @@ class Claims:
         self._lock: Final = threading.Lock()
 
     def take(self, uid: str, origin: str) -> bool:
-        """Take a publisher that a link offers; False where it comes by another link."""
+        """Take a publisher that a link offers; False where it comes by another way."""
         with self._lock:
             self._hear()
-            if uid in self._mine:
-                mine = self._mine[uid]
-                if mine.origin != origin or self._is_superseded(uid):
-                    return False
-                mine.parts += 1  # it came again before its end was carried
-                return True
-            if uid in self._others:
+            if uid in self._mine or uid in self._others:
                 return False
             made = time.monotonic_ns()
             record = self._directory.announce(CLAIM, uid, {"made": made})
@@ -107,9 +99,15 @@ class Claims:
             for place, entry in enumerate(found)
         )
 
+    def has(self, uid: str) -> bool:
+        """Return whether this link has a publisher."""
+        with self._lock:
+            return uid in self._mine
+
     def holder(self, uid: str) -> int | None:
         """Return the process of another link that has a publisher, or tries to take it."""
         with self._lock:
+            self._hear()
             others = self._others.get(uid)
             if uid in self._mine or not others:
                 return None
@@ -145,12 +143,8 @@ class Claims:
                 del self._others[entry.name]
 
     def release(self, uid: str) -> None:
-        """Leave a publisher to other links, once all parts that have taken it have ended."""
+        """Leave a publisher to other links. Harmless when this one does not have it."""
         with self._lock:
-            mine = self._mine.get(uid)
-            if mine is None:
-                return
-            mine.parts -= 1
-            if not mine.parts:
-                del self._mine[uid]
+            mine = self._mine.pop(uid, None)
+            if mine is not None:
                 mine.record.close()

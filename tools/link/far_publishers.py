@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .carrier import Carrier
 
-__all__ = ["CarriedElsewhere", "FarPublishers"]
+__all__ = ["CarriedElsewhere", "FarPublishers", "NotYet"]
 
 _MOST_SEEN: Final = 4096
 """Publishers that have gone whose last number is kept, for one that is offered again."""
@@ -27,6 +27,10 @@ _MOST_SEEN: Final = 4096
 
 class CarriedElsewhere(Exception):
     """A far publisher comes by another link, which one may end: this one is to try again."""
+
+
+class NotYet(Exception):
+    """A far publisher cannot be taken at this moment; `wake` is called when it may be."""
 
 
 class FarPublishers:
@@ -45,14 +49,17 @@ class FarPublishers:
         self._directory: Final = directory
         self._claims: Final = Claims(directory, adapter, wake)
         self._incoming: Final[dict[tuple[str, str], Incoming]] = {}
-        self._endings: list[tuple[Incoming, threading.Thread]] = []
+        self._wake: Final = wake
+        self._endings: Final[dict[tuple[str, str], tuple[Incoming, threading.Thread]]] = {}
+        """Those that have gone, and the threads that end them."""
         self.seen: Final[dict[str, int]] = {}
         """The last number of publishers that have gone, the youngest one last."""
 
     def take(self, origin: str, uid: str, offer: Any) -> None:
         """Publish again what a publisher of another link sends.
 
-        CarriedElsewhere: another link does, and each sample would come twice.
+        CarriedElsewhere: another link does, and each sample would come twice. NotYet: the end of
+        the same one is still to be carried, which would take its new samples, too.
         """
         name = str(offer["name"])
         if (origin, uid) in self._incoming or not matches(name, self._patterns):
@@ -60,15 +67,10 @@ class FarPublishers:
         if offer["type"] == "object" and not self._carrier.objects:
             self._carrier.say(OBJECTS.format(name))  # another link may carry it
             return
+        if (origin, uid) in self._endings:
+            raise NotYet
         if not self._claims.take(uid, origin):
-            holder = self._claims.holder(uid)
-            if holder is not None:
-                self.seen.pop(uid, None)  # what the other link carries is not lost
-            which = "this link" if holder is None else f"the link of process {holder}"
-            raise CarriedElsewhere(
-                f"{name}: {which} carries a publisher of it to here by another way, whose end is "
-                "waited for"
-            )
+            raise self._refusal(name, uid)
         taken = False
         try:
             if any(entry.adapter == uid for entry in self._directory.find(TOPIC, name)):
@@ -82,6 +84,20 @@ class FarPublishers:
             if not taken:
                 self._claims.release(uid)
         self.seen.pop(uid, None)  # not before: an offer that fails now is taken later
+
+    def _refusal(self, name: str, uid: str) -> CarriedElsewhere | NotYet:
+        """Return why a publisher is left to the link that has it."""
+        which = "this link"
+        if not self._claims.has(uid):
+            holder = self._claims.holder(uid)
+            if holder is None:
+                return NotYet()  # it has been left since
+            self.seen.pop(uid, None)  # what the other link carries is not lost
+            which = f"the link of process {holder}"
+        return CarriedElsewhere(
+            f"{name}: {which} carries a publisher of it to here by another way, whose end is "
+            "waited for"
+        )
 
     def superseded(self) -> list[tuple[str, str]]:
         """Return the links and publishers that another link of this namespace had taken before."""
@@ -98,14 +114,13 @@ class FarPublishers:
         incoming.withdraw()
         self.keep_place(incoming)  # a link that comes again may be faster than the end
         ending = threading.Thread(target=self._end, args=(incoming, drain))
-        self._endings = [each for each in self._endings if each[1].is_alive()]
-        self._endings.append((incoming, ending))
+        self._endings[origin, uid] = incoming, ending
         ending.start()
 
     def note_link(self, origin: str, *, there: bool) -> None:
         """Note that a link is there, or has ended: the ends of its publishers do not come then."""
         if not there:
-            for incoming, _ in self._endings:
+            for incoming, _ in tuple(self._endings.values()):
                 if incoming.origin == origin:
                     incoming.note_link(there=False)
         for incoming in self._incoming.values():
@@ -117,7 +132,11 @@ class FarPublishers:
             incoming.close(drain=drain)
             self.keep_place(incoming)
         finally:
-            self._claims.release(incoming.uid)
+            try:
+                self._claims.release(incoming.uid)
+            finally:
+                del self._endings[incoming.origin, incoming.uid]
+                self._wake()
 
     def keep_place(self, incoming: Incoming) -> None:
         """Keep the last number of a publisher, from which it continues if it is offered again."""
@@ -146,5 +165,5 @@ class FarPublishers:
         """End the publishers here; samples that are not published yet are dropped."""
         for incoming in self._incoming.values():
             incoming.close(drain=False)
-        for _, thread in self._endings:
+        for _, thread in tuple(self._endings.values()):
             thread.join()

@@ -210,9 +210,13 @@ class Incoming:
                 if not self._link_gone:
                     self._came.wait(left)
                     continue
-                before = self._arrived
-                if not self._came.wait_for(lambda: self._arrived != before, min(left, _QUIET)):  # noqa: B023
+                if not self._comes_within(min(left, _QUIET)):
                     return
+
+    def _comes_within(self, seconds: float) -> bool:
+        """Return whether a message comes; the lock is held."""
+        before = self._arrived
+        return self._came.wait_for(lambda: self._arrived != before, seconds)
 
     def close(self, *, drain: bool = True) -> None:
         """End the publisher here, after the samples that have come or are on the way."""
