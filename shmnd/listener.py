@@ -110,11 +110,11 @@ class Listener(PortHolder):
                     self._arm(call, port.object, connector._number)
                     step("request-armed")
                     self._engine.broker_state.armed[port.object, connector._number] = None
+                return overlapped._keeping(connector)
             except BaseException:  # of a handler of a signal: the broker may have the request
                 connector._stop_expecting(overlapped, released=True)
                 self._forget(overlapped)
                 raise
-            return overlapped._keeping(connector)
 
     def _arm(self, call: str, listener: int, connector: int) -> None:
         """Let the broker offer a request to a connector.

@@ -43,6 +43,8 @@ class BrokerEvents(ConnectionStateMachine):
                     overlapped.call,
                     f"the connector is {self._state.value}; a request needs a new one",
                 )
+            # Another one each time: an offer for a request that was taken back is not for this one.
+            self._number = self._engine.new_number()
             self._request = overlapped, listener
             self._state = State.WAITING
             self._engine.follow_object(self._number, self)
@@ -190,10 +192,10 @@ class BrokerEvents(ConnectionStateMachine):
 
     def _on_offer(self, event: Event, fds: list[int]) -> None:
         request, attempt = self._request, self._attempt
-        if request is not None and request[1] == event["object"]:
+        if request is not None and event["connector"] == self._number:
             self._take_offer(event, *request)
         elif attempt is None or attempt.connection != event["connection"]:
-            # It was for a request to another listener, which was closed meanwhile.
+            # It was for a request that was taken back meanwhile.
             self._engine.post("reject", connection=event["connection"])
 
     def _take_offer(self, event: Event, overlapped: Overlapped, listener: int) -> None:

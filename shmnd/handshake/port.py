@@ -168,7 +168,6 @@ class PortHolder(OverlappedObject):
             port.bind(call)
             self._port = port
         except BaseException:  # of a handler of a signal: the broker may have bound it
-            self._port = None
             port.abandon()
             raise
 

@@ -55,8 +55,8 @@ class ConnectionStateMachine(PortHolder):
         protocol: int = TCP,
     ) -> None:
         super().__init__(adapter, overlapped_file, protocol=protocol)
-        self._number: Final = self._engine.new_number()
-        """The number that names it to the broker while it waits for a request."""
+        self._number = 0
+        """What names it to the broker while it waits for a request: another number each time."""
         self._broker: Final = BrokerSide(adapter)
         self._state = State.NEW
         self._aborted = False  # the active side gave up before Accept or Reject

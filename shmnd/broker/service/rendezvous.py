@@ -240,7 +240,7 @@ class Rendezvous:
         return {"port": bound.port}
 
     def _listen(self, process: Process, fields: Fields, _: Sequence[PassedFd]) -> Fields:
-        """Begin to listen; again, where the process does not know of the first time."""
+        """Begin to listen. Again, too: a process whose call was interrupted does not know of it."""
         listener = _own_object(process, fields["object"], "listener")
         limit = self._limits.backlog
         listener.backlog = min(fields["backlog"] or limit, limit)

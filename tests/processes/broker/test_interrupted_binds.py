@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Bind that fails, or that a signal handler interrupts, leaves nothing bound."""
+"""Binds that fail, and calls of ports and listeners that a signal handler interrupts."""
 
 import functools
 from pathlib import Path
@@ -114,8 +114,38 @@ def test_a_listener_takes_the_next_request_after_a_call_that_was_interrupted(wha
                 if what == "listen" and not listener._listening:
                     listener.listen()
                 if connector._request is None:
+                    assert not listener._pending, place
                     serve(listener, adapter)
                 else:
                     assert connector._request[0] in listener._pending, place
             at += 1
     assert at > 10
+
+
+def test_a_request_does_not_take_the_offer_of_one_that_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The peer of the interrupted one is refused, and no other peer is."""
+
+    def interrupt(step: str) -> None:
+        if step == "request-armed":
+            raise Alarm
+
+    with shmnd.open_adapter() as adapter, adapter.create_listener() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        taker, early, late = (adapter.create_connector() for _ in range(3))
+        cq = adapter.create_completion_queue(8)
+        pairs = [adapter.create_queue_pair(cq, cq) for _ in range(3)]
+        first = early.connect(pairs[0], listener.get_local_address())
+        with monkeypatch.context() as patch:
+            patch.setattr("shmnd.common.steps.reached", interrupt)
+            with pytest.raises(Alarm):
+                listener.get_connection_request(taker)
+        request = listener.get_connection_request(taker)
+        second = late.connect(pairs[1], listener.get_local_address())
+        with nd_error(Status.CONNECTION_REFUSED):
+            first.result(PATIENCE)
+        request.result(PATIENCE)
+        taker.accept(pairs[2])
+        second.result(PATIENCE)
