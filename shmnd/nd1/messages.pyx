@@ -119,10 +119,10 @@ cdef class MwDescriptor:
     def __eq__(self, other):
         if not isinstance(other, MwDescriptor):
             return NotImplemented
-        return self.__reduce__() == other.__reduce__()
+        return MwDescriptor.__reduce__(self) == MwDescriptor.__reduce__(other)
 
     def __hash__(self):
-        return hash(self.__reduce__())
+        return hash(MwDescriptor.__reduce__(self))
 
     def __reduce__(self):
         return MwDescriptor, (self.base, self.length, self.token)

@@ -215,6 +215,19 @@ def test_a_descriptor_is_a_value_that_can_be_copied_and_pickled(
     assert again == mock.ANY  # an unknown type decides itself
 
 
+class Named(nd.MwDescriptor):
+    """A descriptor of a program, which pickles more than the window."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.base, self.length, self.token), {"name": "window"}
+
+
+def test_a_descriptor_of_a_class_of_the_program_equals_one_of_the_same_window() -> None:
+    plain, named = nd.MwDescriptor(4096, 8, 7), Named(4096, 8, 7)
+    assert named == plain == named
+    assert hash(named) == hash(plain)
+
+
 def test_errors_of_elements_use_the_words_of_version_1(connected: Pair) -> None:
     endpoint: Any = connected.active.endpoint
     for call in (
