@@ -61,16 +61,27 @@ def depends(module: str) -> list[str]:
 
 
 def forget_translations(sources: list[str], declarations: list[str]) -> None:
-    """Delete translations that are older than a declaration.
+    """Delete translations that are older than a declaration, or made for another numpy.
 
     Cython finds itself that a module is to be translated anew, but overlooks a declaration that is
-    taken by `from package cimport module` with other lines of that kind behind it.
+    taken by `from package cimport module` with other lines of that kind behind it. Nor does
+    it compare the numpy of another interpreter or environment, for which the tree was built before:
+    a translation for a later numpy does not compile.
     """
     newest = max(Path(each).stat().st_mtime for each in declarations)
     for source in sources:
         translated = Path(source).with_suffix(".c")
-        if translated.exists() and translated.stat().st_mtime < newest:
+        if translated.exists() and (
+            translated.stat().st_mtime < newest or _is_for_another_numpy(translated)
+        ):
             translated.unlink()
+
+
+def _is_for_another_numpy(translated: Path) -> bool:
+    """Return whether the metadata at the beginning of a translation names another numpy."""
+    with translated.open() as file:
+        metadata = file.read(4096)
+    return "/numpy/_core/include/" in metadata and numpy.get_include() not in metadata
 
 
 def optimisation(module: str) -> str:

@@ -12,6 +12,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from setuptools import Distribution, Extension
 
@@ -261,6 +262,16 @@ def test_a_changed_declaration_calls_for_new_translations(tmp_path: Path) -> Non
     sources = [str(tmp_path / name) for name in ("old.pyx", "new.pyx", "none.pyx")]
     forget_translations(sources, [str(tmp_path / name) for name in ("some.pxd", "other.pxd")])
     assert {each.name for each in tmp_path.iterdir()} == {*times} - {"old.c"}
+
+
+def test_translations_for_another_numpy_are_deleted(tmp_path: Path) -> None:
+    (tmp_path / "some.pxd").touch()
+    for name, include in (("own", numpy.get_include()), ("other", "/x/numpy/_core/include")):
+        depends = f'{{"depends": ["{include}/numpy/arrayobject.h", "shmnd/a.pxd"]}}'
+        (tmp_path / f"{name}.c").write_text(f"/* BEGIN: Cython Metadata\n{depends}\n*/\n")
+    sources = [str(tmp_path / f"{name}.pyx") for name in ("own", "other")]
+    forget_translations(sources, [str(tmp_path / "some.pxd")])
+    assert {each.name for each in tmp_path.iterdir()} == {"some.pxd", "own.c"}
 
 
 def test_the_page_of_an_index_has_links_that_work_there() -> None:
