@@ -12,6 +12,12 @@ runs as it would without this one. It has to run in each Python 3 that a rank ma
 import os
 import sys
 
+TYPE_CHECKING = False  # without `typing`, whose import would take longer than all of this
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
 _FRONT = __file__.rpartition("/")[0]  # absolute, as the path of the ranks has it
 
 
@@ -21,7 +27,9 @@ class _Finder:
     front = _FRONT
 
     @classmethod
-    def find_spec(cls, name, path=None, target=None):  # type: ignore[no-untyped-def]
+    def find_spec(
+        cls, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
         """Return where the package is; None for all others, and where the program's own counts."""
         if name != "mpi4py" or _FRONT not in sys.path:
             return None
@@ -33,12 +41,12 @@ class _Finder:
         return PathFinder.find_spec(name, [_FRONT])
 
 
-def _is_compiled(folder):  # type: ignore[no-untyped-def]
+def _is_compiled(folder: str) -> bool:
     names = os.listdir(folder) if os.path.isdir(folder) else ()  # noqa: PTH112, PTH208
     return any(each.startswith("MPI.") and each.endswith(".so") for each in names)
 
 
-def _run_next():  # type: ignore[no-untyped-def]
+def _run_next() -> None:
     """Run the module of this name that the interpreter would have found without this one."""
     from importlib.machinery import PathFinder
 
@@ -53,4 +61,4 @@ def _run_next():  # type: ignore[no-untyped-def]
 
 if not any(getattr(each, "front", None) == _FRONT for each in sys.meta_path):
     sys.meta_path.insert(0, _Finder)
-_run_next()  # type: ignore[no-untyped-call]
+_run_next()

@@ -54,7 +54,7 @@ def test_a_port_is_free_again_after_a_bind_that_was_interrupted(kind: str) -> No
         before, at, place = len(followed), 0, "none yet"
         while place:
             obj = made(adapter, kind)
-            place = stepped(at, lambda obj=obj: obj.bind(address), FILES.__contains__, Alarm)  # type: ignore[misc]
+            place = stepped(at, functools.partial(obj.bind, address), FILES.__contains__, Alarm)
             bound_again(obj, address)
             assert len(followed) == before + 1, place
             obj.close()
